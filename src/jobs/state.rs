@@ -283,7 +283,7 @@ impl State {
 
     /// Returns the number of jobs.
     pub fn len(&self) -> usize {
-        self.jobs.len()
+        self.jobs.len
     }
 
     /// Returns the number of the next job.
@@ -355,7 +355,7 @@ impl State {
 
     /// Returns true when no connection holds, waits for or watches anything, and there are no jobs.
     pub fn is_empty(&self) -> bool {
-        let has_waiting = self.sets.waiting() > 0;
+        let has_waiting = self.sets.waiting > 0;
         self.jobs.is_empty() && self.conns.len() == 0 && self.background.is_done() && !has_waiting
     }
 

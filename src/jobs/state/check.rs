@@ -6,7 +6,6 @@ use super::job::{Job, JobKey, JobPlacement, URGENT};
 use super::sets::Turn;
 use super::settings::gates_of;
 use super::tube::Rank;
-use super::watches::Watches;
 use super::{ALL_STATES, State};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::Span;
@@ -66,7 +65,7 @@ impl State {
         let buried: BTreeSet<_> = buried.map(|(_, job)| (job.buried_at(), job.id)).collect();
         let is_kept = self.bounds.bury_ttl != Span::FOREVER;
         assert_eq!(self.burials, if is_kept { buried } else { BTreeSet::new() }, "buried jobs by time");
-        assert_eq!(self.tubes.urgent(), jobs().filter(is_urgent).count() as u64, "urgent jobs");
+        assert_eq!(self.tubes.urgent, jobs().filter(is_urgent).count() as u64, "urgent jobs");
         for (key, job) in jobs() {
             assert!(job.id.0 < self.next_id, "a number would be given out twice");
             self.check_place(key, job);
@@ -101,15 +100,15 @@ impl State {
         let by_place = counted(self.jobs.iter().map(|(_, job)| (job.tube, job.place)));
         let users = counted(self.conns.iter().map(|(_, conn)| conn.used));
         let watches = self.conns.iter().map(|(_, conn)| &conn.watches).chain(&self.background.left);
-        let watches = watches.flat_map(Watches::sorted);
+        let watches = watches.flat_map(|watches| &watches.sorted);
         let watchers = counted(watches.filter_map(|watch| self.tubes.find(&watch.pattern)));
         for (id, tube) in self.tubes.iter() {
             let own = |place: JobPlacement| by_place.get(&(id, place)).copied().unwrap_or(0);
             assert_eq!(tube.waiting.iter(&self.jobs).count(), own(JobPlacement::Ready), "ready jobs of a tube");
-            assert_eq!(tube.waiting.len() as usize, own(JobPlacement::Ready), "ready jobs of a tube are counted");
+            assert_eq!(tube.waiting.len as usize, own(JobPlacement::Ready), "ready jobs of a tube are counted");
             let is_buried = |key: JobKey| self.jobs[key].place == JobPlacement::Buried && self.jobs[key].tube == id;
             assert!(tube.buried.iter(&self.jobs).all(is_buried), "buried jobs of a tube");
-            assert_eq!(tube.buried.len() as usize, own(JobPlacement::Buried), "buried jobs of a tube are counted");
+            assert_eq!(tube.buried.len as usize, own(JobPlacement::Buried), "buried jobs of a tube are counted");
             tube.delayed.check();
             assert_eq!(tube.delayed.len(), own(JobPlacement::Delayed), "delayed jobs of a tube");
             let delayed = tube.delayed.iter().filter_map(|(_, id)| self.jobs.find(*id));
@@ -285,7 +284,7 @@ impl State {
             let is_own = |conn: ConnId| self.conns[conn].set == Some(id) && self.conns[conn].wait.is_some();
             assert!(self.sets.waiting_in(set).all(is_own), "a connection that waits is in its set");
         }
-        assert_eq!(self.sets.waiting(), waiting, "connections that wait");
+        assert_eq!(self.sets.waiting, waiting, "connections that wait");
         let is_given_back = !self.conns.has_orphans() || self.background.has(Task::Orphans);
         assert!(is_given_back, "what connections held that are gone is given back");
         let is_unwatched = self.background.left.is_empty() || self.background.has(Task::Unwatch);

@@ -161,8 +161,8 @@ impl State {
 
     /// Returns the bytes that the watches of a connection and their tubes take; none with the watch of `default` alone.
     pub fn watch_bytes_of(&self, id: ConnId) -> usize {
-        let watches = self.conns.get(id).map(|conn| &conn.watches).filter(|watches| watches.len() > 1);
-        watches.map_or(0, |watches| watches.bytes() + (watches.len() - 1) * TUBE_BYTES)
+        let watches = self.conns.get(id).map(|conn| &conn.watches).filter(|watches| watches.sorted.len() > 1);
+        watches.map_or(0, |watches| watches.bytes + (watches.sorted.len() - 1) * TUBE_BYTES)
     }
 
     /// Gives back jobs of connections that have ended, within the slice; none while too much waits for a commit, if

@@ -29,7 +29,7 @@ pub(super) struct Jobs {
     pages: Vec<Option<JobPage>>,
     /// Pages that have room, or could be allocated.
     roomy: BTreeSet<u32>,
-    len: usize,
+    pub len: usize,
     by_id: JobIndex,
     /// The job that was added or found last: a request needs it several times.
     recent: Cell<Option<(JobId, JobKey)>>,
@@ -42,23 +42,13 @@ pub(super) struct Jobs {
     /// released holds its key again, though others were put meanwhile. There may be very many with one key.
     further: BTreeSet<(u64, JobId)>,
     hashing: Hashing,
-    bytes: usize,
+    pub bytes: usize,
 }
 
 impl Jobs {
-    /// Returns the number of jobs.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     /// Returns true if there is no job, and no trace of one.
     pub fn is_empty(&self) -> bool {
         self.len == 0 && self.by_id.len() == 0 && self.by_key.len() + self.further.len() == 0 && self.bytes == 0
-    }
-
-    /// Returns the bytes of all jobs as they count for `--jobs-max-memory`.
-    pub fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// Returns the job with this number.

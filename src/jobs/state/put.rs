@@ -137,14 +137,14 @@ impl State {
     /// Returns the bytes that jobs, root jobs, tubes, groups, settings, watches, the orders of tubes that are watched, and
     /// what is kept for connections take.
     pub fn used_memory(&self) -> usize {
-        let of_jobs = self.jobs.bytes() + self.roots.bytes() + self.tubes.bytes() + self.group_bytes(0, 0);
-        let of_watches = self.feeds.bytes() + self.sets.bytes + self.conns.watch_bytes();
+        let of_jobs = self.jobs.bytes + self.roots.bytes + self.tubes.bytes() + self.group_bytes(0, 0);
+        let of_watches = self.feeds.bytes() + self.sets.bytes + self.conns.watch_bytes;
         of_jobs + of_watches + self.settings_bytes() + self.kept_bytes
     }
 
     /// Returns the bytes of jobs, and of what is kept for connections.
     pub fn bytes_of_jobs(&self) -> usize {
-        self.jobs.bytes() + self.kept_bytes
+        self.jobs.bytes + self.kept_bytes
     }
 
     /// Forgets tubes that are hidden where their room is needed, as many as a step has time for.

@@ -5,7 +5,7 @@ use super::ids::{SetId, TubeId};
 use super::job::{JobId, JobKey, JobPlacement, To};
 use super::tally::Noted;
 use super::tally::Rated;
-use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step, TubeName};
+use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step, Task, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter::{self, Metered as _};
@@ -56,7 +56,7 @@ impl State {
         self.begin_wait(id, set, wait, is_known);
         self.arm_conn(id, step.timers);
         if !is_known {
-            self.arm_serve(step);
+            self.go_on(Task::Serve, step);
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Roots {
     names: Names<RootId>,
     links: Links,
     by_change: List<RootId>,
-    bytes: usize,
+    pub bytes: usize,
 }
 
 impl Roots {
@@ -42,11 +42,6 @@ impl Roots {
     /// Returns the bytes of a root job of this signature in a tube.
     pub fn bytes_of(tube: &[u8], signature: &[u8]) -> usize {
         ROOT_BYTES + tube.len() + signature.len()
-    }
-
-    /// Returns the bytes of all root jobs.
-    pub fn bytes(&self) -> usize {
-        self.bytes
     }
 
     fn find(&self, tube: &[u8], signature: &[u8]) -> Option<RootId> {

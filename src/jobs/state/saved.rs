@@ -12,7 +12,7 @@ use super::tally::{Rates, Tally};
 use super::tube::Tube;
 use super::tubes::Tubes;
 use super::watches::Watches;
-use super::{END_OF_IDS, END_OF_STORED_BATCHES, State, Step};
+use super::{END_OF_IDS, END_OF_STORED_BATCHES, State, Step, Task};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::stats::Figures;
@@ -113,7 +113,7 @@ impl State {
         self.tubes.iter().for_each(|(_, tube)| visit(Saved::Tube(&tube.name, Box::new(SavedTube::of(tube)))));
         let sums = &self.tubes.sums;
         for by in SumBy::ALL {
-            visit(Saved::Others(by, Box::new(sums.others(by).clone()), sums.next_choice()));
+            visit(Saved::Others(by, Box::new(sums.others(by).clone()), sums.next_choice));
         }
         for sum in sums.to_save() {
             visit(Saved::Sum(sum.by, &sum.name, Box::new(sum.tally.clone()), sum.followed_from));
@@ -199,7 +199,7 @@ impl State {
                 let ticket = self.sets.next_ticket();
                 self.begin_wait(id, set, Wait { ticket, until, many }, false);
                 self.arm_conn(id, step.timers);
-                self.arm_serve(step);
+                self.go_on(Task::Serve, step);
             }
             Saved::ReadySince(tube, since) => self.restore_ready_since(tube, since),
             Saved::Given(record, body) => self.restore_job(&record, Body::Own(body), None, None, step)?,
@@ -238,7 +238,7 @@ impl State {
             self.tubes[tube].watching += 1;
         }
         let patterns = saved.watches.iter().filter(|watch| watch.pattern.contains(&b'*'));
-        patterns.for_each(|watch| self.feeds.hold(&watch.pattern));
+        patterns.for_each(|watch| self.feeds.by_pattern.hold(&watch.pattern));
         let conn = self.conns.insert(id, used, Watches::new(saved.watches));
         conn.name = saved.name.into();
         (conn.rates, conn.failures) = (saved.rates, saved.failures);

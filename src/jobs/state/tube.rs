@@ -53,7 +53,7 @@ pub(super) struct Bucket {
 #[derive(Default)]
 pub(super) struct Chain {
     ends: Option<(JobKey, JobKey)>,
-    len: u32,
+    pub len: u32,
 }
 
 const END: u32 = u32::MAX;
@@ -228,25 +228,21 @@ impl Tube {
 
     /// Returns its jobs by state, in the order of [`super::ALL_STATES`].
     pub fn counts(&self) -> [u64; 4] {
-        let [ready, reserved, buried] = [self.waiting.len(), self.reserved, self.buried.len()].map(u64::from);
+        let [ready, reserved, buried] = [self.waiting.len, self.reserved, self.buried.len].map(u64::from);
         [ready, reserved, self.delayed.len() as u64, buried]
     }
 
     /// Returns the number of its jobs, in any state.
     pub fn jobs(&self) -> u64 {
         u64::from(self.pending)
-            + u64::from(self.waiting.len())
+            + u64::from(self.waiting.len)
             + u64::from(self.reserved)
-            + u64::from(self.buried.len())
+            + u64::from(self.buried.len)
             + self.delayed.len() as u64
     }
 }
 
 impl Chain {
-    pub fn len(&self) -> u32 {
-        self.len
-    }
-
     pub fn front(&self) -> Option<JobKey> {
         self.ends.map(|(first, _)| first)
     }

@@ -23,13 +23,13 @@ pub(in crate::state) struct Conns {
     all: Vec<Option<Box<Conn>>>,
     last_serial: u32,
     /// Number of connections that have put a job, and of those that have reserved one.
-    roles: (usize, usize),
+    pub roles: (usize, usize),
     /// Jobs of connections that have ended, by their serials.
     orphans: BTreeMap<u32, Orphans>,
     /// Connections without a set of watches.
     loose: BTreeSet<ConnId>,
     /// Bytes of the watches of connections.
-    watch_bytes: usize,
+    pub watch_bytes: usize,
 }
 
 /// Jobs of a connection that has ended.
@@ -76,6 +76,11 @@ impl Default for Conns {
 }
 
 impl Conns {
+    /// Returns the number of positions in the table.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// Returns a connection, if it was added and has not ended.
     pub fn get(&self, id: ConnId) -> Option<&Conn> {
         self.all.get(id.index())?.as_deref()
@@ -100,11 +105,6 @@ impl Conns {
         (conns, (end < self.all.len()).then_some(end))
     }
 
-    /// Returns the number of positions in the table.
-    pub fn len(&self) -> usize {
-        self.all.len()
-    }
-
     /// Adds a connection without jobs.
     pub fn insert(&mut self, id: ConnId, used: TubeId, watches: Watches) -> &mut Conn {
         if self.all.len() <= id.index() {
@@ -112,7 +112,7 @@ impl Conns {
         }
         self.last_serial = self.last_serial.wrapping_add(1);
         self.loose.insert(id);
-        self.watch_bytes += watches.bytes();
+        self.watch_bytes += watches.bytes;
         self.all[id.index()].insert(Box::new(Conn {
             serial: self.last_serial,
             used,
@@ -141,21 +141,16 @@ impl Conns {
         self.roles.0 -= usize::from(conn.is_producer);
         self.roles.1 -= usize::from(conn.is_worker);
         self.loose.remove(&id);
-        self.watch_bytes -= conn.watches.bytes();
+        self.watch_bytes -= conn.watches.bytes;
         conn
-    }
-
-    /// Returns the bytes that the watches of all connections take.
-    pub fn watch_bytes(&self) -> usize {
-        self.watch_bytes
     }
 
     /// Changes the watches of a connection.
     pub fn change_watches(&mut self, id: ConnId, change: impl FnOnce(&mut Watches)) {
         let watches = &mut self[id].watches;
-        let before = watches.bytes();
+        let before = watches.bytes;
         change(watches);
-        let after = watches.bytes();
+        let after = watches.bytes;
         self.watch_bytes = self.watch_bytes - before + after;
     }
 
@@ -178,11 +173,6 @@ impl Conns {
     /// Notes that a connection has reserved a job.
     pub fn note_worker(&mut self, id: ConnId) {
         self.roles.1 += usize::from(!std::mem::replace(&mut self[id].is_worker, true));
-    }
-
-    /// Returns the number of connections that have put a job, and of those that have reserved one.
-    pub fn producers_and_workers(&self) -> (usize, usize) {
-        self.roles
     }
 
     /// Keeps the jobs of a connection that will be removed as orphans. Returns whether there are any.
@@ -262,7 +252,7 @@ impl Conns {
         assert_eq!(self.roles, roles, "producers and workers");
         let loose = self.iter().filter(|(_, conn)| conn.set.is_none()).map(|(id, _)| id);
         assert!(loose.eq(self.loose.iter().copied()), "connections without a set");
-        let watch_bytes: usize = self.iter().map(|(_, conn)| conn.watches.bytes()).sum();
+        let watch_bytes: usize = self.iter().map(|(_, conn)| conn.watches.bytes).sum();
         assert_eq!(self.watch_bytes, watch_bytes, "what watches take");
         for (_, conn) in self.iter() {
             assert!(!self.orphans.contains_key(&conn.serial), "a connection that is there holds its own jobs");

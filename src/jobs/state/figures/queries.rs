@@ -130,19 +130,19 @@ impl State {
     pub fn figures(&self) -> Figures<Stat> {
         let mut figures = self.figures.clone();
         let levels = [
-            (Stat::Urgent, self.tubes.urgent()),
+            (Stat::Urgent, self.tubes.urgent),
             (Stat::Ready, self.count_in(JobState::Ready)),
             (Stat::Reserved, self.count_in(JobState::Reserved)),
             (Stat::Delayed, self.count_in(JobState::Delayed)),
             (Stat::Buried, self.count_in(JobState::Buried)),
             (Stat::Tubes, self.tubes.visible() as u64),
-            (Stat::Waiting, self.sets.waiting()),
+            (Stat::Waiting, self.sets.waiting),
             (Stat::UsedMemory, self.used_memory() as u64),
             (Stat::Uncommitted, self.uncommitted().0 as u64),
             (Stat::UncommittedBytes, self.uncommitted().1 as u64),
             (Stat::Roots, self.roots.len() as u64),
             (Stat::Groups, self.limits.groups.len() as u64),
-            (Stat::Retrying, self.tubes.retrying()),
+            (Stat::Retrying, self.tubes.retrying),
         ];
         levels.into_iter().for_each(|(stat, value)| figures.set(stat, value));
         figures
@@ -160,7 +160,7 @@ impl State {
 
     /// Returns the number of connections that have put a job, and of those that have reserved one.
     pub fn producers_and_workers(&self) -> (usize, usize) {
-        self.conns.producers_and_workers()
+        self.conns.roles
     }
 
     /// Returns the body of a job; None if there is no such job.
@@ -229,12 +229,12 @@ impl State {
 
     /// Returns the watches of a connection by pattern.
     pub fn watches(&self, conn: ConnId) -> &[Watch] {
-        self.conns[conn].watches.sorted()
+        &self.conns[conn].watches.sorted
     }
 
     /// Returns the watches of a connection in the order of their commands.
     pub fn watches_in_order(&mut self, conn: ConnId) -> impl Iterator<Item = &Watch> {
-        self.visited += self.conns[conn].watches.len();
+        self.visited += self.conns[conn].watches.sorted.len();
         self.conns[conn].watches.in_order()
     }
 

@@ -79,9 +79,9 @@ pub(in crate::state) struct Sums {
     /// Events of first parts, and of last parts, while they were not followed.
     others: [Tally; 2],
     /// Time of the next choice of followed sums.
-    next_choice: Time,
+    pub next_choice: Time,
     /// Bytes of the tallies of all sums.
-    tally_bytes: usize,
+    pub tally_bytes: usize,
     survey: Survey,
 }
 
@@ -197,11 +197,6 @@ impl Sums {
         sums.into_iter().for_each(|id| change(&mut self.all[id.index()]));
     }
 
-    /// Returns the bytes of the tallies of all sums.
-    pub fn tally_bytes(&self) -> usize {
-        self.tally_bytes
-    }
-
     fn change_tally(&mut self, id: SumId, change: impl FnOnce(&mut Tally)) {
         let tally = &mut self.all[id.index()].tally;
         self.tally_bytes -= tally.bytes();
@@ -266,11 +261,6 @@ impl Sums {
             self.followed[by as usize].insert(id);
             self.all[id.index()].followed_from = followed_from;
         }
-    }
-
-    /// Returns the time of the next choice of followed sums.
-    pub fn next_choice(&self) -> Time {
-        self.next_choice
     }
 
     /// Surveys some more sums if a choice is due, and chooses the followed sums after the last. Called before each

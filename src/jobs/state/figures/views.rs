@@ -88,7 +88,7 @@ impl State {
     ) {
         let mut looked_at = MOST_SURVEYED;
         for sum in sums {
-            for (_, tube) in self.visible_tubes(sum).take(looked_at).filter(|(_, tube)| tube.buried.len() > 0) {
+            for (_, tube) in self.visible_tubes(sum).take(looked_at).filter(|(_, tube)| tube.buried.len > 0) {
                 let keys = tube.buried.iter_back(&self.jobs).take(most - buried.len());
                 buried.extend(self.with_spans(keys, now));
             }
@@ -141,7 +141,7 @@ impl State {
     /// oldest.
     pub fn late_tubes(&self, id: SumId, now: Time) -> impl Iterator<Item = ([SumId; 2], (u64, Span))> {
         let tubes = self.tubes.by_age(&self.tubes.sums[id]);
-        tubes.map(move |tube| (tube.sums, (u64::from(tube.waiting.len()), self.oldest_of(tube, now))))
+        tubes.map(move |tube| (tube.sums, (u64::from(tube.waiting.len), self.oldest_of(tube, now))))
     }
 
     /// Returns the connections of the runners of that name, among the first `MOST_SURVEYED`.
@@ -196,7 +196,7 @@ impl State {
         let counts = std::array::from_fn(|n| total[n] - followed.iter().map(|sum| sum.counts[n]).sum::<u64>());
         let others = self.tubes.sums.surveyed(by).filter(|(_, sum)| sum.followed_from.is_none());
         let oldest = others.map(|(_, sum)| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO);
-        let retrying = self.tubes.retrying() - followed.iter().map(|sum| sum.retrying).sum::<u64>();
+        let retrying = self.tubes.retrying - followed.iter().map(|sum| sum.retrying).sum::<u64>();
         let other = Summary::of((counts, retrying), oldest, self.tubes.sums.others(by));
         let named = followed.into_iter().map(|sum| (sum.name.to_vec(), self.summary_of(sum, now)));
         [(OTHER.to_vec(), other)].into_iter().chain(named).collect()

@@ -41,7 +41,7 @@ impl State {
             };
         }
         if self.has_news() {
-            self.arm_serve(step);
+            self.go_on(Task::Serve, step);
         }
     }
 
@@ -152,10 +152,5 @@ impl State {
             self.sets.keep_awake(set, wait.ticket);
         }
         true
-    }
-
-    /// Arms the next slice of serving.
-    pub(in crate::state) fn arm_serve(&mut self, step: &mut Step<'_, '_>) {
-        self.go_on(Task::Serve, step);
     }
 }

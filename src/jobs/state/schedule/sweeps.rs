@@ -26,7 +26,7 @@ impl State {
     pub fn kick(&mut self, conn: ConnId, bound: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Kick);
         let tube = &self.tubes[self.conns[conn].used];
-        let (name, buried) = (tube.name.clone(), tube.buried.len() > 0);
+        let (name, buried) = (tube.name.clone(), tube.buried.len > 0);
         let pattern = Pattern::parse(&name).expect("the name of a tube is a pattern");
         self.begin_sweep(conn, pattern, Work::Kick { left: bound, buried }, step);
     }

@@ -27,13 +27,13 @@ pub(in crate::state) struct Tubes {
     pub sums: Sums,
     /// Jobs by [`JobState`], and ready ones below the urgent priority.
     counts: [u64; 4],
-    urgent: u64,
+    pub urgent: u64,
     /// Bytes of the names of tubes, and of their parts.
     name_bytes: usize,
     /// Bytes of the tallies of visible tubes, and of hidden ones.
     tally_bytes: [usize; 2],
     /// Delayed jobs that wait to be tried again.
-    retrying: u64,
+    pub retrying: u64,
     /// Tube whose last ready job has left, if it keeps its position in the orders of ages: a queue that is mostly empty
     /// needs it for the next job. At most one tube does.
     lingering: Option<TubeId>,
@@ -174,16 +174,6 @@ impl Tubes {
     /// Returns the number of jobs in a state.
     pub fn count_in(&self, state: JobState) -> u64 {
         self.counts[state as usize]
-    }
-
-    /// Returns the number of urgent ready jobs.
-    pub fn urgent(&self) -> u64 {
-        self.urgent
-    }
-
-    /// Returns how many delayed jobs wait to be tried again.
-    pub fn retrying(&self) -> u64 {
-        self.retrying
     }
 
     /// Counts a delayed job of a tube if it waits to be tried again.

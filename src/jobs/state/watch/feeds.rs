@@ -71,7 +71,7 @@ impl Feed {
 /// Every feed.
 pub(in crate::state) struct Feeds {
     all: Slab<Feed>,
-    by_pattern: PatternMap<FeedId>,
+    pub by_pattern: PatternMap<FeedId>,
     /// Number that changes when a pattern is added or removed: tubes then look for their feeds anew.
     pub epoch: u64,
     /// Feeds that may have a job for a waiting set, by the ticket of the first set or an earlier one.
@@ -112,16 +112,6 @@ impl Feeds {
             self.by_pattern.hold(pattern);
         }
         has_room
-    }
-
-    /// Keeps a place for a pattern in any case.
-    pub fn hold(&mut self, pattern: &[u8]) {
-        self.by_pattern.hold(pattern);
-    }
-
-    /// Notes that a connection does not watch a pattern any more.
-    pub fn let_go(&mut self, pattern: &[u8]) {
-        self.by_pattern.let_go(pattern);
     }
 
     /// Returns the stamp of a tube that goes to the end of its priority.

@@ -23,7 +23,7 @@ pub(in crate::state) struct WatchSets {
     /// Position of the table from which all sets are to be woken.
     pub waking: Option<usize>,
     links: Links,
-    waiting: u64,
+    pub waiting: u64,
     last_ticket: u64,
     /// Bytes of all sets.
     pub bytes: usize,
@@ -127,11 +127,6 @@ impl WatchSets {
     pub fn end_wait(&mut self, id: SetId, conn: ConnId) {
         self.all[id.index()].waiting.remove(&mut self.links, conn);
         self.waiting -= 1;
-    }
-
-    /// Returns the number of waiting connections.
-    pub fn waiting(&self) -> u64 {
-        self.waiting
     }
 
     /// Notes that the search for a job for a set is unfinished, with the ticket of its first waiting connection.

@@ -7,29 +7,19 @@ use poolcounter_core::meter::Metered as _;
 #[derive(Default)]
 pub(in crate::state) struct Watches {
     /// By pattern.
-    sorted: Vec<Watch>,
+    pub sorted: Vec<Watch>,
     /// Serial number of each.
     ages: Vec<u32>,
     last_age: u32,
-    bytes: usize,
+    pub bytes: usize,
 }
 
 impl Watches {
-    /// Returns the bytes that they take.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Returns these watches. Of several with the same pattern, the last one applies.
     pub fn new(all: Vec<Watch>) -> Watches {
         let mut watches = Watches::default();
         all.into_iter().for_each(|watch| watches.set(watch));
         watches
-    }
-
-    /// Returns the number of watches.
-    pub fn len(&self) -> usize {
-        self.sorted.len()
     }
 
     /// Returns the watch of exactly this pattern.
@@ -67,11 +57,6 @@ impl Watches {
         Some(watch)
     }
 
-    /// Returns the watches by pattern.
-    pub fn sorted(&self) -> &[Watch] {
-        &self.sorted
-    }
-
     /// Returns the watches in the order in which they came.
     pub fn in_order(&self) -> impl Iterator<Item = &Watch> {
         let mut places: Vec<usize> = (0..self.sorted.len()).metered().collect();
@@ -105,7 +90,7 @@ mod tests {
         watches.set(watch("m", 3));
         let names: Vec<&[u8]> = watches.in_order().map(|watch| &*watch.pattern).collect();
         assert_eq!(names, [b"z", b"a", b"b", b"m"]);
-        assert!(watches.sorted().is_sorted() && watches.len() == 4);
+        assert!(watches.sorted.is_sorted() && watches.sorted.len() == 4);
         assert_eq!(watches.of(b"z").map(|watch| watch.weight), Some(2));
     }
 }

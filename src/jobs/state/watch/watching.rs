@@ -21,7 +21,7 @@ impl State {
         let watch =
             Watch { pattern: pattern.bytes().into(), weight: weight.unwrap_or(1), is_weighted: weight.is_some() };
         let old = self.conns[id].watches.of(pattern.bytes());
-        let is_too_many = || self.conns[id].watches.len() >= MAX_WATCHES || !self.has_room_for_clients(0);
+        let is_too_many = || self.conns[id].watches.sorted.len() >= MAX_WATCHES || !self.has_room_for_clients(0);
         if old.is_none() && (is_too_many() || !self.watch_tube(pattern, step)) {
             return step.reply(id, Reply::OutOfMemory);
         }
@@ -30,14 +30,14 @@ impl State {
             self.leave_set(id);
             self.conns.change_watches(id, |watches| watches.set(watch));
         }
-        step.reply(id, Reply::Watching(self.conns[id].watches.len()));
+        step.reply(id, Reply::Watching(self.conns[id].watches.sorted.len()));
     }
 
     /// `ignore`: takes no more jobs of these tubes. One watch must be left.
     pub fn ignore(&mut self, id: ConnId, pattern: Pattern<'_>, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Ignore);
         if self.conns[id].watches.of(pattern.bytes()).is_some() {
-            if self.conns[id].watches.len() == 1 {
+            if self.conns[id].watches.sorted.len() == 1 {
                 return step.reply(id, Reply::NotIgnored);
             }
             self.leave_set(id);
@@ -46,7 +46,7 @@ impl State {
             });
             self.unwatch_tube(pattern.bytes(), step);
         }
-        step.reply(id, Reply::Watching(self.conns[id].watches.len()));
+        step.reply(id, Reply::Watching(self.conns[id].watches.sorted.len()));
     }
 
     /// Creates the tube of a plain name, which is visible while it is watched. Returns false if there is no room for
@@ -60,7 +60,7 @@ impl State {
 
     pub(in crate::state) fn unwatch_tube(&mut self, pattern: &[u8], step: &mut Step<'_, '_>) {
         if pattern.contains(&b'*') {
-            self.feeds.let_go(pattern);
+            self.feeds.by_pattern.let_go(pattern);
         } else {
             let tube = self.tubes.find(pattern).expect("a watched tube is there");
             self.tubes[tube].watching -= 1;
@@ -73,9 +73,9 @@ impl State {
         if let Some(set) = self.conns[id].set {
             return set;
         }
-        let watches = self.conns[id].watches.sorted();
+        let watches = &self.conns[id].watches.sorted;
         let known = self.sets.find(watches);
-        let set = known.unwrap_or_else(|| self.make_set(self.conns[id].watches.sorted().into()));
+        let set = known.unwrap_or_else(|| self.make_set(self.conns[id].watches.sorted.as_slice().into()));
         self.sets.join(set);
         self.conns.set_set(id, Some(set));
         set
@@ -212,7 +212,7 @@ impl State {
 
     /// Marks the feeds with waiting sets of a tube that has a job to give from now on.
     pub(in crate::state) fn note_comes(&mut self, id: TubeId) {
-        if self.sets.waiting() == 0 {
+        if self.sets.waiting == 0 {
             return;
         }
         let State { feeds, limits, tubes, .. } = self;

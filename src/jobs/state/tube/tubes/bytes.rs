@@ -10,7 +10,7 @@ impl Tubes {
     /// [`Tubes::hidden_bytes`] more until that room is needed.
     pub fn bytes(&self) -> usize {
         let (tubes, sums) = (self.visible().saturating_sub(1), self.sums.len().saturating_sub(2));
-        bytes_of(tubes, sums, self.name_bytes, self.tally_bytes[0] + self.sums.tally_bytes())
+        bytes_of(tubes, sums, self.name_bytes, self.tally_bytes[0] + self.sums.tally_bytes)
     }
 
     /// Returns the number of buckets of groups.
