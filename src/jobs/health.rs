@@ -286,7 +286,7 @@ impl Watcher {
 }
 
 impl Followed {
-    /// Returns the counts of a part that had none at this time; None: it had those of the first look.
+    /// Returns the counts of a part that had none at this time; None: it had the counts of the first look.
     fn new(from: Option<Time>, now: Time) -> Followed {
         fn growth<const N: usize>(length: Span, from: Option<Time>) -> Growth<N> {
             from.map_or_else(|| Growth::over(length), |from| Growth::from_zero(length, from))

@@ -15,7 +15,7 @@ use poolcounter_protocol::jobs::wire::{Request, replies};
 use poolcounter_service::contract::{Context, Then};
 use std::collections::BTreeMap;
 
-/// Number of tubes, sums or connections that one slice of an answer examines; then others are served.
+/// Number of tubes, sums or connections that one slice of an answer examines; then other connections are served.
 const LOOKED_AT_ONCE: usize = 1024;
 /// Number of jobs that one slice of a list examines.
 const JOBS_AT_ONCE: usize = 2048;
@@ -34,7 +34,7 @@ impl JobQueue {
     }
 
     /// Answers a request that changes nothing. Returns the next action if the connection's turn ends with it: after a
-    /// request that examines every tube or job, others are served before the next one.
+    /// request that examines every tube or job, other connections are served before the next request.
     pub(super) fn ask(&mut self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) -> Option<Then> {
         match request {
             Request::Peek(id) => {

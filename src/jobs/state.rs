@@ -6,8 +6,8 @@
 //! job is visible once the batch that put it is committed.
 //!
 //! Invariant: a job is in one place: pending, ready, delayed, reserved or buried. A tube has a bucket of ready jobs for
-//! each group and one for those without, and is queued in each feed that covers it by its first job that may be given
-//! out. A connection waits only while the feeds of its set of watches have no job for it.
+//! each group and one for jobs without a group, and is queued in each feed that covers it by its first job that may be
+//! given out. A connection waits only while the feeds of its set of watches have no job for it.
 
 use poolcounter_core::count::first_before;
 use poolcounter_core::id::ConnId;
@@ -90,7 +90,7 @@ const KEPT_ROOM: usize = 80;
 const END_OF_IDS: u64 = i64::MAX as u64;
 /// End of the numbers of batches of earlier processes. The rest of the range is more than any process uses.
 const END_OF_STORED_BATCHES: Commit = Commit(1 << 62);
-/// Number of jobs or tubes in one slice of a long command; then others are served.
+/// Number of jobs or tubes in one slice of a long command; then other connections are served.
 const SLICE: u32 = 1024;
 /// Number of watches of a set, feeds of a tube or lanes of a feed that count as one visited entry: nearly all have
 /// fewer.
@@ -225,7 +225,7 @@ pub struct State {
     ends_connections: bool,
     commits: commits::Commits,
     burials: burials::Burials,
-    /// Jobs that are being read from a store beside those that were handed over; None otherwise.
+    /// Jobs that are being read from a store beside the jobs that were handed over; None otherwise.
     reading: Option<Box<Reading>>,
     /// True while jobs are read from a store, after a start or by a successor: a tube without jobs may have some there.
     may_lack_jobs: bool,
@@ -233,7 +233,7 @@ pub struct State {
     figures: Figures<Stat>,
     /// Bytes that the adapter keeps for connections.
     pub kept_bytes: usize,
-    /// Number of entries visited in the present turn of a connection, beyond those of each request.
+    /// Number of entries visited in the present turn of a connection, beyond the entries of each request.
     visited: usize,
 }
 
@@ -270,8 +270,8 @@ impl State {
         self.visited = 0;
     }
 
-    /// Returns whether the requests of this turn have visited so many entries that others must be served before the
-    /// next.
+    /// Returns whether the requests of this turn have visited so many entries that other connections must be served
+    /// before the next.
     pub fn is_turn_over(&self) -> bool {
         self.visited >= MOST_IN_A_TURN
     }

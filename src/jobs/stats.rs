@@ -1,10 +1,10 @@
-//! Statistics of the jobs. Names and order are those of beanstalkd's `stats`, on which exporters depend; statistics
-//! that beanstalkd does not have come last.
+//! Statistics of the jobs. Names and order are the same as in beanstalkd's `stats`, on which exporters depend;
+//! statistics that beanstalkd does not have come last.
 
 use poolcounter_core::stats::statistics;
 
 statistics! {
-    /// Figures of the state machine. Those of the process and its connections are added in the answer to `stats`.
+    /// Figures of the state machine. Figures of the process and its connections are added in the answer to `stats`.
     Jobs {
         Urgent = "current-jobs-urgent", Level, "Ready jobs with a priority number below 1024.";
         Ready = "current-jobs-ready", Level, "Jobs that wait for a runner.";

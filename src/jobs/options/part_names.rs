@@ -9,7 +9,7 @@ const TAKEN: [&str; 6] = ["cmd", "current_jobs", "le", "runner", "store", "tube"
 #[derive(Clone, Debug)]
 pub struct PartNames {
     words: [String; 2],
-    /// Number of words that were set; the others are the defaults.
+    /// Number of words that were set; the rest are the defaults.
     set: usize,
 }
 

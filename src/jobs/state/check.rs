@@ -67,30 +67,30 @@ impl State {
         assert_eq!(self.burials, if is_kept { buried } else { BTreeSet::new() }, "buried jobs by time");
         assert_eq!(self.tubes.urgent, jobs().filter(is_urgent).count() as u64, "urgent jobs");
         for (key, job) in jobs() {
-            assert!(job.id.0 < self.next_id, "a number would be given out twice");
+            assert!(job.id.0 < self.next_id, "the next job has a new number");
             self.check_place(key, job);
         }
     }
 
     fn check_place(&self, key: JobKey, job: &Job) {
         let tube = &self.tubes[job.tube];
-        assert!(tube.hidden.is_none(), "a hidden tube has a job");
+        assert!(tube.hidden.is_none(), "a hidden tube has no job");
         match job.place {
             // The tubes count these.
             JobPlacement::Pending | JobPlacement::Buried | JobPlacement::Nowhere => {}
             JobPlacement::Ready => {
                 let bucket = self.jobs.group_of(key).map_or(tube.main, |group| tube.by_group[&group]);
                 let rank = Rank::new(job.pri, job.id);
-                assert!(self.tubes[bucket].ready.contains(&rank), "a ready job is in no bucket");
+                assert!(self.tubes[bucket].ready.contains(&rank), "a ready job is in its bucket");
             }
             JobPlacement::Delayed => {
-                assert!(tube.delayed.contains(&(job.at, job.id)), "a delayed job is not in its tube");
+                assert!(tube.delayed.contains(&(job.at, job.id)), "a delayed job is in its tube");
             }
             JobPlacement::Reserved => {
                 let (conn, serial) = job.holder();
                 let held = self.conns.held(conn, serial);
                 let is_held = held.is_some_and(|held| held.find_by(|held| held.place((job.at, job.id))).is_some());
-                assert!(is_held, "a reserved job is not with its holder");
+                assert!(is_held, "a reserved job is with its holder");
             }
         }
     }
@@ -113,22 +113,22 @@ impl State {
             assert_eq!(tube.delayed.len(), own(JobPlacement::Delayed), "delayed jobs of a tube");
             let delayed = tube.delayed.iter().filter_map(|(_, id)| self.jobs.find(*id));
             let retried = delayed.filter(|key| self.jobs.is_retried(*key)).count();
-            assert_eq!(tube.retrying as usize, retried, "jobs of a tube that are tried again");
+            assert_eq!(tube.retrying as usize, retried, "retried jobs of a tube are counted");
             assert_eq!(tube.reserved as usize, own(JobPlacement::Reserved), "reserved jobs of a tube");
             assert_eq!(tube.pending as usize, own(JobPlacement::Pending), "pending jobs of a tube");
             let since: Vec<_> = tube.waiting.iter(&self.jobs).map(|key| self.jobs[key].at).collect();
-            assert!(since.is_sorted(), "ready jobs are in the order in which they became so");
+            assert!(since.is_sorted(), "ready jobs are in the order of their times");
             let age = tube.ready_since.filter(|_| !self.tubes.lingers(id));
-            assert_eq!(age, since.first().map(|at| super::sums::age_of(*at)), "the age of a tube");
+            assert_eq!(age, since.first().map(|at| super::sums::age_of(*at)), "age of the first ready job");
             if self.background.has_no_sweeps() {
-                assert_eq!(tube.paused, self.settings.pause_of(&tube.name), "a tube knows of its pause");
+                assert_eq!(tube.paused, self.settings.pause_of(&tube.name), "a tube has the pause of its settings");
             }
             let of = |counts: &BTreeMap<TubeId, usize>| counts.get(&id).copied().unwrap_or(0);
             assert_eq!(tube.using as usize, of(&users), "connections that use a tube");
             assert_eq!(tube.watching as usize, of(&watchers), "connections that watch a tube");
         }
         let may_forget = self.tubes.first_hidden().is_some() || self.roots.len() > 0;
-        assert!(!may_forget || self.background.will_forget(), "what is to be forgotten has a timer");
+        assert!(!may_forget || self.background.will_forget(), "root jobs and hidden tubes have a timer");
     }
 
     fn check_limits(&self) {
@@ -160,12 +160,12 @@ impl State {
                 let pattern = super::Pattern::parse(pattern).expect("only patterns are set");
                 assert!(
                     self.tubes.iter().all(|(_, tube)| counts(tube) == pattern.matches(&tube.name)),
-                    "who is counted"
+                    "a limit counts the tubes that its pattern matches"
                 );
             }
         }
         if self.background.has_no_sweeps() {
-            assert_eq!(limits.gates.len(), limits.groups.len() + gates_of(&limits.of_tubes).len(), "gates");
+            assert_eq!(limits.gates.len(), limits.groups.len() + gates_of(&limits.of_tubes).len(), "gates are counted");
         }
         let is_in_lane =
             |tube: &super::tube::Tube| limits.lanes.get(tube.lane.index()).is_some_and(|lane| tube.held == lane.gates);
@@ -176,13 +176,13 @@ impl State {
         }
         for (id, gate) in &limits.gates {
             for (pri, since, bucket) in &gate.parked {
-                assert_eq!(self.tubes[*bucket].parked, Some((*pri, *since)), "a bucket is set aside");
-                assert!(gate.is_closed() || limits.opened.iter().any(|other| other.index() == id), "and is held back");
+                assert_eq!(self.tubes[*bucket].parked, Some((*pri, *since)), "a parked bucket knows its position");
+                assert!(gate.is_closed() || limits.opened.iter().any(|other| other.index() == id), "its gate holds it");
             }
         }
         let parked = self.tubes.iter().flat_map(|(_, tube)| tube.buckets());
         let parked = parked.filter(|bucket| self.tubes[*bucket].parked.is_some()).count();
-        assert_eq!(parked, limits.gates.iter().map(|(_, gate)| gate.parked.len()).sum::<usize>(), "all that is");
+        assert_eq!(parked, limits.gates.iter().map(|(_, gate)| gate.parked.len()).sum::<usize>(), "parked buckets");
     }
 
     fn check_sets(&self) {
@@ -200,8 +200,8 @@ impl State {
                 let feed = &self.feeds[*feed];
                 let is_watched = set.watches.binary_search_by(|watch| watch.pattern.cmp(&feed.pattern)).is_ok();
                 assert!(is_watched && feed.sets.contains(&id), "a watch has its feed");
-                assert_eq!(*ticket > 0, feed.waiters.contains(&(*ticket, id)), "a set knows where it waits");
-                assert!(first.is_none_or(|first| *ticket <= first), "a set waits since its first connection does");
+                assert_eq!(*ticket > 0, feed.waiters.contains(&(*ticket, id)), "a set has its ticket at the feed");
+                assert!(first.is_none_or(|first| *ticket <= first), "a ticket is not behind the first connection");
                 assert!(!set.is_built || feed.is_plain || feed.known == usize::MAX, "a feed knows all tubes");
             }
             if first.is_some() && set.awake.is_none() && !self.is_shut && !self.has_news() {
@@ -215,7 +215,7 @@ impl State {
                 }
             }
         }
-        assert!(!self.has_news() || self.is_shut || self.background.has(Task::Serve), "who waits is served later");
+        assert!(!self.has_news() || self.is_shut || self.background.has(Task::Serve), "news has a task");
         self.check_feeds();
     }
 
@@ -234,7 +234,7 @@ impl State {
             let known = covered.filter(|tube| tube.index() < feed.known);
             let own = known.filter_map(|tube| Some((self.tubes[tube].lane, self.tubes[tube].standing(tube)?)));
             let standings = feed.lanes.iter().flat_map(|(lane, list)| list.iter().map(|standing| (*lane, *standing)));
-            assert!(own.collect::<BTreeSet<_>>().into_iter().eq(standings), "the tubes of a feed");
+            assert!(own.collect::<BTreeSet<_>>().into_iter().eq(standings), "a feed has the tubes that it covers");
         }
         for (id, feed) in self.feeds.iter().filter(|(_, feed)| !feed.waiters.is_empty()) {
             let plain = feed.tube.filter(|tube| self.tubes[*tube].first.is_some()).map(|tube| self.tubes[tube].lane);
@@ -276,23 +276,23 @@ impl State {
         for (id, conn) in self.conns.iter() {
             conn.held.check();
             for held in &conn.held {
-                assert!(self.held_by(id, held.id).is_some(), "a connection has a job that is not its own");
+                assert!(self.held_by(id, held.id).is_some(), "a connection holds only its own jobs");
             }
             waiting += u64::from(conn.wait.is_some());
         }
         for (id, set) in self.sets.iter() {
             let is_own = |conn: ConnId| self.conns[conn].set == Some(id) && self.conns[conn].wait.is_some();
-            assert!(self.sets.waiting_in(set).all(is_own), "a connection that waits is in its set");
+            assert!(self.sets.waiting_in(set).all(is_own), "a waiting connection is in its set");
         }
-        assert_eq!(self.sets.waiting, waiting, "connections that wait");
+        assert_eq!(self.sets.waiting, waiting, "waiting connections are counted");
         let is_given_back = !self.conns.has_orphans() || self.background.has(Task::Orphans);
-        assert!(is_given_back, "what connections held that are gone is given back");
+        assert!(is_given_back, "a task returns the jobs of closed connections");
         let is_unwatched = self.background.left.is_empty() || self.background.has(Task::Unwatch);
-        assert!(is_unwatched, "watches of connections that are gone are removed");
+        assert!(is_unwatched, "a task removes the watches of closed connections");
         for (id, sweep) in self.background.sweeps() {
-            assert!(self.background.has(Task::Sweep(id)), "a command goes on");
+            assert!(self.background.has(Task::Sweep(id)), "a command under way has a task");
             let knows = |conn: ConnId| self.conns[conn].sweep == Some(id);
-            assert!(sweep.conn.is_none_or(knows), "a command under way is not its connection's");
+            assert!(sweep.conn.is_none_or(knows), "a command under way is known to its connection");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Changes that must outlive the process: those since the last batch, and the batches that are committed.
+//! Changes that must outlive the process: changes since the last batch, and the batches that are committed.
 
 use super::background::COST;
 use super::ids::RootId;
@@ -38,7 +38,7 @@ pub(super) enum SettingKind {
     File,
 }
 
-/// Estimated bytes of a change beside those of a body: its row.
+/// Estimated bytes of a change beside the bytes of a body: its row.
 const CHANGE_BYTES: usize = 200;
 
 /// Number of changes for which memory is kept between batches: 40 KiB, so that small batches allocate nothing.
@@ -271,8 +271,8 @@ impl State {
         are_many
     }
 
-    /// Removes some of the jobs whose puts are not committed, as [`State::take_back`] does: as many as the budget of the
-    /// tick allows, and a few in any case. Returns whether there are more.
+    /// Removes some of the jobs whose puts are not committed, as [`State::take_back`] does: as many as the budget of
+    /// the tick allows, and a few in any case. Returns whether there are more.
     pub fn take_back_some(&mut self, step: &mut Step<'_, '_>) -> bool {
         for taken in 0..SLICE {
             if !step.timers.spend(COST) && taken >= LEAST_SHOWN {
@@ -429,11 +429,8 @@ impl State {
         let pending: Vec<_> = self.jobs.iter().filter(|(_, job)| job.place == JobPlacement::Pending).collect();
         for (_, job) in &pending {
             let waits_for = Commit(job.commit());
-            assert!(self.commits.done < waits_for && waits_for <= self.commits.current, "a job waits for no commit");
-            assert!(
-                self.commits.pending.binary_search(&(waits_for, job.id)).is_ok(),
-                "a commit would not show its job"
-            );
+            assert!(self.commits.done < waits_for && waits_for <= self.commits.current, "a pending job waits");
+            assert!(self.commits.pending.binary_search(&(waits_for, job.id)).is_ok(), "a commit has its pending jobs");
         }
         assert!(self.commits.pending.iter().is_sorted(), "commits come in order");
         let closed: usize = self.commits.closed.iter().map(|batch| batch.left).sum();
@@ -442,6 +439,6 @@ impl State {
         let is_job = |change: &&Change| matches!(change, Change::Job(id) if self.jobs.find(*id).is_some());
         assert_eq!(dirty, self.commits.changes.iter().filter(is_job).count(), "a changed job is in the batch once");
         let is_known = self.jobs.iter().all(|(_, job)| job.is_stored || job.is_dirty);
-        assert!(is_known || self.commits.is_off, "a job would never be stored");
+        assert!(is_known || self.commits.is_off, "a changed job is in a batch");
     }
 }

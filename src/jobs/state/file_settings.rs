@@ -58,8 +58,8 @@ impl State {
         self.settings.has_file
     }
 
-    /// Applies the settings that are new or changed in the configuration file, and removes those that it does not have
-    /// any more.
+    /// Applies the settings that are new or changed in the configuration file, and removes the settings that it does
+    /// not have any more.
     pub fn set_from_file(&mut self, file: &[FileSetting], step: &mut Step<'_, '_>) {
         self.settings.has_file = true;
         let old = std::mem::take(&mut self.settings.from_file);

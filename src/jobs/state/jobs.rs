@@ -36,10 +36,10 @@ pub(super) struct Jobs {
     /// Greatest number of any job so far. Greater numbers are unused, which needs no look-up for jobs that a store
     /// gives in order.
     last: u64,
-    /// The job with the lowest number among those that hold a key in a tube.
+    /// The job with the lowest number among the jobs that hold a key in a tube.
     by_key: JobIndex,
     /// Further jobs that hold a key which a job in `by_key` holds, by the hash of the tube and the key: a job that is
-    /// released holds its key again, though others were put meanwhile. There may be very many with one key.
+    /// released holds its key again, though other jobs were put meanwhile. There may be very many with one key.
     further: BTreeSet<(u64, JobId)>,
     hashing: Hashing,
     pub bytes: usize,
@@ -203,7 +203,7 @@ impl Jobs {
         range.map(|(_, id)| self.find(*id).expect("only jobs that there are hold keys"))
     }
 
-    /// Makes the job hold its deduplication key, which keeps others with it out.
+    /// Makes the job hold its deduplication key, which keeps other jobs with the key out.
     pub fn hold_key(&mut self, key: JobKey) {
         let (tube, hash) = (self[key].tube, self.hash_of_own_key(key));
         let first = self.holders_of(tube, self.key_of(key)).next();
@@ -252,19 +252,19 @@ impl Jobs {
     ///
     /// Panics if they contradict each other.
     pub fn check(&self) {
-        assert_eq!(self.len, self.iter().count(), "the table of jobs counts them");
+        assert_eq!(self.len, self.iter().count(), "jobs are counted");
         let bytes_of =
             |(key, job): (JobKey, &Job)| JOB_BYTES + job.body.bytes().len() + encoded(&self.pages, key).len();
-        assert_eq!(self.bytes, self.iter().map(bytes_of).sum::<usize>(), "their bytes are reckoned");
+        assert_eq!(self.bytes, self.iter().map(bytes_of).sum::<usize>(), "bytes of jobs are counted");
         let holders = self.iter().filter(|(key, _)| self.holds_key(*key));
-        assert_eq!(self.by_key.len() + self.further.len(), holders.count(), "keys that are held");
+        assert_eq!(self.by_key.len() + self.further.len(), holders.count(), "held keys are counted");
         let extras =
             self.pages.iter().flatten().filter_map(|page| page.extras.as_ref()).flat_map(|extras| extras.iter());
         let has_extra = self.iter().filter(|(_, job)| job.has_extra).count();
-        assert_eq!(extras.filter(|extra| !extra.is_empty()).count(), has_extra, "extras are those of jobs");
+        assert_eq!(extras.filter(|extra| !extra.is_empty()).count(), has_extra, "each extra belongs to a job");
         for (key, job) in self.iter() {
             assert_eq!(self.find(job.id), Some(key), "a job is found by its number");
-            assert!(job.place != JobPlacement::Nowhere && job.ttr > 0, "a job is not as it should be");
+            assert!(job.place != JobPlacement::Nowhere && job.ttr > 0, "a job has a place and a TTR");
             if self.holds_key(key) {
                 let first =
                     self.holders_of(job.tube, self.key_of(key)).next().expect("a key that is held has a holder");

@@ -278,7 +278,7 @@ impl Limits {
                 Some(index),
                 "a lane is found by its gates"
             );
-            assert_eq!(lane.watched.is_some(), lane.held.len() > 0, "a lane that holds some back is looked at");
+            assert_eq!(lane.watched.is_some(), lane.held.len() > 0, "a lane with held feeds is at its gate");
             assert_eq!(lane.held.order.len(), lane.held.tickets.len(), "a feed is held back once");
             let is_found = |gate: GateId| self.gates[gate.index()].lanes.contains(&LaneId::from_index(index));
             assert!(lane.watched.is_none_or(is_found), "a lane is looked at when its gate opens");

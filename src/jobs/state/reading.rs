@@ -20,15 +20,15 @@ pub(super) struct Reading {
 }
 
 impl State {
-    /// Starts the reading: jobs restored from now on come without their bodies, and all others from a store.
+    /// Starts the reading: jobs restored from now on come without their bodies, and all other jobs from a store.
     pub fn begin_reading(&mut self) {
         self.reading = Some(Box::default());
         self.may_lack_jobs = true;
     }
 
     /// Ends the reading, in slices: removes jobs that were handed over and not found in the store. Returns true after
-    /// the last slice, and the number of jobs removed. Pauses of tubes that have turned out to have no jobs stay, as after
-    /// a start: until the tube is used and left again, or their time is over.
+    /// the last slice, and the number of jobs removed. Pauses of tubes that have turned out to have no jobs stay, as
+    /// after a start: until the tube is used and left again, or their time is over.
     pub fn end_reading(&mut self, step: &mut Step<'_, '_>) -> (bool, usize) {
         self.may_lack_jobs = false;
         let Some(reading) = &mut self.reading else { return (true, 0) };

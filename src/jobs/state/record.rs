@@ -35,7 +35,7 @@ pub struct Record<'a> {
     pub history: History,
     /// Key; empty without one.
     pub key: &'a [u8],
-    /// End of the time in which it keeps others with its key out.
+    /// End of the time in which it keeps other jobs with its key out.
     pub until: Until,
     /// Root job that it belongs to, and the timestamp of that.
     pub root: Option<(&'a [u8], u64)>,

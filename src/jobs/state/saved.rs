@@ -43,16 +43,16 @@ pub enum Saved<'a> {
     Tube(&'a [u8], Box<SavedTube>),
     /// Tally of the sums that are not followed, and the time of the next choice of followed ones. After all tubes.
     Others(SumBy, Box<Tally>, Time),
-    /// Tally of a sum, of its tubes and of forgotten ones, and the puts and deletes from which it is followed, if it is.
-    /// After [`Saved::Others`].
+    /// Tally of a sum, of its tubes and of forgotten ones, and the puts and deletes from which it is followed, if it
+    /// is. After [`Saved::Others`].
     Sum(SumBy, &'a [u8], Box<Tally>, Option<[u64; 2]>),
     /// A connection.
     Conn(ConnId, #[serde(borrow)] SavedConn<'a>),
     /// Job with its body, the time since which it is ready or held, its holder, and its deadline. The body is missing
     /// if a store has it.
     Job(#[serde(borrow)] Record<'a>, &'a [u8], Option<Time>, Option<(ConnId, Time)>),
-    /// Waiting connection, the end of its wait, and the number of jobs it asked for. The one that has waited longest is
-    /// first.
+    /// Waiting connection, the end of its wait, and the number of jobs it asked for. The connection that has waited
+    /// longest is first.
     Wait(ConnId, Option<Time>, Option<u32>),
     /// Time since which the first ready job of a tube is ready, if the jobs are left in a store.
     ReadySince(&'a [u8], Time),

@@ -53,7 +53,7 @@ impl Settings {
     /// Panics if they contradict each other.
     pub fn check(&self) {
         let ends = self.pauses.iter().map(|(pattern, pause)| (pause.until, pattern.into()));
-        assert_eq!(self.ends, ends.collect(), "each pause has its end");
+        assert_eq!(self.ends, ends.collect(), "each pause is in the order of ends");
         assert_eq!(self.pause_timer.is_some(), !self.ends.is_empty(), "pauses have a timer");
     }
 }

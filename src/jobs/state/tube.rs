@@ -84,8 +84,8 @@ pub(super) struct Tube {
     pub open: BTreeSet<(Rank, BucketId)>,
     /// The job that it can give; None while it is at its limit or paused.
     pub first: Option<Rank>,
-    /// Stack of priorities and stamps in feeds, the priority of the first job last. The stamps before it keep the position
-    /// at worse priorities. Empty while the tube has no job to give.
+    /// Stack of priorities and stamps in feeds, the priority of the first job last. The stamps before it keep the
+    /// position at worse priorities. Empty while the tube has no job to give.
     pub stamps: Vec<(u32, u64)>,
     /// Lane of the limits that hold it back together with other tubes.
     pub lane: LaneId,
@@ -109,7 +109,7 @@ pub(super) struct Tube {
     pub watching: u32,
     /// Most jobs that may be reserved at once; 0 means any number.
     pub limit: u32,
-    /// Limits that count its reserved jobs, and those that hold them back.
+    /// Limits that count its reserved jobs, and limits that hold its jobs back.
     pub counted: Box<[GateId]>,
     pub held: Box<[GateId]>,
     pub paused: Option<Paused>,
@@ -191,7 +191,7 @@ impl Tube {
         self.jobs() == 0 && self.using == 0 && self.watching == 0 && *self.name != *TubeName::DEFAULT.bytes()
     }
 
-    /// Returns its buckets: those of groups, then that of jobs without a group.
+    /// Returns its buckets: the buckets of groups, then the bucket of jobs without a group.
     pub fn buckets(&self) -> impl Iterator<Item = BucketId> {
         self.by_group.values().copied().chain([self.main])
     }

@@ -45,7 +45,7 @@ pub fn write_tube(bytes: &mut Vec<u8>, tube: &TubeStats<'_>) {
 pub struct ServerStats {
     /// Longest body in bytes.
     pub max_job_size: u32,
-    /// Numbers of connections: present ones, those that have put a job, those that have reserved one, and all so far.
+    /// Numbers of connections: of present connections, of producers, of workers, and of all connections so far.
     pub connections: [u64; 4],
     /// Process id.
     pub pid: u32,
@@ -67,10 +67,10 @@ pub struct ServerStats {
     pub platform: String,
 }
 
-/// Number of rows of beanstalkd's `stats`: up to `total-jobs`, and two more between others.
+/// Number of rows of beanstalkd's `stats`: up to `total-jobs`, and two more between other rows.
 const ROWS_OF_BEANSTALKD: usize = Jobs::Tubes as usize;
 
-/// Writes the answer to `stats`: beanstalkd's rows in its order, then those of the extensions.
+/// Writes the answer to `stats`: beanstalkd's rows in its order, then the rows of the extensions.
 pub fn write_stats(bytes: &mut Vec<u8>, figures: &Figures<Jobs>, server: &ServerStats) {
     for (row, value) in figures.rows().take(ROWS_OF_BEANSTALKD) {
         put!(bytes, "{}: {value}", row.name);

@@ -18,11 +18,11 @@ use std::ops::{Index, IndexMut};
 /// the step that ends a connection visits its watches as well.
 const SORTED_AT_ONCE: usize = super::super::background::COST as usize / 2;
 
-/// Table of every connection, and of the jobs of those that have ended.
+/// Table of every connection, and of the jobs of connections that have ended.
 pub(in crate::state) struct Conns {
     all: Vec<Option<Box<Conn>>>,
     last_serial: u32,
-    /// Number of connections that have put a job, and of those that have reserved one.
+    /// Number of connections that have put a job, and of connections that have reserved one.
     pub roles: (usize, usize),
     /// Jobs of connections that have ended, by their serials.
     orphans: BTreeMap<u32, Orphans>,
@@ -230,7 +230,7 @@ impl Conns {
         }
     }
 
-    /// Returns the jobs of all connections, including those that have ended.
+    /// Returns the jobs of all connections, including connections that have ended.
     pub fn all_held(&self) -> impl Iterator<Item = &Held> {
         self.iter().map(|(_, conn)| &conn.held).chain(self.orphans.values().map(|orphans| &orphans.held))
     }
@@ -249,16 +249,16 @@ impl Conns {
         assert!(self.all.last().is_none_or(Option::is_some), "the table ends with a connection");
         let number = |has: fn(&Conn) -> bool| self.iter().filter(|(_, conn)| has(conn)).count();
         let roles = (number(|conn| conn.is_producer), number(|conn| conn.is_worker));
-        assert_eq!(self.roles, roles, "producers and workers");
+        assert_eq!(self.roles, roles, "producers and workers are counted");
         let loose = self.iter().filter(|(_, conn)| conn.set.is_none()).map(|(id, _)| id);
-        assert!(loose.eq(self.loose.iter().copied()), "connections without a set");
+        assert!(loose.eq(self.loose.iter().copied()), "a loose connection has no set");
         let watch_bytes: usize = self.iter().map(|(_, conn)| conn.watches.bytes).sum();
-        assert_eq!(self.watch_bytes, watch_bytes, "what watches take");
+        assert_eq!(self.watch_bytes, watch_bytes, "bytes of watches are counted");
         for (_, conn) in self.iter() {
             assert!(!self.orphans.contains_key(&conn.serial), "a connection that is there holds its own jobs");
-            assert!(conn.held.is_empty() || conn.timer.is_some(), "a TTR has no timer");
+            assert!(conn.held.is_empty() || conn.timer.is_some(), "a held job has a timer");
             let is_timed = conn.wait.is_none_or(|wait| wait.until.is_none() || conn.timer.is_some());
-            assert!(is_timed, "a wait has no timer");
+            assert!(is_timed, "a wait has a timer");
         }
     }
 }

@@ -158,7 +158,7 @@ impl State {
         self.figures.count(command);
     }
 
-    /// Returns the number of connections that have put a job, and of those that have reserved one.
+    /// Returns the number of connections that have put a job, and of connections that have reserved one.
     pub fn producers_and_workers(&self) -> (usize, usize) {
         self.conns.roles
     }
@@ -168,7 +168,7 @@ impl State {
         self.jobs.find(id).map(|key| self.jobs[key].body.bytes())
     }
 
-    /// Returns a shared body of a job: for one that is too long to be written at once.
+    /// Returns a shared body of a job: for a body that is too long to be written at once.
     pub fn share_body(&mut self, id: JobId) -> Option<std::sync::Arc<Box<[u8]>>> {
         let key = self.jobs.find(id)?;
         Some(self.jobs[key].body.share())

@@ -1,10 +1,10 @@
-//! Sums over tubes whose names have the same first part, and over those with the same last part, updated as jobs move,
+//! Sums over tubes whose names have the same first part, and over tubes with the same last part, updated as jobs move,
 //! so that showing them costs the same at any number of tubes and jobs.
 //!
 //! Cost: an event of a job adds to its tube and to two sums. If the first ready job of its tube changes to one of
 //! another second, the tube moves in the order of ages of two sums. At most [`MOST_FOLLOWED`] first parts and as many
-//! last parts are followed: they have curves, and metrics of their own. Events of the others are counted under `other`
-//! as well.
+//! last parts are followed: they have curves, and metrics of their own. Events of the other parts are counted under
+//! `other` as well.
 
 use crate::state::JobState;
 use crate::state::ids::TubeId;
@@ -292,7 +292,7 @@ impl Sums {
         end == self.all.capacity()
     }
 
-    /// Follows the sums with the most puts, among these and those that are followed.
+    /// Follows the sums with the most puts, among these and the followed sums.
     fn choose(&mut self, by: SumBy, largest: BTreeSet<(Count, SumId)>) {
         // A surveyed sum may have ended, and another one have its id.
         let is_there = |id: &SumId| self.all.get(id.index()).is_some_and(|sum| sum.by == by);
@@ -316,12 +316,12 @@ impl Sums {
     pub fn check(&self) {
         assert_eq!(self.names.len(), self.all.len(), "each sum has a name");
         let tally_bytes = self.all.iter().map(|(_, sum)| sum.tally.bytes()).sum::<usize>();
-        assert_eq!(self.tally_bytes, tally_bytes, "bytes of the tallies of sums");
+        assert_eq!(self.tally_bytes, tally_bytes, "bytes of tallies are counted");
         for by in SumBy::ALL {
             let followed = self.iter().filter(|(_, sum)| sum.by == by && sum.followed_from.is_some());
             assert!(
                 self.followed[by as usize].iter().copied().eq(followed.map(|(id, _)| id)),
-                "those that are followed"
+                "a followed sum is in the list of followed sums"
             );
         }
     }

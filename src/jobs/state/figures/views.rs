@@ -69,7 +69,7 @@ impl State {
         buried
     }
 
-    /// Returns buried jobs of all first parts, those with the most first.
+    /// Returns buried jobs of all first parts, the parts with the most first.
     pub fn buried(&self, most: usize, now: Time) -> Vec<(JobStats<'_>, Span)> {
         let sizes = self.tubes.sums.surveyed(SumBy::FirstPart);
         let sizes = sizes.map(|(id, sum)| (sum.counts[JobState::Buried as usize], 0, id.index()));
@@ -188,7 +188,7 @@ impl State {
         self.tubes.sums.are_all_followed(by).then(|| sums.map(|sum| (&*sum.name, &sum.tally)))
     }
 
-    /// Returns the followed sums, those with the most puts first, and after them all others together.
+    /// Returns the followed sums, the sums with the most puts first, and after them all other sums together.
     pub fn followed(&self, by: SumBy, now: Time) -> Summaries {
         let mut followed: Vec<&Sum> = self.tubes.sums.followed(by).collect();
         followed.sort_by_key(|sum| std::cmp::Reverse(sum.tally.events[Rated::Put as usize]));

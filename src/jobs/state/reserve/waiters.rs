@@ -1,4 +1,4 @@
-//! Connections that wait for a job. The one that has waited longest is served first.
+//! Connections that wait for a job. The connection that has waited longest is served first.
 
 use super::NextJob;
 use crate::state::ids::{FeedId, SetId};
@@ -10,7 +10,7 @@ use poolcounter_core::meter;
 const FREED_AT_ONCE: u32 = 64;
 
 impl State {
-    /// Gives jobs to waiting connections, those that have waited longest first, as long as there are any.
+    /// Gives jobs to waiting connections, the connection that has waited longest first, as long as there are any.
     pub(in crate::state) fn serve_waiting(&mut self, step: &mut Step<'_, '_>) {
         if self.has_news() {
             self.serve_more(&mut SLICE.clone(), FREED_AT_ONCE, step);

@@ -1,4 +1,4 @@
-//! Work in slices, so that others are served between them: long commands, and jobs and tubes that are given back,
+//! Work in slices, so that connections are served between them: long commands, and jobs and tubes that are given back,
 //! dropped or forgotten.
 
 use crate::state::ids::{GateId, SweepId};
@@ -152,16 +152,16 @@ impl Background {
         self.queued_sweeps.is_empty() && self.tasks.iter().all(|task| matches!(task, Task::Forget | Task::Expire))
     }
 
-    /// Returns the tasks of a slice: the number of commands, and of others, and whether the commands come first, which
-    /// is so every other time.
+    /// Returns the tasks of a slice: the number of commands, and of other tasks, and whether the commands come first,
+    /// which is so every other time.
     pub fn begin_slice(&mut self) -> (usize, usize, bool) {
         let is_first = self.begins_with_sweeps;
         self.begins_with_sweeps = !is_first;
         (self.queued_sweeps.len(), self.tasks.len(), is_first)
     }
 
-    /// Adds a task behind the others of its sort, unless it is queued already. A command never is: it is begun, or was
-    /// removed for its slice.
+    /// Adds a task behind the other tasks of its sort, unless it is queued already. A command never is: it is begun, or
+    /// was removed for its slice.
     pub fn push(&mut self, task: Task) {
         match task {
             Task::Sweep(id) => self.queued_sweeps.push(id),

@@ -1,5 +1,5 @@
-//! Questions about very many tubes, jobs or connections: answered in slices, so that others are served between. Each
-//! answer goes on from a position in a table, and shows entries as they are when their slice comes.
+//! Questions about very many tubes, jobs or connections: answered in slices, so that connections are served between
+//! them. Each answer goes on from a position in a table, and shows entries as they are when their slice comes.
 
 use crate::state::conns::Held;
 use crate::state::feeds::Feed;
@@ -64,7 +64,7 @@ impl Listing {
     }
 }
 
-/// A `stats-tube` under way: connections that have a watch which covers the tube, and those of them that wait.
+/// A `stats-tube` under way: connections that have a watch which covers the tube, and the waiting ones of them.
 #[derive(Debug)]
 pub struct Watchers {
     tube: Box<[u8]>,
@@ -195,8 +195,8 @@ impl State {
         (summaries, next)
     }
 
-    /// Adds the summaries of at most `most` connections from a position on to those of their runners, and returns the
-    /// next position.
+    /// Adds the summaries of at most `most` connections from a position on to the summaries of their runners, and
+    /// returns the next position.
     pub fn add_runners(
         &self,
         runners: &mut BTreeMap<Vec<u8>, Summary>,

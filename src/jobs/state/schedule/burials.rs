@@ -8,7 +8,7 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::Timers;
 use std::collections::BTreeSet;
 
-/// Buried jobs by the times of their burials, which are those of [`Job::buried_at`](crate::state::job::Job::buried_at).
+/// Buried jobs by the times of their burials, the same as [`Job::buried_at`](crate::state::job::Job::buried_at).
 pub(in crate::state) type Burials = BTreeSet<(i64, JobId)>;
 
 impl State {

@@ -1,4 +1,4 @@
-//! Commands that go through many tubes or jobs, in slices, so that others are served between them.
+//! Commands that go through many tubes or jobs, in slices, so that connections are served between them.
 
 use crate::state::background::{COST, Sweep, Task, Work};
 use crate::state::ids::{GateId, GroupId, SweepId, TubeId};
@@ -16,7 +16,7 @@ impl State {
         self.begin_sweep(conn, pattern, Work::Clear(state), step);
     }
 
-    /// `kick-all`: makes the buried and delayed jobs of these tubes ready, or those in one of the states.
+    /// `kick-all`: makes the buried and delayed jobs of these tubes ready, or only the jobs in one of the states.
     pub fn kick_all(&mut self, conn: ConnId, pattern: Pattern<'_>, state: Option<JobState>, step: &mut Step<'_, '_>) {
         let all_in = |state| Work::Kick { left: u32::MAX, buried: state == JobState::Buried };
         self.begin_sweep(conn, pattern, state.map_or(Work::KickAll, all_in), step);
@@ -92,7 +92,8 @@ impl State {
         }
     }
 
-    /// Returns true while too many commands go on whose clients have gone: others that go through tubes must wait.
+    /// Returns true while too many commands go on whose clients have gone: more commands that go through tubes must
+    /// wait.
     pub fn is_crowded(&self) -> bool {
         self.background.is_crowded()
     }

@@ -184,7 +184,7 @@ impl Tubes {
         self.sums.change(tube.sums, |sum| sum.retrying += u64::from(is_retried));
     }
 
-    /// Counts one that is not delayed any more.
+    /// Counts a job of a tube that is not delayed any more, if it waited to be tried again.
     pub fn lose_retrying(&mut self, id: TubeId, is_retried: bool) {
         self.retrying -= u64::from(is_retried);
         let tube = &mut self.all[id.index()];
@@ -297,9 +297,9 @@ impl Tubes {
             urgent += u64::from(tube.urgent);
             retrying += u64::from(tube.retrying);
         }
-        assert_eq!((self.urgent, self.name_bytes), (urgent, names), "urgent jobs, and the names of tubes");
-        assert_eq!(self.tally_bytes, tally_bytes, "bytes of the tallies of tubes");
-        assert_eq!(self.retrying, retrying, "jobs that are tried again");
+        assert_eq!((self.urgent, self.name_bytes), (urgent, names), "urgent jobs and bytes of names are counted");
+        assert_eq!(self.tally_bytes, tally_bytes, "bytes of tallies are counted");
+        assert_eq!(self.retrying, retrying, "retried jobs are counted");
         let has_left = |id: TubeId| self.all[id.index()].waiting.front().is_none();
         assert!(self.lingering.is_none_or(has_left), "a tube with ready jobs does not linger");
         self.check_sums();
@@ -310,40 +310,40 @@ impl Tubes {
         let tube = &self[id];
         let firsts = tube.by_group.values().map(|bucket| (self[*bucket].ready.first().copied(), *bucket));
         let firsts: BTreeSet<_> =
-            firsts.map(|(rank, bucket)| (rank.expect("an empty bucket is left"), bucket)).collect();
-        assert_eq!(tube.firsts, firsts, "the first jobs of groups");
+            firsts.map(|(rank, bucket)| (rank.expect("a bucket of a group has a job"), bucket)).collect();
+        assert_eq!(tube.firsts, firsts, "`firsts` has the first job of each group");
         let is_open = |(_, bucket): &&(Rank, BucketId)| self[*bucket].parked.is_none();
         assert_eq!(
             tube.open,
             firsts.iter().filter(is_open).copied().collect(),
-            "the first jobs that are not held back"
+            "`open` has the first jobs of buckets that are not parked"
         );
         assert!(tube.buckets().all(|bucket| self[bucket].tube == id), "a bucket knows its tube");
         tube.buckets().for_each(|bucket| self[bucket].ready.check());
         let open = tube.open.first().map(|(rank, _)| rank);
         let first = self[tube.main].ready.first().into_iter().chain(open).min().copied();
-        assert_eq!(tube.first, first.filter(|_| !tube.is_blocked()), "the job that a tube has to give");
+        assert_eq!(tube.first, first.filter(|_| !tube.is_blocked()), "a tube gives its first open job");
         let standing = tube.standing(id).map(|(pri, ..)| pri);
-        assert_eq!(standing, tube.first.map(Rank::pri), "a tube stands where its first job is");
+        assert_eq!(standing, tube.first.map(Rank::pri), "a tube stands at the priority of its first job");
         assert!(tube.stamps.is_sorted_by(|(worse, _), (better, _)| worse > better), "better priorities come later");
     }
 
     fn check_sums(&self) {
         let mut total = [0; 4];
         let parts: usize = self.iter().map(|(_, tube)| tube.sums.len()).sum();
-        assert_eq!(self.sums.iter().map(|(_, sum)| sum.tubes.len()).sum::<usize>(), parts, "the tubes of sums");
+        assert_eq!(self.sums.iter().map(|(_, sum)| sum.tubes.len()).sum::<usize>(), parts, "tubes are in sums");
         for (id, sum) in self.sums.iter() {
             let own = || sum.tubes.iter().map(|tube| (*tube, &self[*tube]));
-            assert!(own().all(|(_, tube)| tube.sums.contains(&id)), "the tubes of a sum");
+            assert!(own().all(|(_, tube)| tube.sums.contains(&id)), "a sum has only its own tubes");
             let mut counts = [0; 4];
             for (_, tube) in own() {
                 counts.iter_mut().zip(tube.counts()).for_each(|(sum, count)| *sum += count);
             }
             assert_eq!(sum.counts, counts, "the jobs of {}", sum.name.escape_ascii());
             let retrying = own().map(|(_, tube)| u64::from(tube.retrying)).sum::<u64>();
-            assert_eq!(sum.retrying, retrying, "those of {} that are tried again", sum.name.escape_ascii());
+            assert_eq!(sum.retrying, retrying, "retried jobs of {} are counted", sum.name.escape_ascii());
             let ages = own().filter_map(|(id, tube)| Some((tube.ready_since?, id)));
-            assert!(sum.ages.iter().copied().eq(ages.collect::<BTreeSet<_>>()), "the ages of a sum");
+            assert!(sum.ages.iter().copied().eq(ages.collect::<BTreeSet<_>>()), "a sum has the ages of its tubes");
             total.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
         }
         // Each job counts for its first and its last part.

@@ -3,8 +3,8 @@
 //!
 //! A feed of a pattern has the tubes that have a job to give, by the priority of their first job and by their *stamp*:
 //! the time at which the tube came to that priority, or at which a job of that priority was last reserved. So the tubes
-//! of a priority are served in rotation, whichever connections serve them. Tubes that the same limits of several tubes hold back are in one
-//! *lane*, so that a limit which is reached hides all of them at once.
+//! of a priority are served in rotation, whichever connections serve them. Tubes that the same limits of several tubes
+//! hold back are in one *lane*, so that a limit which is reached hides all of them at once.
 //!
 //! Invariant: a tube is in each feed that covers it and knows it while it has a job that neither its own limit, a pause
 //! nor the limit of a group holds back, as far as the latter is known to be reached.
@@ -31,7 +31,7 @@ pub(in crate::state) struct Feed {
     pub is_plain: bool,
     /// The tube of a plain name, if there is one.
     pub tube: Option<TubeId>,
-    /// Slot of the table of tubes: tubes before it are in the lanes, the others are added in slices.
+    /// Slot of the table of tubes: tubes before it are in the lanes, the rest are added in slices.
     pub known: usize,
     /// Tubes of a pattern that have a job to give. No lane is empty.
     pub lanes: BTreeMap<LaneId, BTreeSet<Standing>>,
@@ -228,12 +228,12 @@ impl Feeds {
         for (id, feed) in self.iter() {
             assert_eq!(self.of_name(&feed.pattern), Some(id), "a feed is found by its pattern");
             assert!(!feed.sets.is_empty(), "a feed has a set");
-            assert!(feed.lanes.values().all(|list| !list.is_empty()), "an empty lane is left");
-            assert!(feed.fresh.is_none_or(|ticket| self.fresh.contains(&(ticket, id))), "fresh feeds");
+            assert!(feed.lanes.values().all(|list| !list.is_empty()), "a lane has a tube");
+            assert!(feed.fresh.is_none_or(|ticket| self.fresh.contains(&(ticket, id))), "a fresh feed is listed");
             standings += feed.lanes.values().map(BTreeSet::len).sum::<usize>();
         }
         assert_eq!(self.fresh.len(), self.iter().filter(|(_, feed)| feed.fresh.is_some()).count(), "fresh feeds");
-        assert_eq!(self.standings, standings, "tubes that stand in feeds are counted");
+        assert_eq!(self.standings, standings, "tubes in feeds are counted");
     }
 }
 

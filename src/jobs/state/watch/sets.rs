@@ -113,7 +113,7 @@ impl WatchSet {
     }
 
     /// Brings all passes near zero, and keeps their order. Turns behind the pass of the set keep only their order,
-    /// because each goes on from that pass when it is served; the others keep their distance to it.
+    /// because each goes on from that pass when it is served; the other turns keep their distance to it.
     fn rebase(&mut self) {
         let mut behind: Vec<u64> = self.turns.iter().map(|turn| turn.pass).filter(|pass| *pass < self.pass).collect();
         behind.sort_unstable();

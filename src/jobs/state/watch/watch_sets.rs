@@ -143,7 +143,7 @@ impl WatchSets {
         }
     }
 
-    /// Returns the set that has waited longest of those whose search is unfinished.
+    /// Returns the set that has waited longest of the sets whose search is unfinished.
     pub fn first_awake(&self) -> Option<SetId> {
         self.awake.first().map(|(_, id)| *id)
     }
@@ -157,14 +157,14 @@ impl WatchSets {
         let mut waiting = 0;
         for (id, set) in self.iter() {
             waiting += u64::from(set.waiting.len());
-            assert_eq!(set.conns == 0, self.idle.contains(&id), "idle sets");
+            assert_eq!(set.conns == 0, self.idle.contains(&id), "a set without connections is idle");
             assert_eq!(self.by_watches.get(&set.watches), Some(&id), "a set is found by its watches");
-            assert!(set.awake.is_none_or(|ticket| self.awake.contains(&(ticket, id))), "sets that are awake");
+            assert!(set.awake.is_none_or(|ticket| self.awake.contains(&(ticket, id))), "an awake set is in the list");
         }
-        assert_eq!(self.awake.len(), self.iter().filter(|(_, set)| set.awake.is_some()).count(), "sets that are awake");
-        assert_eq!(self.waiting, waiting, "connections that wait in sets");
-        assert_eq!(self.by_watches.len(), self.all.len(), "sets that are found");
-        assert_eq!(self.bytes, self.iter().map(|(_, set)| set.bytes()).sum::<usize>(), "bytes of sets");
+        assert_eq!(self.awake.len(), self.iter().filter(|(_, set)| set.awake.is_some()).count(), "listed set is awake");
+        assert_eq!(self.waiting, waiting, "waiting connections are counted");
+        assert_eq!(self.by_watches.len(), self.all.len(), "a list of watches has one set");
+        assert_eq!(self.bytes, self.iter().map(|(_, set)| set.bytes()).sum::<usize>(), "bytes of sets are counted");
     }
 
     /// Returns the connections that wait in a set.

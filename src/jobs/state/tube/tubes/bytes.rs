@@ -1,5 +1,5 @@
-//! Bytes of tubes and of sums over tubes, as they count for `--jobs-max-memory`: of those that there are, and of those that
-//! puts would add.
+//! Bytes of tubes and of sums over tubes, as they count for `--jobs-max-memory`: of the present ones, and of new ones
+//! that puts would add.
 
 use super::Tubes;
 use crate::state::{SUM_BYTES, TUBE_BYTES};
@@ -31,7 +31,7 @@ impl Tubes {
     }
 }
 
-/// Returns the bytes of visible tubes and of sums over tubes, with those of their names and of their tallies.
+/// Returns the bytes of visible tubes and of sums over tubes, with the bytes of their names and of their tallies.
 fn bytes_of(tubes: usize, sums: usize, names: usize, tallies: usize) -> usize {
     tubes * TUBE_BYTES + sums * SUM_BYTES + names + tallies
 }
