@@ -64,12 +64,12 @@ impl Lifecycle for JobQueue {
     }
 
     fn drain(&mut self, _: &mut Context<'_>) {
-        self.state.set_draining(true);
+        self.state.is_draining = true;
     }
 
     /// Jobs that are kept nowhere else would be lost, so they are given out until the queue is empty.
     fn refuse_new(&mut self, refuses: bool, context: &mut Context<'_>) {
-        self.state.set_draining(refuses);
+        self.state.is_draining = refuses;
         self.keeps_jobs = refuses && !self.store.is_immediate();
         if !refuses {
             self.step(context, |_, _| {});

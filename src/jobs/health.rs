@@ -200,7 +200,7 @@ impl Watcher {
             let condition = Condition::of_service(&NO_RUNNER, "/jobs", sentence).helped_by(Some("jobs summary".into()));
             look.note(condition.lasting(oldest, RUNNER_MISSING));
         }
-        if state.is_draining() {
+        if state.is_draining {
             let reserved = grouped(state.count_in(JobState::Reserved));
             let sentence = format!("draining: no job is taken; {reserved} are reserved");
             look.note(Condition::of_service(&DRAINS, "/jobs", sentence).helped_by(Some("admin UNDRAIN".into())));

@@ -167,7 +167,7 @@ impl JobQueue {
         let Context { time, timers, random, .. } = context;
         let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
         let ownership = self.store.ownership();
-        self.state.set_ending(ownership == Ownership::Expired);
+        self.state.ends_connections = ownership == Ownership::Expired;
         self.state.set_shut(self.keeps_jobs || ownership != Ownership::Owns, &mut step);
         self.state.note_time(time.now);
         take(&mut self.state, &mut step);
@@ -215,8 +215,8 @@ impl Service for JobQueue {
             return Served { consumed: 0, then: Then::Serve };
         }
         let mut consumed = 0;
-        let max_size = self.state.bounds().max_size;
-        self.state.begin_turn();
+        let max_size = self.state.bounds.max_size;
+        self.state.visited = 0;
         let may_hold = self.may_hold_back();
         for _ in 0..REQUESTS_PER_TURN {
             if !self.write_unsent(conn, context) || context.output.is_full(conn) {

@@ -173,7 +173,7 @@ impl JobQueue {
         let (producers, workers) = self.state.producers_and_workers();
         let name = *self.name.get_or_insert_with(|| u64::from_be_bytes(context.random.bytes()));
         ServerStats {
-            max_job_size: self.state.bounds().max_size,
+            max_job_size: self.state.bounds.max_size,
             connections: [
                 context.conns.traffic.open,
                 producers as u64,
@@ -184,7 +184,7 @@ impl JobQueue {
             version: VERSION.into(),
             rusage: processor_time(),
             uptime: context.time.now.since(Time::START).as_micros() / 1_000_000,
-            draining: self.state.is_draining(),
+            draining: self.state.is_draining,
             id: format!("{name:016x}"),
             hostname: self.machine.hostname.clone(),
             os: self.machine.os.clone(),

@@ -60,7 +60,7 @@ impl JobQueue {
         if self.driver.are_left {
             self.state.begin_reading();
         }
-        self.state.begin_shut();
+        self.state.is_shut = true;
         let Head { name, sessions } = saved.take()?;
         self.name = name;
         for _ in 0..sessions {

@@ -30,7 +30,7 @@ impl JobQueue {
             // In the middle of a body, no other reply can be sent.
             return Served { consumed: input.len(), then: Then::Close };
         }
-        let max_size = self.state.bounds().max_size;
+        let max_size = self.state.bounds.max_size;
         let mut consumed = 0;
         while consumed < input.len() {
             let cut = self.cut(conn, &input[consumed..], max_size);

@@ -208,7 +208,8 @@ impl Step<'_, '_> {
 
 /// All jobs, tubes, watches and settings.
 pub struct State {
-    bounds: Bounds,
+    /// Limits of the service.
+    pub bounds: Bounds,
     jobs: Jobs,
     next_id: u64,
     tubes: Tubes,
@@ -219,22 +220,25 @@ pub struct State {
     roots: Roots,
     conns: Conns,
     background: Background,
-    /// True while no job is given out.
-    is_shut: bool,
+    /// True while no job is given out. After a restart it is true until the first [`State::set_shut`]: the restored state
+    /// may contain jobs that could not be given out.
+    pub is_shut: bool,
     /// True while this daemon ends connections: that counts as no attempt at the jobs that they hold.
-    ends_connections: bool,
+    pub ends_connections: bool,
     commits: commits::Commits,
     burials: burials::Burials,
     /// Jobs that are being read from a store beside the jobs that were handed over; None otherwise.
     reading: Option<Box<Reading>>,
     /// True while jobs are read from a store, after a start or by a successor: a tube without jobs may have some there.
     may_lack_jobs: bool,
-    is_draining: bool,
+    /// True while new jobs are refused.
+    pub is_draining: bool,
     figures: Figures<Stat>,
     /// Bytes that the adapter keeps for connections.
     pub kept_bytes: usize,
-    /// Number of entries visited in the present turn of a connection, beyond the entries of each request.
-    visited: usize,
+    /// Number of entries visited in the present turn of a connection, beyond the entries of each request. The adapter resets
+    /// it at the start of a turn.
+    pub visited: usize,
 }
 
 impl State {
@@ -265,20 +269,10 @@ impl State {
         }
     }
 
-    /// Starts the turn of a connection.
-    pub fn begin_turn(&mut self) {
-        self.visited = 0;
-    }
-
     /// Returns whether the requests of this turn have visited so many entries that other connections must be served
     /// before the next.
     pub fn is_turn_over(&self) -> bool {
         self.visited >= MOST_IN_A_TURN
-    }
-
-    /// Returns the limits of the service.
-    pub fn bounds(&self) -> Bounds {
-        self.bounds
     }
 
     /// Returns the number of jobs.

@@ -204,7 +204,7 @@ impl Service {
             let Some(peer) = self.peers.get_mut(&conn) else { return };
             let mut input = std::mem::take(&mut peer.input);
             let mut stream = std::mem::take(&mut peer.stream);
-            let Cut { consumed, item } = stream.cut(&input, self.state.bounds().max_size);
+            let Cut { consumed, item } = stream.cut(&input, self.state.bounds.max_size);
             let is_over = item.is_none() && consumed == 0;
             let is_closed = matches!(item, Some(Item::Request(Request::Quit)));
             if let Some(item) = item {
@@ -335,7 +335,7 @@ impl Service {
 
     /// Replaces the service by another that is restored from its saved state.
     pub fn hand_over(&mut self) {
-        self.hand_over_to(self.state.bounds());
+        self.hand_over_to(self.state.bounds);
     }
 
     /// Replaces the service by another with these bounds.

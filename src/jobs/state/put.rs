@@ -355,17 +355,7 @@ impl State {
 
     /// `drain` and `undrain`: refuses puts, or accepts them again.
     pub fn drain(&mut self, conn: ConnId, is_draining: bool, step: &mut Step<'_, '_>) {
-        self.set_draining(is_draining);
-        step.reply(conn, if is_draining { Reply::Draining } else { Reply::Accepting });
-    }
-
-    /// Sets whether puts are refused.
-    pub fn set_draining(&mut self, is_draining: bool) {
         self.is_draining = is_draining;
-    }
-
-    /// Returns true while puts are refused.
-    pub fn is_draining(&self) -> bool {
-        self.is_draining
+        step.reply(conn, if is_draining { Reply::Draining } else { Reply::Accepting });
     }
 }

@@ -229,17 +229,6 @@ impl State {
         step.reply(conn, Reply::Dropped(dropped.get()));
     }
 
-    /// Reserves no jobs until the first [`State::set_shut`]: the restored state may contain jobs that could not be
-    /// given out.
-    pub fn begin_shut(&mut self) {
-        self.is_shut = true;
-    }
-
-    /// Sets whether jobs of connections that end count no attempt.
-    pub fn set_ending(&mut self, ends_connections: bool) {
-        self.ends_connections = ends_connections;
-    }
-
     /// Sets whether jobs are given out; waiting connections go on to wait.
     pub fn set_shut(&mut self, is_shut: bool, step: &mut Step<'_, '_>) {
         if std::mem::replace(&mut self.is_shut, is_shut) == is_shut || is_shut {
