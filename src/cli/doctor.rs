@@ -3,7 +3,7 @@
 use super::command::Failure;
 use super::config_command::{file_option, path_of};
 use super::options::DaemonSettings;
-use super::report::{self, Answer, ToldCondition, ToldHealth};
+use super::report::{self, DENIED, NO_REPORTS};
 use super::servers::{Servers, TIMEOUTS};
 use super::services::SERVICES;
 use super::table::Given;
@@ -17,8 +17,8 @@ use poolcounter_server::Keepalive;
 use poolcounter_service::container::ServiceId;
 use poolcounter_service::health::{Level, grouped};
 use poolcounter_service::options::{Opt, assign};
-use serde::Deserialize;
-use serde_json::Value;
+use poolcounter_service::report::snapshot::{ShownCondition, Snapshot};
+use poolcounter_service::shown::Text;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
@@ -181,20 +181,16 @@ fn daemon(ports: &[Port]) -> (Vec<Finding>, bool) {
     for Port { address, .. } in ports.iter().filter(is_asked) {
         let servers = Servers::default().only(&address.to_string());
         let client = Client::with(servers.placement(), TIMEOUTS);
-        match report::ask(&client, 0).pop() {
-            Some((_, Ok(Answer::Report(report)))) => {
+        match report::ask(&client, 0).pop().map(|(_, report)| report.and_then(report::read)) {
+            Some(Ok(report)) => {
                 findings.extend(about_report(&report));
                 return (findings, is_draining(&report));
             }
-            Some((_, Ok(Answer::Refused))) => {
-                let sentence = "it tells nothing of itself: it is another daemon, or an older release";
-                findings.push(warning("daemon", sentence));
-                return (findings, false);
+            Some(Err(reason)) => {
+                let is_known = [DENIED, NO_REPORTS].contains(&&*reason);
+                let finding = if is_known { warning } else { critical };
+                findings.push(finding("daemon", format!("{reason} at {address}")));
             }
-            Some((_, Err(reason))) if reason == report::DENIED => {
-                findings.push(warning("daemon", format!("{reason} at {address}")));
-            }
-            Some((_, Err(reason))) => findings.push(critical("daemon", format!("{reason} at {address}"))),
             None => {}
         }
     }
@@ -202,25 +198,24 @@ fn daemon(ports: &[Port]) -> (Vec<Finding>, bool) {
 }
 
 /// Returns true if the administration tells of a drain.
-fn is_draining(report: &Value) -> bool {
-    let figures =
-        report["services"].as_array().into_iter().flatten().filter_map(|service| service["figures"].as_array());
-    figures.flatten().any(|figure| figure["name"] == "draining" && figure["value"].as_f64() > Some(0.0))
+fn is_draining(report: &Snapshot) -> bool {
+    let mut figures = report.services.iter().flat_map(|service| &service.figures);
+    figures.any(|figure| figure.name == "draining" && figure.value > 0.0)
 }
 
 /// Returns the critical conditions of a report.
-fn critical_conditions(report: &Value) -> Vec<Finding> {
-    let told = Vec::<ToldHealth>::deserialize(&report["health"]).unwrap_or_default();
-    let all = told.iter().flat_map(|health| health.conditions.iter().map(|condition| (&health.title, condition)));
-    let finding = |(title, condition): (&String, &ToldCondition)| {
+fn critical_conditions(report: &Snapshot) -> Vec<Finding> {
+    let all =
+        report.health.iter().flat_map(|health| health.conditions.iter().map(|condition| (&health.title, condition)));
+    let finding = |(title, condition): (&Text, &ShownCondition)| {
         let help = if condition.command.is_empty() { "" } else { ": poolcounter " };
         critical("health", format!("{title}: {}{help}{}", condition.sentence, condition.command))
     };
     all.filter(|(_, condition)| condition.level == Level::Critical).map(finding).collect()
 }
 
-fn about_report(report: &Value) -> Vec<Finding> {
-    let (own, version) = (env!("CARGO_PKG_VERSION"), report["version"].as_str().unwrap_or_default());
+fn about_report(report: &Snapshot) -> Vec<Finding> {
+    let (own, version) = (env!("CARGO_PKG_VERSION"), &*report.version);
     let version = match version == own {
         true => ok("version", format!("daemon and commands are of version {own}")),
         false => warning(
@@ -230,14 +225,13 @@ fn about_report(report: &Value) -> Vec<Finding> {
             ),
         ),
     };
-    let number = |name: &str| report["process"][name].as_u64().unwrap_or(0);
-    let (open, most) = (number("open_fds"), number("max_fds"));
+    let (open, most) = (report.process.open_fds, report.process.max_fds);
     let used = format!("{} of {} are open", grouped(open), grouped(most));
     let descriptors = match most < ENOUGH_DESCRIPTORS {
         true => warning("descriptors", format!("{used}: raise LimitNOFILE or ulimit -n to {ENOUGH_DESCRIPTORS}")),
         false => ok("descriptors", used),
     };
-    let told = report["started_at"].as_f64().unwrap_or(0.0) + report["uptime"].as_f64().unwrap_or(0.0);
+    let told = report.started_at + report.uptime;
     let here = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
     let skew = (here - told).abs();
     let clock = match skew > CLOCK_SKEW {
@@ -367,6 +361,7 @@ fn sync_time(folder: &Path) -> io::Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use poolcounter_service::report::snapshot::{ShownFigure, ShownHealth, ShownProcess, ShownService};
 
     #[test]
     fn a_short_queue_is_reported() {
@@ -399,27 +394,39 @@ mod tests {
     }
 
     #[test]
-    fn an_older_daemon_with_few_descriptors_is_reported() {
-        let report = serde_json::json!({"version": "0.1", "process": {"open_fds": 9, "max_fds": 1024}, "started_at": 1.0, "uptime": 1.0});
+    fn another_version_with_few_descriptors_is_reported() {
+        let process = ShownProcess { open_fds: 9, max_fds: 1024, ..ShownProcess::default() };
+        let report = Snapshot { version: "0.1".into(), process, ..Snapshot::default() };
         let levels: Vec<_> = about_report(&report).iter().map(|finding| (finding.0, finding.1)).collect();
         assert_eq!(levels, ["version", "descriptors", "clock"].map(|about| (Level::Warning, about)));
     }
 
     #[test]
     fn a_drain_and_critical_conditions_of_a_report_are_findings() {
-        let condition =
-            |level, command| serde_json::json!({"level": level, "sentence": "s", "command": command, "since": 1.0});
-        let conditions = [condition("critical", "jobs summary"), condition("warning", ""), condition("critical", "")];
-        let report = serde_json::json!({
-            "services": [{"figures": [{"name": "left", "value": 3}, {"name": "draining", "value": 1}]}],
-            "health": [{"title": "Jobs", "level": "critical", "sentence": "", "conditions": conditions, "more": 0}],
-        });
+        let condition = |level, command: &str| ShownCondition {
+            name: "c".into(),
+            level,
+            subject: String::new(),
+            sentence: "s".into(),
+            badness: 1.0,
+            since: 1.0,
+            until: None,
+            link: "/".into(),
+            command: command.into(),
+        };
+        let conditions = [(Level::Critical, "jobs summary"), (Level::Warning, ""), (Level::Critical, "")];
+        let conditions = conditions.map(|(level, command)| condition(level, command)).into();
+        let (level, sentence) = (Level::Critical, String::new());
+        let health = vec![ShownHealth { title: "Jobs".into(), level, sentence, conditions, more: 0 }];
+        let figure = ShownFigure { name: "draining".into(), value: 1.0, ..ShownFigure::default() };
+        let services = vec![ShownService { figures: vec![figure], ..ShownService::default() }];
+        let report = Snapshot { services, health, ..Snapshot::default() };
         let told: Vec<_> =
             about_report(&report).into_iter().skip(3).map(|Finding(level, _, told)| (level, told)).collect();
         let critical = |told: &str| (Level::Critical, told.to_string());
         assert_eq!(told[1..], [critical("Jobs: s: poolcounter jobs summary"), critical("Jobs: s")]);
         assert!(told[0].0 == Level::Warning && told[0].1.starts_with("it drains"), "{told:?}");
-        assert!(!is_draining(&serde_json::json!({"services": [{"figures": [{"name": "draining", "value": 0}]}]})));
+        assert!(!is_draining(&Snapshot::default()));
     }
 
     #[test]

@@ -5,10 +5,11 @@ use super::logger;
 use super::table::Given;
 use super::terminal::enumerate;
 use log::info;
-use poolcounter_http::fleet::fetch::HttpServer;
+use poolcounter_http::fleet::fetch::server_of;
 use poolcounter_http::options::OPTIONS as HTTP_OPTIONS;
 use poolcounter_http::{self as http, HttpSettings};
 use poolcounter_server::{self as net, Listener, Policy, Server};
+use poolcounter_service::access;
 use poolcounter_service::container::{AllSettings, ServiceId, Services};
 use poolcounter_service::contract::Info;
 use poolcounter_service::options::{Endpoint, Opt};
@@ -36,8 +37,7 @@ pub const OPTIONS: &[Opt<PageSettings>] = &[
               required. A URL begins with http://. The port of addresses without one is 7580.",
         repeats: true,
         set: |settings, value| {
-            let server =
-                HttpServer::parse(value).ok_or("a host, with or without a port, or an http URL without a path")?;
+            let server = server_of(value).ok_or("a host, with or without a port, or an http URL without a path")?;
             if !settings.http.servers.contains(&server) {
                 settings.http.servers.push(server);
             }
@@ -72,7 +72,8 @@ pub const OPTIONS: &[Opt<PageSettings>] = &[
 /// Fails if it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let (port, max_connections) = (http::INFO.port, http::INFO.max_connections);
-    let services = crate::services::SERVICES.iter().map(|info| info.name).collect();
+    let services = crate::services::SERVICES.iter().map(|info| info.name).filter(|name| *name != http::INFO.name);
+    let services = services.chain([access::report::NAME]).collect();
     let endpoint = Endpoint { is_enabled: true, listen: Vec::new(), port, max_connections };
     let mut settings = PageSettings { endpoint, http: HttpSettings { services, ..HttpSettings::default() } };
     given.apply(OPTIONS, &mut settings)?;

@@ -1,7 +1,7 @@
 //! `stats`: prints the reports of servers, as lines or as JSON.
 
 use super::command::Failure;
-use super::report::{self, Answer, Grid, GridCell, ToldReport, ToldService};
+use super::report::{self, NO_REPORTS, is_used, tables_of, texts_of};
 use super::rows::flat;
 use super::servers::{
     AnswerOf, ServerOptions, Servers, TIMEOUTS, has_servers, json_option, print_answers, print_objects,
@@ -12,6 +12,8 @@ use crate::services::SERVICES;
 use poolcounter_client::{Client, Error};
 use poolcounter_protocol::pools::wire::client::LISTS;
 use poolcounter_service::options::{Opt, assign, did_you_mean, number};
+use poolcounter_service::report::snapshot::{ShownService, Snapshot};
+use poolcounter_service::shown::duration;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -74,10 +76,10 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     let answers = report::ask(&client, settings.rows).into_iter();
     let answers = answers.map(|(server, answer)| {
-        let answer = answer.and_then(|answer| match answer {
-            Answer::Report(report) => Ok(Printed::Report(report)),
-            Answer::Refused => older(&settings.servers.only(&server)),
-        });
+        let answer = match answer {
+            Err(reason) if reason == NO_REPORTS => own_statistics(&settings.servers.only(&server)),
+            answer => answer.map(Printed::Report),
+        };
         (server, answer)
     });
     print_all(answers.collect(), service, settings.is_json)
@@ -124,7 +126,7 @@ fn no_such(word: &str) -> String {
 }
 
 /// Asks a server without reports for its own statistics.
-fn older(server: &Servers) -> Result<Printed, String> {
+fn own_statistics(server: &Servers) -> Result<Printed, String> {
     let answers = query(server, &["FULL".into()]);
     answers.into_iter().map(|(_, answer)| answer).collect::<Result<Vec<_>, _>>().map(|mut one| one.remove(0))
 }
@@ -140,7 +142,7 @@ fn print_all(answers: Vec<AnswerOf<Printed>>, service: Option<&str>, is_json: bo
     }
     let lines = answers.into_iter().map(|(server, answer)| {
         let lines = answer.and_then(|printed| match printed {
-            Printed::Report(report) => ToldReport::read(report).map(|report| lines_of(&report, service)),
+            Printed::Report(report) => report::read(report).map(|report| lines_of(&report, service)),
             Printed::Lines(lines) => Ok(lines.iter().map(|line| printable(line)).collect()),
         });
         (server, lines)
@@ -160,36 +162,34 @@ fn of_service(report: Value, service: Option<&str>) -> Value {
 }
 
 /// Returns the report as lines, of a single service if one is given, else of all used ones.
-fn lines_of(report: &ToldReport, service: Option<&str>) -> Vec<String> {
-    let up = GridCell::seconds(report.uptime);
-    let mut lines = vec![format!("poolcounter {}, up {up}", printable(report.version.as_bytes()))];
+fn lines_of(report: &Snapshot, service: Option<&str>) -> Vec<String> {
+    let mut lines = vec![format!("poolcounter {}, up {}", report.version, duration(report.uptime))];
     for told in &report.services {
-        let tables = report.tables(told);
         if service.is_some_and(|name| told.name == name) && !told.is_enabled {
             lines.push(format!("{}: not enabled", told.name));
-        } else if service.map_or(told.is_used(&tables), |name| told.name == name) {
-            write_service(&mut lines, told, &tables);
+        } else if service.map_or(is_used(told), |name| told.name == name) {
+            write_service(&mut lines, told);
         }
     }
     lines
 }
 
-fn write_service(lines: &mut Vec<String>, service: &ToldService, tables: &[Grid]) {
-    let ToldService { name, connections, connections_opened, figures, .. } = service;
-    let name = printable(name.as_bytes());
+fn write_service(lines: &mut Vec<String>, service: &ShownService) {
+    let ShownService { name, connections, connections_opened, figures, .. } = service;
     lines.extend([String::new(), format!("{name}: {connections} connections, {connections_opened} since the start")]);
-    lines.extend(figures.iter().map(|it| format!("{}: {}", printable(it.name.as_bytes()), it.cell())));
-    for table in tables {
-        lines.extend([String::new(), table.title.clone()]);
+    lines.extend(figures.iter().map(|it| match it.is_seconds {
+        true => format!("{}: {}", it.name, duration(it.value)),
+        false => format!("{}: {}", it.name, it.value),
+    }));
+    for table in tables_of(service) {
+        lines.extend([String::new(), table.title.to_string()]);
         if table.rows.is_empty() {
-            lines.push(table.empty.clone());
+            lines.push(table.empty.into_owned());
             continue;
         }
-        let heads = table.heads.iter().map(|head| head.title.clone()).collect();
-        let rows = table.rows.iter().map(|row| row.iter().map(GridCell::to_string).collect());
-        lines.extend(aligned(&[heads].into_iter().chain(rows).collect::<Vec<_>>()));
+        lines.extend(aligned(&texts_of(&table)));
         lines.extend((table.more > 0).then(|| format!("and {} more", table.more)));
-        lines.extend(table.note.clone());
+        lines.extend(table.note);
     }
 }
 

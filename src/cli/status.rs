@@ -1,7 +1,7 @@
 //! `status`: prints a line for each service about its health, with the exit statuses of monitoring plugins.
 
 use super::command::Failure;
-use super::report::{self, Answer, ToldHealth, ToldReport};
+use super::report;
 use super::servers::{AnswerOf, ServerOptions as _, Servers, TIMEOUTS, has_servers, json_option, print_objects};
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
@@ -9,6 +9,7 @@ use poolcounter_client::Client;
 use poolcounter_core::time::Span;
 use poolcounter_service::health::{Level, in_words};
 use poolcounter_service::options::Opt;
+use poolcounter_service::report::snapshot::ShownHealth;
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -56,16 +57,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = StatusSettings { servers: Servers::default(), is_json: false };
     given.apply(OPTIONS, &mut settings)?;
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
-    let answers = report::ask(&client, 0).into_iter();
-    let answers: Vec<AnswerOf<Value>> = answers
-        .map(|(server, answer)| match answer {
-            Ok(Answer::Report(report)) => (server, Ok(report)),
-            Ok(Answer::Refused) => {
-                (server, Err("it knows no health: it is another daemon, or an older release".into()))
-            }
-            Err(error) => (server, Err(error)),
-        })
-        .collect();
+    let answers: Vec<AnswerOf<Value>> = report::ask(&client, 0);
     let has_several = answers.len() > 1;
     let mut lines: Vec<Line> = answers.iter().flat_map(|(server, answer)| lines_of(server, answer)).collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.level));
@@ -79,13 +71,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 fn lines_of(server: &str, answer: &Result<Value, String>) -> Vec<Line> {
-    let told = answer.clone().and_then(ToldReport::read);
-    match told {
-        Ok(report) if !report.health.is_empty() => {
-            let now = report.now();
+    match answer.clone().and_then(report::read) {
+        Ok(report) => {
+            let now = report.started_at + report.uptime;
             report.health.iter().flat_map(|health| lines_of_service(server, health, now)).collect()
         }
-        Ok(_) => vec![critical(server, "it knows no health: it is an older release")],
         Err(error) => vec![critical(server, &error)],
     }
 }
@@ -102,15 +92,15 @@ fn critical(server: &str, sentence: &str) -> Line {
     }
 }
 
-fn lines_of_service(server: &str, health: &ToldHealth, now: f64) -> Vec<Line> {
+fn lines_of_service(server: &str, health: &ShownHealth, now: f64) -> Vec<Line> {
     let line = |level, is_over, span, sentence: &str, command: &str| Line {
         level,
         is_over,
         server: printable(server.as_bytes()),
-        title: printable(health.title.as_bytes()),
+        title: health.title.to_string(),
         span,
-        sentence: printable(sentence.as_bytes()),
-        command: printable(command.as_bytes()),
+        sentence: sentence.into(),
+        command: command.into(),
     };
     // A time of day is far below the limit of a span.
     let span = |since: f64| in_words(Span::from_micros(((now - since).max(0.0) * 1e6) as u64));

@@ -1,16 +1,13 @@
-//! Fleet of daemons whose pages are shown as one: pending questions, and the last answer of each daemon. Independent of
-//! sockets: a thread per daemon asks one question after the other, so a slow daemon delays only itself.
+//! Fleet of daemons whose pages are shown as one: questions, and the last answer of each daemon. It has no sockets: a
+//! thread for each daemon asks one question after the other, so a slow daemon delays only itself.
 //!
 //! A page that someone views is fetched repeatedly for as long as it is viewed, and the first page always. So a daemon
 //! gets a bounded number of requests, however many viewers there are, and the page is answered at once.
 
 pub mod fetch;
-mod shown;
-
-pub use shown::shown;
 
 use super::INFO;
-use fetch::{Answer, HttpServer};
+use fetch::Answer;
 use log::{info, warn};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::{Span, Time};
@@ -21,7 +18,6 @@ use poolcounter_service::report::merge::Merged;
 use poolcounter_service::report::snapshot::Snapshot;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table, TableInfo};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Target that is always fetched: the contents of the first page.
@@ -34,10 +30,8 @@ const LOOK_INTERVAL: Span = Span::from_millis(500);
 const PATIENCE: Span = Span::from_secs(1);
 /// Time without an answer after which a daemon counts as silent.
 const SLOW: Span = Span::from_secs(3);
-/// Time for which the last answer of a silent daemon is shown.
+/// Time for which an answer is shown, and for which a target is fetched after its last view.
 const KEPT_FOR: Span = Span::from_secs(10);
-/// Time for which a target is fetched after its last view.
-const WANTED_FOR: Span = Span::from_secs(10);
 /// Limit of targets at a time: enough for a few viewers.
 const MOST_TARGETS: usize = 16;
 
@@ -48,48 +42,22 @@ static SERVERS: TableInfo = TableInfo {
     empty: "No servers.",
     is_of_kinds: false,
     columns: &[
+        column("server", "server", ColumnUnit::Linked("http://"), "Link to the server's own page."),
+        column("state", "state", ColumnUnit::Text, "Answers, or not."),
         Column {
-            name: "server",
-            title: "server",
-            unit: ColumnUnit::Linked("http://"),
-            help: "Link to the server's own page.",
-            ..Column::BLANK
-        },
-        Column { name: "state", title: "state", unit: ColumnUnit::Text, help: "Answers, or not.", ..Column::BLANK },
-        Column {
-            name: "silent",
-            title: "silent for",
-            unit: ColumnUnit::Age,
-            help: "Time for which the server has not answered.",
             emphasis: Emphasis::Alarm,
-            ..Column::BLANK
+            ..column("silent", "silent for", ColumnUnit::Age, "Time for which the server has not answered.")
         },
-        Column {
-            name: "age",
-            title: "last answer",
-            unit: ColumnUnit::Age,
-            help: "Time since its last answer.",
-            ..Column::BLANK
-        },
-        Column { name: "up", title: "up", unit: ColumnUnit::Age, help: "Time since its start.", ..Column::BLANK },
-        Column {
-            name: "clients",
-            title: "clients",
-            unit: ColumnUnit::Level,
-            help: "Connections of clients.",
-            emphasis: Emphasis::Work,
-            ..Column::BLANK
-        },
-        Column {
-            name: "memory",
-            title: "memory",
-            unit: ColumnUnit::Bytes,
-            help: "Resident memory of the server.",
-            ..Column::BLANK
-        },
-        Column { name: "version", title: "version", unit: ColumnUnit::Text, help: "Its version.", ..Column::BLANK },
+        column("up", "up", ColumnUnit::Age, "Time since its start."),
+        column("clients", "clients", ColumnUnit::Level, "Connections of clients."),
+        column("memory", "memory", ColumnUnit::Bytes, "Resident memory of the server."),
+        column("version", "version", ColumnUnit::Text, "Its version."),
     ],
 };
+
+const fn column(name: &'static str, title: &'static str, unit: ColumnUnit, help: &'static str) -> Column {
+    Column { name, title, unit, help, ..Column::BLANK }
+}
 
 timer_keys! {
     /// Timers of the fleet.
@@ -100,11 +68,13 @@ timer_keys! {
 }
 
 /// Fleet of daemons, with the requests that wait for them.
+#[derive(Default)]
 pub struct Fleet {
     servers: Vec<Watched>,
     /// Services that are shown.
     services: Vec<&'static str>,
-    targets: Vec<Target>,
+    /// Questions: the time of the first request of each, and that of its last view.
+    targets: BTreeMap<String, (Time, Time)>,
     /// Connections whose requests wait for answers.
     waiting: Vec<ConnId>,
     /// Answers of the threads; None before they are started.
@@ -113,38 +83,25 @@ pub struct Fleet {
     pub timer: Option<TimerId>,
 }
 
-/// Question to the daemons.
-struct Target {
-    /// Path with a query.
-    text: String,
-    /// Time of its first request.
-    since: Time,
-    /// Time of its last view.
-    wanted: Time,
-}
-
 /// Daemon of the fleet.
 struct Watched {
-    server: HttpServer,
+    /// Its host and port.
+    name: String,
     /// Questions to its thread; None before that is started.
     asks: Option<Sender<String>>,
     /// Time at which the question in progress was sent.
     asked: Option<Time>,
     /// Time of its last answer, or of the start.
     heard: Time,
-    has_answered: bool,
     /// Failure of the last question.
     failure: Option<String>,
-    told: BTreeMap<String, LastAnswer>,
+    /// By target, the time of the last question, and the last answer with its time: None if the daemon does not know
+    /// the thing.
+    told: BTreeMap<String, (Time, Option<TimedAnswer>)>,
 }
 
-/// Last answer of a daemon to one question.
-struct LastAnswer {
-    asked: Time,
-    at: Time,
-    /// Content; None before the first answer, with None in it if the daemon does not know the thing.
-    snapshot: Option<Option<Arc<Snapshot>>>,
-}
+/// Time of an answer, and its content.
+type TimedAnswer = (Time, Option<Snapshot>);
 
 /// Readiness of a request's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,63 +115,54 @@ pub enum Readiness {
 }
 
 impl Fleet {
-    /// Returns the fleet of these daemons, showing these services; questions start with [`Fleet::begin`].
-    pub fn of(servers: &[HttpServer], services: &[&'static str]) -> Fleet {
-        let watched = |server: &HttpServer| Watched {
-            server: server.clone(),
+    /// Returns the fleet of the daemons with these hosts and ports, showing these services; questions start with
+    /// [`Fleet::begin`].
+    pub fn of(servers: &[String], services: &[&'static str]) -> Fleet {
+        let watched = |name: &String| Watched {
+            name: name.clone(),
             asks: None,
             asked: None,
             heard: Time::START,
-            has_answered: false,
             failure: None,
             told: BTreeMap::new(),
         };
-        Fleet {
-            servers: servers.iter().map(watched).collect(),
-            services: services.into(),
-            targets: Vec::new(),
-            waiting: Vec::new(),
-            answers: None,
-            timer: None,
-        }
+        Fleet { servers: servers.iter().map(watched).collect(), services: services.into(), ..Fleet::default() }
     }
 
     /// Starts to ask, in threads that end with the fleet.
     pub fn begin(&mut self, wake: &Wake, context: &mut Context<'_>) {
         let services = self.services.clone();
         self.begin_with(context.time.now, |place, server, questions, answers| {
-            fetch::spawn(place, (server.clone(), services.clone()), questions, answers, wake.clone());
+            fetch::spawn(place, (server.into(), services.clone()), questions, answers, wake.clone());
         });
         self.look_due(context);
     }
 
-    fn begin_with(&mut self, now: Time, start: impl Fn(usize, &HttpServer, Receiver<String>, Sender<Answer>)) {
+    fn begin_with(&mut self, now: Time, start: impl Fn(usize, &str, Receiver<String>, Sender<Answer>)) {
         let (sender, receiver) = channel();
         self.answers = Some(receiver);
         for (place, watched) in self.servers.iter_mut().enumerate() {
             let (asks, questions) = channel();
-            start(place, &watched.server, questions, sender.clone());
+            start(place, &watched.name, questions, sender.clone());
             (watched.asks, watched.heard) = (Some(asks), now);
         }
-        self.targets.push(Target { text: FIRST_TARGET.into(), since: now, wanted: now });
+        self.targets.insert(FIRST_TARGET.into(), (now, now));
         self.ask(now);
     }
 
     /// Returns the readiness of the answer to a request for this target. The request waits unless it is ready.
     pub fn readiness(&mut self, target: &str, conn: ConnId, now: Time) -> Readiness {
-        if let Some(known) = self.targets.iter_mut().find(|it| it.text == target) {
-            known.wanted = now;
-        } else if self.targets.len() < MOST_TARGETS {
-            self.targets.push(Target { text: target.into(), since: now, wanted: now });
-            self.ask(now);
-        } else {
+        if !self.targets.contains_key(target) && self.targets.len() == MOST_TARGETS {
             return Readiness::TooMany;
         }
-        let since = self.targets.iter().find(|it| it.text == target).map_or(now, |known| known.since);
+        let (since, wanted) = self.targets.entry(target.into()).or_insert((now, now));
+        *wanted = now;
+        let is_over = now.since(*since) >= PATIENCE;
+        self.ask(now);
         let is_known = |server: &Watched| {
-            server.told.get(target).is_some_and(|told| told.snapshot.is_some()) || server.silence(now).is_some()
+            server.told.get(target).is_some_and(|(_, told)| told.is_some()) || server.silence(now).is_some()
         };
-        if now.since(since) >= PATIENCE || self.servers.iter().all(is_known) {
+        if is_over || self.servers.iter().all(is_known) {
             return Readiness::Ready;
         }
         self.waiting.push(conn);
@@ -224,22 +172,17 @@ impl Fleet {
     /// Receives the answers of the threads, and returns the connections whose requests may be ready now.
     pub fn take_answers(&mut self, now: Time) -> Vec<ConnId> {
         // A thread sends one answer to each question, so there are at most as many answers as servers.
-        while let Some(Answer { place, target, told }) =
-            self.answers.as_ref().and_then(|answers| answers.try_recv().ok())
-        {
-            self.servers[place].note(&target, told, now);
+        while let Some(answer) = self.answers.as_ref().and_then(|answers| answers.try_recv().ok()) {
+            self.servers[answer.place].note(&answer.target, answer.told, now);
         }
-        self.ask(now);
-        std::mem::take(&mut self.waiting)
+        self.look(now)
     }
 
     /// Drops targets without views, sends due questions, and returns the connections whose requests may be ready now.
     fn look(&mut self, now: Time) -> Vec<ConnId> {
         let targets = &mut self.targets;
-        targets.retain(|target| target.text == FIRST_TARGET || now.since(target.wanted) < WANTED_FOR);
-        for watched in &mut self.servers {
-            watched.told.retain(|text, _| targets.iter().any(|target| target.text == *text));
-        }
+        targets.retain(|target, (_, wanted)| target == FIRST_TARGET || now.since(*wanted) < KEPT_FOR);
+        self.servers.iter_mut().for_each(|watched| watched.told.retain(|target, _| targets.contains_key(target)));
         self.ask(now);
         std::mem::take(&mut self.waiting)
     }
@@ -264,14 +207,13 @@ impl Fleet {
     /// Sends each idle daemon the question that has been due for longest.
     fn ask(&mut self, now: Time) {
         for watched in self.servers.iter_mut().filter(|watched| watched.asked.is_none()) {
-            let asked_at = |target: &&Target| watched.told.get(&target.text).map(|told| told.asked);
-            let due = self.targets.iter().filter(|target| asked_at(target).is_none_or(|at| at + INTERVAL <= now));
+            let asked_at = |target: &&String| watched.told.get(*target).map(|(asked, _)| *asked);
+            let due = self.targets.keys().filter(|target| asked_at(target).is_none_or(|at| at + INTERVAL <= now));
             let Some((target, asks)) = due.min_by_key(asked_at).zip(watched.asks.as_ref()) else { continue };
             // The thread lives as long as the sender.
-            if asks.send(target.text.clone()).is_ok() {
+            if asks.send(target.clone()).is_ok() {
                 watched.asked = Some(now);
-                let told = LastAnswer { asked: now, at: now, snapshot: None };
-                watched.told.entry(target.text.clone()).or_insert(told).asked = now;
+                watched.told.entry(target.clone()).or_insert((now, None)).0 = now;
             }
         }
     }
@@ -280,19 +222,17 @@ impl Fleet {
     pub fn table(&self, now: Time) -> Table {
         let row = |watched: &Watched| {
             let silence = watched.silence(now);
-            let state = match (&silence, &watched.failure) {
-                (None, _) if watched.has_answered => "answers",
-                (None, _) => "is being asked",
+            let state = match (silence, &watched.failure) {
+                (None, _) => "answers",
                 (Some(_), Some(failure)) => failure,
                 (Some(_), None) => "does not answer",
             };
             let status = watched.told(FIRST_TARGET, now);
             let of_status = |cell: &dyn Fn(&Snapshot) -> Cell| status.map_or(Cell::Nothing, cell);
             vec![
-                Cell::Name(watched.server.name().into()),
+                Cell::Name(watched.name.clone().into()),
                 Cell::Text(state.into()),
                 silence.map_or(Cell::Nothing, Cell::Time),
-                if watched.has_answered { Cell::Time(now.since(watched.heard)) } else { Cell::Nothing },
                 of_status(&|status| Cell::Time(Span::from_secs(status.uptime.clamp(0.0, 1e12) as u64))),
                 of_status(&|status| Cell::Number(clients_of(status))),
                 of_status(&|status| Cell::Number(status.process.resident_bytes)),
@@ -304,22 +244,16 @@ impl Fleet {
         Table { info: &SERVERS, rows: self.servers.iter().map(row).collect(), note }
     }
 
-    /// Returns true if some daemon is silent.
-    fn is_any_silent(&self, now: Time) -> bool {
-        self.servers.iter().any(|watched| watched.silence(now).is_some())
-    }
-
     /// Returns the daemons' answers for this target merged with `own`; None if none of them knows it.
     pub fn merged(&self, target: &str, own: Snapshot, now: Time) -> Option<Snapshot> {
-        let is_unknown =
-            |watched: &Watched| watched.told.get(target).is_some_and(|told| matches!(told.snapshot, Some(None)));
+        let is_unknown = |watched: &Watched| matches!(watched.told.get(target), Some((_, Some((_, None)))));
         if self.servers.iter().all(is_unknown) {
             return None;
         }
         let mut merged = Merged::with(own);
         for watched in &self.servers {
             if let Some(told) = watched.told(target, now) {
-                merged.add(watched.server.name(), told.clone());
+                merged.add(&watched.name, told.clone());
             }
         }
         let mut merged = merged.finish();
@@ -327,19 +261,20 @@ impl Fleet {
         if is_view && merged.title.is_none() {
             merged.title = Some("No server that answers has such an entry.".into());
         }
-        leave_unused(&mut merged, !is_view || self.is_any_silent(now));
+        let has_servers = !is_view || self.servers.iter().any(|watched| watched.silence(now).is_some());
+        leave_unused(&mut merged, has_servers);
         Some(merged)
     }
 }
 
-/// Removes unused services, and the rows about servers except on the page about them.
-fn leave_unused(merged: &mut Snapshot, is_of_servers: bool) {
+/// Removes unused services, and the rows about servers unless they are wanted.
+fn leave_unused(merged: &mut Snapshot, has_servers: bool) {
     let Snapshot { services, history, .. } = merged;
     services.retain(|service| {
         service.connections_opened > 0 || [INFO.name, access::report::NAME].contains(&&*service.name)
     });
     history.series.retain(|series| services.iter().any(|service| service.name == series.service));
-    let own = services.iter_mut().filter(|service| service.name == INFO.name && !is_of_servers);
+    let own = services.iter_mut().filter(|service| service.name == INFO.name && !has_servers);
     own.for_each(|service| service.tables.clear());
 }
 
@@ -347,28 +282,17 @@ impl Watched {
     /// Records an answer of the thread.
     fn note(&mut self, target: &str, told: Result<Option<Snapshot>, String>, now: Time) {
         self.asked = None;
-        let name = self.server.name();
-        let told = match told {
-            Ok(None) if target == FIRST_TARGET => Err("it has no status".into()),
-            told => told,
-        };
-        match told {
-            Ok(snapshot) => {
-                if self.failure.take().is_some() {
-                    info!("{name} answers again");
-                }
-                (self.heard, self.has_answered) = (now, true);
-                // The target may have been dropped meanwhile.
-                if let Some(told) = self.told.get_mut(target) {
-                    (told.at, told.snapshot) = (now, Some(snapshot.map(Arc::new)));
-                }
-            }
-            Err(failure) => {
-                if self.failure.is_none() {
-                    warn!("{name} does not answer: {failure}");
-                }
-                self.failure = Some(failure);
-            }
+        let (was_silent, name) = (self.failure.is_some(), &self.name);
+        match &told {
+            Err(failure) if !was_silent => warn!("{name} does not answer: {failure}"),
+            Ok(_) if was_silent => info!("{name} answers again"),
+            _ => {}
+        }
+        self.failure = told.as_ref().err().cloned();
+        if let Ok(snapshot) = told {
+            self.heard = now;
+            // The target may have been dropped meanwhile.
+            self.told.get_mut(target).into_iter().for_each(|(_, told)| *told = Some((now, snapshot.clone())));
         }
     }
 
@@ -380,14 +304,14 @@ impl Watched {
 
     /// Returns its answer for a target, if recent.
     fn told(&self, target: &str, now: Time) -> Option<&Snapshot> {
-        let told = self.told.get(target).filter(|told| now.since(told.at) < KEPT_FOR)?;
-        told.snapshot.as_ref()?.as_deref()
+        let (at, snapshot) = self.told.get(target)?.1.as_ref()?;
+        snapshot.as_ref().filter(|_| now.since(*at) < KEPT_FOR)
     }
 }
 
 /// Returns the number of connections of clients, without those of viewers.
 fn clients_of(status: &Snapshot) -> u64 {
-    let clients = status.services.iter().filter(|service| service.name != "http");
+    let clients = status.services.iter().filter(|service| service.name != INFO.name);
     clients.map(|service| service.connections).fold(0, u64::saturating_add)
 }
 
@@ -425,7 +349,7 @@ mod tests {
 
     impl Played {
         fn new() -> Played {
-            let mut fleet = Fleet::of(&["a", "b"].map(|name| HttpServer::parse(name).expect("is one")), &[]);
+            let mut fleet = Fleet::of(&["a", "b"].map(String::from), &[]);
             let threads = RefCell::new(Vec::new());
             fleet.begin_with(at(0), |_, _, questions, answers| threads.borrow_mut().push((questions, answers)));
             Played { fleet, threads: threads.into_inner() }

@@ -10,7 +10,8 @@ mod operations;
 pub mod options;
 #[cfg(test)]
 mod overviews;
-mod page;
+#[doc(hidden)]
+pub mod page;
 mod recent;
 mod resource;
 mod rights;

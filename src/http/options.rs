@@ -1,6 +1,5 @@
 //! Options of the status page.
 
-use super::fleet::fetch::HttpServer;
 use poolcounter_service::options::{Endpoint, Opt, assign, flag};
 
 /// Settings of the status page.
@@ -10,9 +9,9 @@ pub struct HttpSettings {
     pub hosts: Vec<String>,
     /// True if pages have buttons for operations.
     pub is_admin: bool,
-    /// Daemons to show; empty for this one.
-    pub servers: Vec<HttpServer>,
-    /// Services of those daemons that are shown, by name.
+    /// Hosts and ports of the pages of daemons to show; empty for this one.
+    pub servers: Vec<String>,
+    /// Services of these daemons that are shown, by name.
     pub services: Vec<&'static str>,
 }
 

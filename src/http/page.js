@@ -720,7 +720,7 @@ function show(status, isPart) {
   facts(servers ? [
     ["servers", number(servers.length - silentOf(status).length) + " of " + number(servers.length)],
     ["clients", number(clients)],
-    ["memory", bytes(process.resident_bytes)],
+    ["memory", bytes(servers.reduce((sum, row) => sum + row.memory, 0))],
     ["version", status.version],
   ] : [
     ["up", duration(status.uptime)],

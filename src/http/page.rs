@@ -19,7 +19,7 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-tpcnsREMfBoWNg1+t0eCeU3tC+s2iqBVdjcmmSv/5VI='; ",
+            "script-src 'sha256-lV8cmPE0Q/4dgT3emxxdFTg8jGZ2irTwhD7UDadN6tc='; ",
             "style-src 'sha256-IR9Az+lrV8V2KcWJn8GvyGDAYbMAIWrN618/Rv+/p6s='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms

@@ -1,6 +1,6 @@
 //! Matrix as shown to people: visible names, seconds, and as many rows as fit.
 
-use super::tables::NAME_BYTES;
+use super::tables::{ColumnHead, NAME_BYTES, ShownCell, ShownTable};
 use super::{Heat, Matrix, MatrixInfo};
 use crate::shown::{Text, seconds};
 use poolcounter_core::text::visible;
@@ -87,6 +87,38 @@ impl ShownMatrix {
             rows,
             others: shown(&others),
             all: shown(&matrix.all),
+        }
+    }
+
+    /// Returns the cells as a table with a row of names, number and age for each, the oldest first.
+    pub fn table(&self) -> ShownTable {
+        let column = |title: &str, unit: &'static str| ColumnHead {
+            title: title.to_string().into(),
+            unit: unit.into(),
+            ..ColumnHead::default()
+        };
+        let cells = self
+            .rows
+            .iter()
+            .flat_map(|line| line.values.iter().zip(&self.columns).map(|(heat, column)| (&line.name, column, *heat)));
+        let mut cells: Vec<_> = cells.filter(|(.., heat)| heat.0 > 0).collect();
+        cells.sort_by(|(.., one), (.., other)| other.1.total_cmp(&one.1).then_with(|| other.0.cmp(&one.0)));
+        let row = |(row, column, ShownHeat(count, age)): (&String, &String, ShownHeat)| {
+            let [row, column] = [row, column].map(|name| ShownCell::Text(name.clone()));
+            vec![row, column, ShownCell::Number(count), ShownCell::Seconds(age)]
+        };
+        ShownTable {
+            name: "matrix".into(),
+            title: self.title.clone(),
+            empty: self.empty.clone(),
+            columns: vec![
+                column(&self.row.0, "name"),
+                column(&self.column.0, "name"),
+                column("ready", "number"),
+                column("oldest", "seconds"),
+            ],
+            rows: cells.into_iter().map(row).collect(),
+            ..ShownTable::default()
         }
     }
 

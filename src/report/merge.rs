@@ -1,8 +1,8 @@
 //! Reports of several daemons merged into one snapshot: numbers are added up, rows of a single daemon get its name.
-//! Each daemon sends durations with all counts, so that quantiles are exact over all; without the counts, the longest
-//! quantile is used.
+//! Each daemon sends durations with all counts, so that quantiles are exact over all; without the counts, the quantiles
+//! are those of the slowest daemon.
 
-use super::snapshot::{ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownService, Snapshot, Spent, Values};
+use super::snapshot::{ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownService, Snapshot, Values};
 use super::tables::{ColumnHead, ShownCell, ShownTable, ShownTimes};
 use crate::shown::{ShownRecent, Text};
 use std::collections::HashMap;
@@ -53,21 +53,6 @@ impl Merged {
     /// Adds the snapshot of the daemon of this name.
     pub fn add(&mut self, server: &str, told: Snapshot) {
         let own = &mut self.snapshot;
-        let (sums, more) = (&mut own.loop_, told.loop_);
-        add_to([(&mut sums.ticks, more.ticks), (&mut sums.turns, more.turns)]);
-        sums.busy += more.busy;
-        sums.timers = sums.timers.saturating_add(more.timers);
-        for Spent { budget, times } in more.budgets_spent {
-            let known = sums.budgets_spent.iter_mut().find(|spent| spent.budget == budget);
-            known.into_iter().for_each(|spent| spent.times = spent.times.saturating_add(times));
-        }
-        let (sums, more) = (&mut own.process, told.process);
-        sums.cpu += more.cpu;
-        add_to([
-            (&mut sums.resident_bytes, more.resident_bytes),
-            (&mut sums.open_fds, more.open_fds),
-            (&mut sums.max_fds, more.max_fds),
-        ]);
         own.title = own.title.take().or(told.title);
         own.tab = own.tab.take().or(told.tab);
         told.health.into_iter().for_each(|health| own.add_health(server, health));
@@ -85,7 +70,7 @@ impl Merged {
     fn add_service(&mut self, server: &str, told: ShownService) {
         let services = &mut self.snapshot.services;
         let place = services.iter().position(|service| service.name == told.name).unwrap_or_else(|| {
-            services.push(ShownService::named(told.name.clone()));
+            services.push(ShownService { name: told.name.clone(), ..ShownService::default() });
             services.len() - 1
         });
         let own = &mut services[place];
@@ -115,16 +100,12 @@ impl Merged {
                     own.tables.last_mut().expect("was pushed just now")
                 }
             };
-            let is_it = |it: &&mut (Text, Text, Growing)| it.0 == own.name && it.1 == table.name;
-            match self.tables.iter_mut().find(is_it) {
-                Some((_, _, growing)) => growing.add(heading, server, table),
-                None => {
-                    let mut growing = Growing::default();
-                    let names = (own.name.clone(), table.name.clone());
-                    growing.add(heading, server, table);
-                    self.tables.push((names.0, names.1, growing));
-                }
-            }
+            let is_it = |it: &(Text, Text, Growing)| it.0 == own.name && it.1 == table.name;
+            let place = self.tables.iter().position(is_it).unwrap_or_else(|| {
+                self.tables.push((own.name.clone(), table.name.clone(), Growing::default()));
+                self.tables.len() - 1
+            });
+            self.tables[place].2.add(heading, server, table);
         }
     }
 
@@ -154,7 +135,7 @@ impl Growing {
             own.seconds = own.seconds.max(told.seconds);
         }
         let mut curves = recent.map(|recent| recent.curves).unwrap_or_default().into_iter();
-        // A daemon of another release may have other columns.
+        // A daemon of another version may have other columns.
         let place_of = |head: &ColumnHead| {
             table.columns.iter().position(|other| other.name == head.name && other.unit == head.unit)
         };
@@ -191,26 +172,11 @@ impl Growing {
         }
     }
 
-    /// Returns the column of ages by which each daemon has sorted its rows, if no column is emphasised; None if there
-    /// is no such column, so that the rows of the daemons alternate.
-    fn age_in_order(&self, columns: &[ColumnHead]) -> Option<usize> {
-        let is_in_order = |place: usize| {
-            let pairs = self.rows.windows(2).filter(|pair| pair[1].2 > pair[0].2);
-            pairs.map(|pair| [0, 1].map(|n: usize| micros_of(&pair[n].0[place]))).all(|[one, next]| one >= next)
-        };
-        let has_worse = columns.iter().any(|head| head.emphasis != "none");
-        let age = columns.iter().rposition(|head| head.unit == "seconds" && !head.is_counter);
-        age.filter(|place| !has_worse && is_in_order(*place))
-    }
-
     /// Moves the rows into the table.
     fn finish(mut self, table: &mut ShownTable) {
         if self.tellers > 1 {
-            let (columns, age) = (&table.columns, self.age_in_order(&table.columns));
-            let longest_first = |row: &[ShownCell], place: usize| u64::MAX - micros_of(&row[place]);
-            self.rows.sort_by_cached_key(|(row, _, rank)| {
-                (worst_first(columns, row), age.map_or(*rank as u64, |place| longest_first(row, place)))
-            });
+            let columns = &table.columns;
+            self.rows.sort_by_cached_key(|(row, _, rank)| (worst_first(columns, row), *rank));
         }
         self.notes.dedup_by(|one, other| one.1 == other.1);
         table.note = match &self.notes[..] {
@@ -225,11 +191,6 @@ impl Growing {
         }
         table.rows = self.rows.into_iter().map(|(row, _, _)| row).collect();
     }
-}
-
-fn micros_of(cell: &ShownCell) -> u64 {
-    // Lossless: fractions of a microsecond do not matter, and no age reaches the largest number.
-    if let ShownCell::Seconds(age) = cell { (age * 1e6) as u64 } else { 0 }
 }
 
 /// Returns a sort key: rows with most trouble first, then those with most work, by orders of magnitude.
@@ -288,35 +249,13 @@ impl ShownTimes {
         if let (Some(mut all), Some(more)) = (self.all.take(), &other.all) {
             all.add(more);
             *self = ShownTimes { all: Some(all.clone()), ..ShownTimes::of(&all) };
-            return;
+        } else if other.p99 > self.p99 {
+            *self = other.clone();
         }
-        let longest = |own: (Option<f64>, bool), other: (Option<f64>, bool)| {
-            if (other.1, other.0.unwrap_or(-1.0)) > (own.1, own.0.unwrap_or(-1.0)) { other } else { own }
-        };
-        (self.p50, self.p50_is_over) = longest((self.p50, self.p50_is_over), (other.p50, other.p50_is_over));
-        (self.p99, self.p99_is_over) = longest((self.p99, self.p99_is_over), (other.p99, other.p99_is_over));
     }
 }
 
 impl ShownService {
-    fn named(name: Text) -> ShownService {
-        ShownService {
-            name,
-            title: Text::default(),
-            option: Text::default(),
-            is_enabled: false,
-            connections: 0,
-            connections_opened: 0,
-            connect_errors: 0,
-            failed_sends: 0,
-            received_bytes: 0,
-            sent_bytes: 0,
-            figures: Vec::new(),
-            tables: Vec::new(),
-            matrix: None,
-        }
-    }
-
     /// Adds a figure: levels and counts are added up, spans that do not only grow keep the longest.
     fn add_figure(&mut self, told: ShownFigure) {
         match self.figures.iter_mut().find(|figure| figure.name == told.name) {

@@ -37,12 +37,10 @@ pub struct ShownCondition {
     /// Cause.
     pub sentence: String,
     /// Measured value as a multiple of its limit.
-    #[serde(default)]
     pub badness: f64,
     /// Start, in seconds since 1970.
     pub since: f64,
     /// End, in seconds since 1970; None while it holds.
-    #[serde(default)]
     pub until: Option<f64>,
     /// Path of the page about it.
     pub link: String,

@@ -35,7 +35,7 @@ pub struct Remembered<'a> {
 
 /// Everything that the page shows. Its JSON ends with the rows of the tables: under the name of each service with
 /// tables, the rows of each table by its name.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Version of the daemon.
     pub version: Text,
@@ -62,11 +62,9 @@ pub struct Snapshot {
     pub is_admin: bool,
     /// Last reload; null if there was none.
     pub last_reload: Option<ShownReload>,
-    /// Health of each service; missing from releases before 0.10.
-    #[serde(default)]
+    /// Health of each service.
     pub health: Vec<ShownHealth>,
     /// Conditions that are over, newest first.
-    #[serde(default)]
     pub past: Vec<ShownPast>,
     /// Services, in the order of the list.
     pub services: Vec<ShownService>,
@@ -88,23 +86,16 @@ pub struct ShownReload {
     pub has_worked: bool,
 }
 
-fn yes() -> bool {
-    true
-}
-
 /// Report of a service.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct ShownService {
     /// Name.
     pub name: Text,
     /// Title; empty if it has no tab.
-    #[serde(default)]
     pub title: Text,
     /// Option that enables it, without its dashes.
-    #[serde(default)]
     pub option: Text,
-    /// True if clients can connect to it; missing from releases before 0.10.
-    #[serde(default = "yes")]
+    /// True if clients can connect to it.
     pub is_enabled: bool,
     /// Open connections.
     pub connections: u64,
@@ -128,7 +119,7 @@ pub struct ShownService {
 }
 
 /// Entry of a service's statistics.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct ShownFigure {
     /// Name in the protocol.
     pub name: Text,
@@ -145,7 +136,7 @@ pub struct ShownFigure {
 }
 
 /// Curves of the last ten minutes at equal intervals, oldest values first.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct ShownHistory {
     /// Seconds from one value to the next.
     pub interval: f64,
@@ -187,7 +178,7 @@ pub enum Values {
 }
 
 /// Figures of the loop.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct ShownLoop {
     /// Ticks since the start.
     pub ticks: u64,
@@ -211,7 +202,7 @@ pub struct Spent {
 }
 
 /// Usage of the process, as reported by the system.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct ShownProcess {
     /// Seconds of processor time.
     pub cpu: f64,

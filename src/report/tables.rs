@@ -3,7 +3,7 @@
 use super::room::Room;
 use super::{Cell, Column, ColumnUnit, Emphasis, Table};
 use crate::peer::Peers;
-use crate::shown::{ShownRecent, Text, seconds};
+use crate::shown::{ShownRecent, Text, duration, seconds};
 use poolcounter_core::histogram::{Histogram, Quantile};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::text::visible;
@@ -22,7 +22,7 @@ const TIMES_COST: usize = 220;
 const COUNT_COST: usize = 21;
 
 /// Table. Its rows are elsewhere in the JSON.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct ShownTable {
     /// Name in the JSON.
     pub name: Text,
@@ -33,7 +33,6 @@ pub struct ShownTable {
     /// Text shown if there are no rows.
     pub empty: Text,
     /// True if rows of the same name mean the same at every daemon.
-    #[serde(default)]
     pub is_of_kinds: bool,
     /// Sentence about the current rows.
     pub note: Option<String>,
@@ -50,7 +49,7 @@ pub struct ShownTable {
 }
 
 /// Column of a table.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct ColumnHead {
     /// Name in the JSON.
     pub name: Text,
@@ -167,6 +166,28 @@ impl ShownTable {
         }
     }
 
+    /// Returns the table with a column for each quantile in place of the columns of times, so that each cell is one
+    /// value.
+    pub fn flat(mut self) -> ShownTable {
+        let rows = std::mem::take(&mut self.rows).into_iter();
+        let columns = self.columns.iter().flat_map(|column| match &*column.unit {
+            "times" => ["p50", "p99"].map(|share| {
+                let title = format!("{} {share}", column.title).into();
+                Some(ColumnHead { title, unit: "seconds".into(), ..column.clone() })
+            }),
+            _ => [Some(column.clone()), None],
+        });
+        let is_times = |at: usize| self.columns[at].unit == "times";
+        let flat = |(at, cell): (usize, ShownCell)| match cell {
+            ShownCell::Times(times) => times.cells().map(Some),
+            ShownCell::Nothing if is_times(at) => [Some(ShownCell::Nothing), Some(ShownCell::Nothing)],
+            cell => [Some(cell), None],
+        };
+        let rows = rows.map(|row| row.into_iter().enumerate().flat_map(flat).flatten().collect());
+        let (rows, columns) = (rows.collect(), columns.flatten().collect());
+        ShownTable { rows, columns, ..self }
+    }
+
     /// Returns the rows as objects with a member for each column.
     pub fn rows_by_column(&self) -> Vec<impl Serialize> {
         self.rows.iter().map(|cells| RowByColumn { columns: &self.columns, cells }).collect()
@@ -174,6 +195,11 @@ impl ShownTable {
 }
 
 impl ColumnHead {
+    /// Returns true if its cells are text.
+    pub fn is_text(&self) -> bool {
+        !matches!(&*self.unit, "number" | "bytes" | "seconds" | "times")
+    }
+
     fn of(column: &Column) -> ColumnHead {
         let unit = match column.unit {
             ColumnUnit::Name | ColumnUnit::Linked(_) => "name",
@@ -246,6 +272,15 @@ impl ShownCell {
 }
 
 impl ShownTimes {
+    /// Returns the quantiles as cells: seconds, or a text if they are beyond what can be recorded.
+    fn cells(&self) -> [ShownCell; 2] {
+        [(self.p50, self.p50_is_over), (self.p99, self.p99_is_over)].map(|(seconds, is_over)| match seconds {
+            None => ShownCell::Nothing,
+            Some(seconds) if is_over => ShownCell::Text(format!("over {}", duration(seconds))),
+            Some(seconds) => ShownCell::Seconds(seconds),
+        })
+    }
+
     /// Returns the quantiles of a histogram.
     pub fn of(histogram: &Histogram) -> ShownTimes {
         let [p50, p99] = [0.5, 0.99].map(|share| histogram.quantile(share));

@@ -49,7 +49,7 @@ impl Controls {
 
     /// Returns the selected row of a table.
     pub fn selected(&self, panel: &Panel) -> usize {
-        self.selected.get(&panel.id).map_or(0, |selected| (*selected).min(panel.rows.len().saturating_sub(1)))
+        self.selected.get(&panel.id).map_or(0, |selected| (*selected).min(panel.table.rows.len().saturating_sub(1)))
     }
 
     /// Handles a key, with these tables on the screen.
@@ -101,8 +101,8 @@ impl Controls {
         let selected = match code {
             KeyCode::Tab => return self.focus.clone_from(&panels[(focus + 1) % panels.len()].id),
             KeyCode::BackTab => return self.focus.clone_from(&panels[(focus + panels.len() - 1) % panels.len()].id),
-            KeyCode::Char('s') | KeyCode::Right => return *order = order.next(panel.heads.len()),
-            KeyCode::Char('S') | KeyCode::Left => return *order = order.previous(panel.heads.len()),
+            KeyCode::Char('s') | KeyCode::Right => return *order = order.next(panel.table.columns.len()),
+            KeyCode::Char('S') | KeyCode::Left => return *order = order.previous(panel.table.columns.len()),
             KeyCode::Char('r') => return order.is_reversed = !order.is_reversed,
             KeyCode::Down => selected + 1,
             KeyCode::Up => selected.saturating_sub(1),
@@ -111,7 +111,7 @@ impl Controls {
             KeyCode::Home => 0,
             _ => return,
         };
-        self.selected.insert(panel.id.clone(), selected.min(panel.rows.len().saturating_sub(1)));
+        self.selected.insert(panel.id.clone(), selected.min(panel.table.rows.len().saturating_sub(1)));
     }
 
     fn type_filter(&mut self, code: KeyCode) {
@@ -203,7 +203,7 @@ mod tests {
     fn tables_may_go() {
         let (mut controls, mut panels) = (Controls::default(), panels());
         press(&mut controls, &panels, &[KeyCode::Tab, KeyCode::Down]);
-        panels[1].rows.clear();
+        panels[1].table.rows.clear();
         assert_eq!(controls.selected(&panels[1]), 0);
         panels.pop();
         assert_eq!(controls.focus(&panels), 0);

@@ -1,10 +1,11 @@
 //! Draws the view, on a terminal or as plain lines.
 
 use super::controls::Controls;
-use super::view::{Panel, ServerLine, ServiceLine, View};
-use crate::report::{GridCell, Tone};
+use super::view::{Panel, ServerLine, ServiceLine, Total, View};
+use crate::report::{text_of, texts_of, value_of};
 use crate::terminal::aligned;
 use poolcounter_service::health::Level;
+use poolcounter_service::report::tables::{ColumnHead, ShownCell};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -70,7 +71,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
         return frame.render_widget(Text::from_iter(HELP), body);
     }
     let panels: Vec<usize> = (0..view.panels.len()).filter(|n| view.panels[*n].service == service).collect();
-    let room = |n: &usize| match view.panels[*n].rows.len() {
+    let room = |n: &usize| match view.panels[*n].table.rows.len() {
         0 => Constraint::Length(1),
         // Title, heads, rows, and an empty line.
         rows => Constraint::Max(rows.saturating_add(3).try_into().unwrap_or(u16::MAX)),
@@ -88,18 +89,16 @@ pub fn plain(view: &View) -> String {
     lines.extend(view.troubles.iter().map(|(_, sentence)| sentence.clone()));
     for (n, service) in view.services.iter().enumerate() {
         let totals =
-            service.totals.iter().map(|(name, cell, _)| format!("{cell} {name}")).collect::<Vec<_>>().join(", ");
+            service.totals.iter().map(|total| format!("{} {}", total.text, total.name)).collect::<Vec<_>>().join(", ");
         lines.extend([String::new(), format!("{}: {totals}", service.name)]);
         for panel in view.panels.iter().filter(|panel| panel.service == n) {
             lines.push(String::new());
-            if panel.rows.is_empty() {
-                lines.push(format!("{}: {}", panel.title, panel.empty));
+            if panel.table.rows.is_empty() {
+                lines.push(format!("{}: {}", panel.table.title, panel.table.empty));
                 continue;
             }
-            lines.push(panel.title.clone());
-            let heads = panel.heads.iter().map(|head| head.title.clone()).collect();
-            let rows = panel.rows.iter().map(|row| row.iter().map(GridCell::to_string).collect());
-            lines.extend(aligned(&[heads].into_iter().chain(rows).collect::<Vec<_>>()));
+            lines.push(panel.table.title.to_string());
+            lines.extend(aligned(&texts_of(&panel.table)));
         }
     }
     lines.join("\n") + "\n"
@@ -143,17 +142,16 @@ fn service_line(service: &ServiceLine, has_focus: bool, width: usize) -> Line<'s
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let name = Span::styled(service.name.clone(), if has_focus { bold.fg(Color::Cyan) } else { bold });
     let mut line = Line::from(name);
-    let mut totals: Vec<&(String, GridCell, Tone)> = service.totals.iter().collect();
-    let length =
-        |(name, cell, _): &&(String, GridCell, Tone)| 3 + name.chars().count() + cell.to_string().chars().count();
+    let mut totals: Vec<&Total> = service.totals.iter().collect();
+    let length = |total: &&Total| 3 + total.name.chars().count() + total.text.chars().count();
     if line.width() + totals.iter().map(length).sum::<usize>() > width {
-        totals.sort_by_key(|(_, cell, tone)| style_of(cell, *tone) == Style::new());
+        totals.sort_by_key(|total| style_of(&total.emphasis) == Style::new());
     }
     let all = totals.len();
-    for (n, (name, cell, tone)) in totals.into_iter().enumerate() {
+    for (n, Total { name, text, emphasis }) in totals.into_iter().enumerate() {
         let total = [
             Span::from("  "),
-            Span::styled(cell.to_string(), bold.patch(style_of(cell, *tone))),
+            Span::styled(text.clone(), bold.patch(style_of(emphasis))),
             Span::from(format!(" {name}")),
         ];
         let is_last = n + 1 == all;
@@ -167,50 +165,57 @@ fn service_line(service: &ServiceLine, has_focus: bool, width: usize) -> Line<'s
     line
 }
 
-/// Returns the style of a value: coloured if something is refused now, or waits.
-fn style_of(cell: &GridCell, tone: Tone) -> Style {
-    let is_now = matches!(cell, GridCell::Rate(_)) || tone == Tone::Caution && matches!(cell, GridCell::Number(_));
-    match tone {
-        Tone::Alarm if is_now && cell.value() > Some(0.0) => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
-        Tone::Caution if is_now && cell.value() > Some(0.0) => Style::new().fg(Color::Yellow),
+/// Returns the style of a value that is not zero: coloured if something is refused now, or waits.
+fn style_of(emphasis: &str) -> Style {
+    match emphasis {
+        "alarm" => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        "caution" => Style::new().fg(Color::Yellow),
         _ => Style::new(),
     }
 }
 
+fn style_of_cell(cell: &ShownCell, column: &ColumnHead) -> Style {
+    let is_now = column.is_counter || column.emphasis == "caution" && column.unit == "number";
+    if is_now && value_of(cell) > Some(0.0) { style_of(&column.emphasis) } else { Style::new() }
+}
+
 fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, has_focus: bool, controls: &Controls) {
+    let shown = &panel.table;
     let style = Style::new().add_modifier(Modifier::REVERSED);
     let style = if has_focus { style.fg(Color::Cyan) } else { style };
     let [title, table] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
-    if panel.rows.is_empty() {
-        let text = capped(&format!("{}: {}", panel.title, panel.empty), usize::from(title.width));
+    if shown.rows.is_empty() {
+        let text = capped(&format!("{}: {}", shown.title, shown.empty), usize::from(title.width));
         return frame.render_widget(Paragraph::new(text).style(style), title);
     }
-    let text = capped(&panel.title, usize::from(title.width).saturating_sub(COUNT_WIDTH));
-    frame.render_widget(Paragraph::new(format!("{text} ({})", panel.rows.len())).style(style), title);
+    let text = capped(&shown.title, usize::from(title.width).saturating_sub(COUNT_WIDTH));
+    frame.render_widget(Paragraph::new(format!("{text} ({})", shown.rows.len())).style(style), title);
     let selected = controls.selected(panel);
     // The selected row is at most the last one.
     let skipped = (selected + 2).saturating_sub(usize::from(table.height)).min(selected);
-    let seen: Vec<&Vec<GridCell>> =
-        panel.rows.iter().skip(skipped).take(usize::from(table.height).saturating_sub(1)).collect();
+    let seen: Vec<&Vec<ShownCell>> =
+        shown.rows.iter().skip(skipped).take(usize::from(table.height).saturating_sub(1)).collect();
     let heads = heads_of(panel);
-    let texts: Vec<Vec<String>> = seen.iter().map(|row| row.iter().map(GridCell::to_string).collect()).collect();
+    let cells =
+        |row: &&Vec<ShownCell>| row.iter().zip(&shown.columns).map(|(cell, head)| text_of(cell, head)).collect();
+    let texts: Vec<Vec<String>> = seen.iter().map(cells).collect();
     let width = |column: usize| {
         let all = [&heads].into_iter().chain(&texts).map(|row| row[column].chars().count());
         all.max().unwrap_or(0).min(WIDEST)
     };
-    let widths: Vec<usize> = (0..panel.heads.len()).map(width).collect();
-    let shown = fitting(&widths, usize::from(table.width), panel.order.column.unwrap_or(0));
-    let columns = || [0].into_iter().chain(shown.clone());
-    let others: usize = shown.clone().map(|column| widths[column] + 1).sum();
+    let widths: Vec<usize> = (0..shown.columns.len()).map(width).collect();
+    let fitted = fitting(&widths, usize::from(table.width), panel.order.column.unwrap_or(0));
+    let columns = || [0].into_iter().chain(fitted.clone());
+    let others: usize = fitted.clone().map(|column| widths[column] + 1).sum();
     let first = usize::from(table.width).saturating_sub(others);
     let field = |text: &str, column: usize, style: Style| {
         let line = Line::styled(capped(text, if column == 0 { first } else { widths[column] }), style);
-        Field::from(if panel.heads[column].is_text { line } else { line.right_aligned() })
+        Field::from(if shown.columns[column].is_text() { line } else { line.right_aligned() })
     };
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let head = Row::new(columns().map(|column| field(&heads[column], column, bold)).collect::<Vec<_>>());
     let lines = seen.iter().zip(&texts).enumerate().map(|(n, (cells, texts))| {
-        let style = |column: usize| style_of(&cells[column], panel.heads[column].tone);
+        let style = |column: usize| style_of_cell(&cells[column], &shown.columns[column]);
         let row = Row::new(columns().map(|column| field(&texts[column], column, style(column))).collect::<Vec<_>>());
         let is_selected = has_focus && skipped + n == selected;
         if is_selected { row.style(Style::new().add_modifier(Modifier::REVERSED)) } else { row }
@@ -249,7 +254,7 @@ fn heads_of(panel: &Panel) -> Vec<String> {
         let is_sorting = panel.order.column == Some(column);
         if is_sorting { format!("{title}{mark}") } else { title.into() }
     };
-    panel.heads.iter().map(|head| &*head.title).enumerate().map(head).collect()
+    panel.table.columns.iter().map(|head| &*head.title).enumerate().map(head).collect()
 }
 
 fn foot_line(controls: &Controls) -> Line<'static> {

@@ -1,10 +1,12 @@
 //! View of two samples, as tables that can be sorted and filtered. Independent of servers and terminals.
 
-use super::sample::{Sample, Sum, SumSeries, SumTable};
-use crate::report::{GridCell, GridHead, ToldHealth, ToldReport, Tone};
-use crate::terminal::printable;
+use super::sample::{KEY_TABLE, Sample};
+use crate::report::{rate_text, tables_of, text_of, value_of};
 use poolcounter_service::health::Level;
-use std::cmp::Reverse;
+use poolcounter_service::report::snapshot::{ShownCurve, ShownService, Snapshot};
+use poolcounter_service::report::tables::{ColumnHead, ShownCell, ShownTable};
+use poolcounter_service::shown::{Text, duration};
+use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 
 /// Service whose keys have holders.
@@ -20,15 +22,10 @@ pub struct Panel {
     pub id: String,
     /// Index of its service.
     pub service: usize,
-    pub title: String,
-    /// Text shown if there are no rows.
-    pub empty: String,
-    /// Heads of the columns. The first column identifies the row.
-    pub heads: Vec<GridHead>,
+    /// Its columns, and its visible rows in order. The first column identifies the row.
+    pub table: ShownTable,
     /// Order of the rows.
     pub order: SortOrder,
-    /// Visible rows, in order.
-    pub rows: Vec<Vec<GridCell>>,
 }
 
 /// Order of the rows of a table.
@@ -48,7 +45,7 @@ pub struct ServerLine {
     /// Address of the server.
     pub address: String,
     /// Uptime, or the error.
-    pub state: Result<GridCell, String>,
+    pub state: Result<String, String>,
     /// Only requested service, if the server does not serve it.
     pub missing: Option<String>,
 }
@@ -56,8 +53,16 @@ pub struct ServerLine {
 /// Line about a service.
 pub struct ServiceLine {
     pub name: String,
-    /// Sums over all servers, with their names and meanings.
-    pub totals: Vec<(String, GridCell, Tone)>,
+    /// Sums over all servers.
+    pub totals: Vec<Total>,
+}
+
+/// Sum over all servers.
+pub struct Total {
+    pub name: String,
+    pub text: String,
+    /// Emphasis of the value; empty if nothing happens now.
+    pub emphasis: Text,
 }
 
 /// All visible contents.
@@ -77,161 +82,209 @@ impl View {
     pub fn of(now: &Sample, before: Option<&Sample>, filter: &str, orders: &Orders) -> View {
         let before = before.filter(|before| before.is_comparable(now));
         let seconds = before.map_or(0.0, |before| now.at.duration_since(before.at).as_secs_f64());
-        let (now_sums, before_sums) = (now.sums(), before.map(Sample::sums).unwrap_or_default());
-        let server = |(address, report): &(String, Result<ToldReport, String>)| ServerLine {
+        let (sum, before_sum) = (now.sum(), before.map(Sample::sum).unwrap_or_default());
+        let server = |(address, report): &(String, Result<Snapshot, String>)| ServerLine {
             address: address.clone(),
-            state: report.as_ref().map(|report| GridCell::seconds(report.uptime)).map_err(String::clone),
+            state: report.as_ref().map(|report| duration(report.uptime)).map_err(String::clone),
             missing: report.as_ref().ok().and_then(|report| now.missing_in(report)).map(String::from),
         };
         let mut view = View {
             servers: now.servers.iter().map(server).collect(),
-            troubles: troubles(&now.servers),
+            troubles: troubles(&sum),
             services: Vec::new(),
             panels: Vec::new(),
         };
-        for sum in now_sums {
-            let was = before_sums.iter().find(|was| was.name == sum.name);
-            view.services.push(ServiceLine::of(&sum, was, seconds));
-            for table in sum.tables {
-                let was = was.and_then(|was| was.tables.iter().find(|was| was.id == table.id));
-                let order = orders.get(&table.id).copied().unwrap_or_default();
-                view.panels.push(Panel::of(table, was, seconds, view.services.len() - 1, filter, order));
+        for service in &sum.services {
+            let was = before_sum.services.iter().find(|was| was.name == service.name);
+            view.services.push(ServiceLine::of(service, &sum, &before_sum, seconds));
+            let before = was.map(tables_of).unwrap_or_default();
+            for table in tables_of(service) {
+                let was = before.iter().find(|was| was.name == table.name);
+                let id = format!("{}.{}", service.name, table.name);
+                let order = orders.get(&id).copied().unwrap_or_default();
+                view.panels.push(Panel::of(id, table, was, seconds, view.services.len() - 1, filter, order));
             }
         }
         if let Some(table) = now.claims() {
             let service = view.services.iter().position(|service| service.name == POOLS).unwrap_or(0);
-            let order = orders.get(&table.id).copied().unwrap_or_default();
-            view.panels = vec![Panel::of(table, None, 0.0, service, filter, order)];
+            let order = orders.get(KEY_TABLE).copied().unwrap_or_default();
+            view.panels = vec![Panel::of(KEY_TABLE.into(), table, None, 0.0, service, filter, order)];
         }
         view
     }
 }
 
 /// Returns the sentences about conditions, worst first.
-fn troubles(servers: &[(String, Result<ToldReport, String>)]) -> Vec<(Level, String)> {
-    let of = |(address, report): &(String, Result<ToldReport, String>)| {
-        let health = report.iter().flat_map(|report| &report.health).filter(|health| health.level > Level::Ok);
-        let server = if servers.len() > 1 { format!("{address}: ") } else { String::new() };
-        let line = |health: &ToldHealth| {
-            let text = format!("{} {}: {server}{}", health.level.word(), health.title, health.sentence);
-            (health.level, printable(text.as_bytes()))
-        };
-        health.map(line).collect::<Vec<_>>()
-    };
-    let mut troubles: Vec<(Level, String)> = servers.iter().flat_map(of).collect();
+fn troubles(sum: &Snapshot) -> Vec<(Level, String)> {
+    let on = sum.health.iter().filter(|health| health.level > Level::Ok);
+    let line =
+        on.map(|health| (health.level, format!("{} {}: {}", health.level.word(), health.title, health.sentence)));
+    let mut troubles: Vec<(Level, String)> = line.collect();
     troubles.sort_by_key(|(level, _)| Reverse(*level));
     troubles
 }
 
 impl ServiceLine {
-    fn of(sum: &Sum, was: Option<&Sum>, seconds: f64) -> ServiceLine {
-        let series = sum.series.iter().map(|SumSeries { title, is_rate, tone, now }| {
-            let was = was.and_then(|was| was.series.iter().find(|known| known.title == *title));
-            match is_rate {
-                true => (format!("{title}/s"), rate_of(*now, was.map(|was| was.now), seconds), *tone),
-                false => (title.clone(), GridCell::Number(*now), *tone),
-            }
-        });
-        let connections = ("connections".into(), GridCell::Number(sum.connections as f64), Tone::Plain);
-        ServiceLine { name: sum.name.clone(), totals: [connections].into_iter().chain(series).collect() }
+    fn of(service: &ShownService, now: &Snapshot, before: &Snapshot, seconds: f64) -> ServiceLine {
+        let total = |curve: &ShownCurve| {
+            let mut all = before.history.series.iter();
+            let was = all.find(|was| (&was.service, &was.name) == (&curve.service, &curve.name));
+            let (name, value) = match curve.is_rate {
+                true => {
+                    (format!("{}/s", curve.title), rate_of(curve.now as f64, was.map(|was| was.now as f64), seconds))
+                }
+                false => (curve.title.to_string(), Some(curve.now as f64)),
+            };
+            let is_now = (curve.is_rate || curve.emphasis == "caution") && value > Some(0.0);
+            let emphasis = if is_now { curve.emphasis.clone() } else { Text::default() };
+            let text =
+                value.map_or("-".into(), |value| if curve.is_rate { rate_text(value) } else { value.to_string() });
+            Total { name, text, emphasis }
+        };
+        let series = now.history.series.iter().filter(|series| series.service == service.name).map(total);
+        let (text, emphasis) = (service.connections.to_string(), Text::default());
+        let connections = Total { name: "connections".into(), text, emphasis };
+        ServiceLine { name: service.name.to_string(), totals: [connections].into_iter().chain(series).collect() }
     }
 }
 
 impl Panel {
     /// Returns the key of a row; None in a table of other things.
     pub fn key(&self, row: usize) -> Option<&str> {
-        let is_of_keys = self.id.starts_with("pools.") && self.heads.first().is_some_and(|head| head.title == KEY);
-        match self.rows.get(row)?.first()? {
-            GridCell::Text(key) if is_of_keys => Some(key),
+        let is_of_keys =
+            self.id.starts_with("pools.") && self.table.columns.first().is_some_and(|head| head.title == KEY);
+        match self.table.rows.get(row)?.first()? {
+            ShownCell::Text(key) if is_of_keys => Some(key),
             _ => None,
         }
     }
 
     fn of(
-        table: SumTable,
-        was: Option<&SumTable>,
+        id: String,
+        mut table: ShownTable,
+        was: Option<&ShownTable>,
         seconds: f64,
         service: usize,
         filter: &str,
         order: SortOrder,
     ) -> Panel {
+        let before: HashMap<_, _> =
+            was.iter().flat_map(|was| was.rows.iter().map(|row| (names_of(row, &was.columns), row))).collect();
         let filter = filter.to_lowercase();
-        let is_shown = |row: &&Vec<GridCell>| {
-            row.iter().any(|cell| matches!(cell, GridCell::Text(text) if text.to_lowercase().contains(&filter)))
-        };
-        let rates = |row: &Vec<GridCell>| {
-            let was = was.and_then(|was| was.like(row));
-            let cells = row.iter().zip(&table.heads).enumerate();
-            let cell = |(at, (cell, head)): (usize, (&GridCell, &GridHead))| match (cell.value(), head.is_counter) {
-                (Some(now), true) => rate_of(now, was.and_then(|was| was.get(at)?.value()), seconds),
-                _ => cell.clone(),
-            };
-            cells.map(cell).collect()
-        };
-        let mut rows: Vec<Vec<GridCell>> = table.rows.iter().filter(is_shown).map(rates).collect();
-        if let Some(column) = order.column.filter(|column| *column < table.heads.len()) {
-            rows.sort_by(|a, b| a[column].compare(&b[column]).then_with(|| a[0].compare(&b[0])));
+        if !table.rows.is_empty() {
+            table.empty = HIDDEN.into();
+        }
+        table.rows.retain(|row| names_of(row, &table.columns).iter().any(|name| name.to_lowercase().contains(&filter)));
+        for row in &mut table.rows {
+            let was = before.get(&names_of(row, &table.columns));
+            for at in (0..row.len()).filter(|at| table.columns[*at].is_counter) {
+                if let Some(now) = value_of(&row[at]) {
+                    let was = was.and_then(|was| value_of(was.get(at)?));
+                    row[at] = rate_of(now, was, seconds).map_or(ShownCell::Nothing, ShownCell::Seconds);
+                }
+            }
+        }
+        for column in table.columns.iter_mut().filter(|column| column.is_counter) {
+            (column.title, column.unit) = (format!("{}/s", column.title).into(), "number".into());
+        }
+        if let Some(column) = order.column.filter(|column| *column < table.columns.len()) {
+            table.rows.sort_by(|a, b| compare(&a[column], &b[column]).then_with(|| compare(&a[0], &b[0])));
         }
         if order.is_reversed {
-            rows.reverse();
+            table.rows.reverse();
         }
-        let empty = if table.rows.is_empty() { table.empty } else { HIDDEN.into() };
-        let heads = table.heads.into_iter().map(|head| match head.is_counter {
-            true => GridHead { title: format!("{}/s", head.title), ..head },
-            false => head,
-        });
-        Panel { id: table.id, service, title: table.title, empty, heads: heads.collect(), order, rows }
+        Panel { id, service, table, order }
     }
 }
 
-/// Returns the growth per second; empty if unknown.
-fn rate_of(now: f64, was: Option<f64>, seconds: f64) -> GridCell {
-    match was {
-        // A restarted server has started to count again.
-        Some(was) if seconds > 0.0 => GridCell::Rate((now - was).max(0.0) / seconds),
-        _ => GridCell::Nothing,
+/// Returns the cells of a row in columns of text, which identify it.
+fn names_of(row: &[ShownCell], columns: &[ColumnHead]) -> Vec<String> {
+    let cells = row.iter().zip(columns).filter(|(_, column)| column.is_text());
+    cells.map(|(cell, column)| text_of(cell, column)).collect()
+}
+
+/// Compares in the default order: names ascending, numbers descending.
+fn compare(one: &ShownCell, other: &ShownCell) -> Ordering {
+    match (one, other) {
+        (ShownCell::Text(a), ShownCell::Text(b)) => a.cmp(b),
+        // An unknown value is less than any number.
+        (a, b) => value_of(b).unwrap_or(-1.0).total_cmp(&value_of(a).unwrap_or(-1.0)),
     }
+}
+
+/// Returns the growth per second, if known.
+fn rate_of(now: f64, was: Option<f64>, seconds: f64) -> Option<f64> {
+    // A restarted server has started to count again.
+    was.filter(|_| seconds > 0.0).map(|was| (now - was).max(0.0) / seconds)
 }
 
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use crate::report::texts_of;
+    use poolcounter_core::text::visible;
+    use poolcounter_service::report::snapshot::{ShownFigure, ShownHistory, Values};
+    use poolcounter_service::report::tables::ShownTimes;
     use std::time::{Duration, Instant};
 
     /// Returns the report of a server: a service with two tables, and an unused one.
-    fn report(acquired: u64, jobs: &[(&str, u64, u64, f64)], locks: &[(&str, f64)]) -> ToldReport {
-        let column = |name: &str, unit: &str, is_counter: bool| json!({ "name": name, "title": name, "unit": unit, "help": "", "is_counter": is_counter, "emphasis": "none" });
-        let heading = |name: &str, title: &str, columns: Value| {
-            let empty = format!("No {name}.");
-            json!({ "name": name, "title": title, "help": "", "empty": empty, "note": null, "more": 0, "columns": columns })
+    fn report(acquired: u64, jobs: &[(&str, u64, u64, f64)], locks: &[(&str, f64)]) -> Snapshot {
+        let column = |(name, unit, is_counter): (&'static str, &'static str, bool)| ColumnHead {
+            name: name.into(),
+            title: name.into(),
+            unit: unit.into(),
+            is_counter,
+            emphasis: "none".into(),
+            ..ColumnHead::default()
         };
-        let service = |name: &str, opened: u64, tables: Value| {
-            json!({ "name": name, "connections": opened, "connections_opened": opened, "figures": [
-                { "name": "uptime", "help": "", "value": 90_061.5, "is_seconds": true }
-            ], "tables": tables })
-        };
+        let table =
+            |name: &'static str, title: &'static str, columns: &[(&'static str, &'static str, bool)]| ShownTable {
+                name: name.into(),
+                title: title.into(),
+                empty: format!("No {name}.").into(),
+                columns: columns.iter().copied().map(column).collect(),
+                ..ShownTable::default()
+            };
+        let text = |text: &str| ShownCell::Text(visible(text.as_bytes(), 100));
+        let jobs = jobs.iter().map(|(name, ready, done, p50)| {
+            let times = ShownTimes { p50: Some(*p50), p99: None, p50_is_over: false, p99_is_over: false, all: None };
+            vec![text(name), ShownCell::Number(*ready), ShownCell::Number(*done), ShownCell::Times(times)]
+        });
+        let locks = locks.iter().map(|(key, age)| vec![text(key), ShownCell::Seconds(*age)]);
         let jobs_columns =
             [("type", "name", false), ("ready", "number", false), ("done", "number", true), ("wait", "times", false)];
-        let jobs_columns = jobs_columns.map(|(name, unit, is_counter)| column(name, unit, is_counter));
-        let locks_columns = [column("key", "name", false), column("for", "seconds", false)];
-        let tables = json!([
-            heading("jobs", "Jobs by type", jobs_columns.into()),
-            heading("locks", "Longest locks", locks_columns.into())
-        ]);
-        let jobs = jobs.iter().map(|(name, ready, done, p50)| {
-            let wait = json!({ "p50": p50, "p99": null, "p50_is_over": false, "p99_is_over": false });
-            json!({ "type": name, "ready": ready, "done": done, "wait": wait })
-        });
-        let locks = locks.iter().map(|(key, age)| json!({ "key": key, "for": age }));
-        let series = |title: &str, is_rate: bool, now: u64| json!({ "service": "work", "name": "x", "title": title, "unit": "", "is_rate": is_rate, "now": now, "values": [] });
-        ToldReport::read(json!({
-            "version": "9", "uptime": 90_061.5, "started_at": 0.0,
-            "services": [service("work", 3, tables), service("idle", 0, json!([heading("none", "None", json!([]))]))],
-            "work": { "jobs": jobs.collect::<Value>(), "locks": locks.collect::<Value>() },
-            "history": { "series": [series("Done", true, acquired), series("Ready", false, 7)] },
-        }))
-        .expect("is a report")
+        let jobs_table = table("jobs", "Jobs by type", &jobs_columns);
+        let locks_table = table("locks", "Longest locks", &[("key", "name", false), ("for", "seconds", false)]);
+        let tables = vec![
+            ShownTable { rows: jobs.collect(), is_of_kinds: true, ..jobs_table },
+            ShownTable { rows: locks.collect(), ..locks_table },
+        ];
+        let service = |name: &'static str, connections: u64, tables| ShownService {
+            name: name.into(),
+            is_enabled: true,
+            connections,
+            connections_opened: connections,
+            figures: vec![ShownFigure::default()],
+            tables,
+            ..ShownService::default()
+        };
+        let curve = |title: &'static str, is_rate: bool, now: u64| ShownCurve {
+            service: "work".into(),
+            name: title.into(),
+            title: title.into(),
+            unit: "".into(),
+            is_rate,
+            emphasis: "none".into(),
+            now,
+            values: Values::Levels(Vec::new()),
+        };
+        let series = vec![curve("Done", true, acquired), curve("Ready", false, 7)];
+        Snapshot {
+            uptime: 90_061.5,
+            services: vec![service("work", 3, tables), service("idle", 0, vec![table("none", "None", &[])])],
+            history: ShownHistory { series, ..ShownHistory::default() },
+            ..Snapshot::default()
+        }
     }
 
     /// Returns two samples, two seconds apart, with one of two servers alive.
@@ -247,11 +300,11 @@ pub mod tests {
     }
 
     fn texts(panel: &Panel) -> Vec<String> {
-        panel.rows.iter().map(|row| row.iter().map(GridCell::to_string).collect::<Vec<_>>().join("|")).collect()
+        texts_of(&panel.table)[1..].iter().map(|row| row.join("|")).collect()
     }
 
     fn totals(view: &View) -> Vec<String> {
-        view.services[0].totals.iter().map(|(name, cell, _)| format!("{cell} {name}")).collect()
+        view.services[0].totals.iter().map(|total| format!("{} {}", total.text, total.name)).collect()
     }
 
     const FILE: &str = "File:\\u{1b}[2J|9|-|1.5 s|-";
@@ -264,7 +317,7 @@ pub mod tests {
         assert_eq!(totals(&view), ["3 connections", "25 Done/s", "7 Ready"]);
         assert_eq!(texts(&view.panels[0]), ["Article|8|20|250 ms|-", FILE], "what is new has no rate yet");
         assert_eq!(texts(&view.panels[1]), ["Article:a|1 min 15 s", "Article:b|5 ms"]);
-        let heads: Vec<&str> = view.panels[0].heads.iter().map(|head| &*head.title).collect();
+        let heads: Vec<&str> = view.panels[0].table.columns.iter().map(|head| &*head.title).collect();
         assert_eq!(heads, ["type", "ready", "done/s", "wait p50", "wait p99"]);
         let first = View::of(&now, None, "", &Orders::new());
         assert_eq!(texts(&first.panels[0]), ["Article|8|-|250 ms|-", FILE]);
@@ -297,7 +350,10 @@ pub mod tests {
         now.servers[1].1 = Ok(other(30));
         let view = View::of(&now, Some(&before), "", &Orders::new());
         assert_eq!(texts(&view.panels[0]), ["Article|9|30|250 ms|-", "Page|1|0|500 ms|-", FILE]);
-        assert_eq!(texts(&view.panels[1]), ["Article:a|1 min 15 s", "Article:b|7.0 s"]);
+        assert_eq!(
+            texts(&view.panels[1]),
+            ["Article:a|10.0.0.5|1 min 15 s", "Article:b|10.0.0.6|7.0 s", "Article:b|10.0.0.5|5 ms"]
+        );
     }
 
     #[test]

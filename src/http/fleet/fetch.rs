@@ -1,31 +1,22 @@
-//! Fetches the pages of one daemon as JSON, in a thread of its own, with limits of the time per question and the size
-//! of each answer, whatever the other side sends.
+//! Fetches the pages of one daemon as JSON, in a thread of its own, with limits of the waits and of the size of each
+//! answer, whatever the other side sends.
 
 use crate::wire::MAX_HEAD;
 use httparse::{EMPTY_HEADER, Status};
-use poolcounter_service::access;
 use poolcounter_service::contract::Wake;
 use poolcounter_service::report::snapshot::Snapshot;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Ipv6Addr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Default port of servers.
-const USUAL_PORT: u16 = 7580;
-/// Time limit of a connection attempt, for each address of a server.
-const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Time limit of a question with its answer.
-const LIMIT: Duration = Duration::from_secs(5);
+/// Time limit of a connection attempt for each address of a server, of the request, and of each wait for its answer.
+const LIMIT: Duration = Duration::from_secs(2);
 /// Longest answer, in bytes: the limit of a daemon's unsent output.
 const MAX_ANSWER: usize = 1024 * 1024;
 /// Limit of header lines in an answer.
 const MAX_HEADERS: usize = 64;
-
-/// Host and port of a daemon's status page.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HttpServer(String);
 
 /// Answer of a daemon, or its failure.
 pub struct Answer {
@@ -37,53 +28,41 @@ pub struct Answer {
     pub told: Result<Option<Snapshot>, String>,
 }
 
-impl HttpServer {
-    /// Parses `HOST`, `HOST:PORT`, `[IP6]:PORT`, or the URL of a status page; None if it is none of these.
-    pub fn parse(text: &str) -> Option<HttpServer> {
-        let text = text.strip_prefix("http://").unwrap_or(text);
-        let text = text.strip_suffix('/').unwrap_or(text);
-        let is_name = |host: &str| {
-            !host.is_empty()
-                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
-        };
-        let is_ip6 = |host: &str| host.parse::<std::net::Ipv6Addr>().is_ok();
-        if is_ip6(text) {
-            return Some(HttpServer(format!("[{text}]:{USUAL_PORT}")));
-        }
-        let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, port)) if is_ip6(host) => (format!("[{host}]"), port.to_string()),
-            Some(_) => return None,
-            None => {
-                let (host, port) = text.split_at(text.find(':').unwrap_or(text.len()));
-                (Some(host).filter(|host| is_name(host))?.to_string(), port.to_string())
-            }
-        };
-        let port = match port.strip_prefix(':') {
-            Some(port) => port.parse::<u16>().ok().filter(|port| *port > 0)?,
-            None if port.is_empty() => USUAL_PORT,
-            None => return None,
-        };
-        Some(HttpServer(format!("{host}:{port}")))
+/// Returns the host and port of a server's page, from that, its host, or its URL; None if the text is none of these.
+pub fn server_of(text: &str) -> Option<String> {
+    let text = text.strip_prefix("http://").unwrap_or(text);
+    let text = text.strip_suffix('/').unwrap_or(text);
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Some(format!("[{text}]:{}", crate::INFO.port));
     }
-
-    /// Returns its host and port.
-    pub fn name(&self) -> &str {
-        &self.0
-    }
+    let (host, port) = match text.rsplit_once(':').filter(|_| !text.ends_with(']')) {
+        Some((host, port)) => (host, port.parse::<u16>().ok().filter(|port| *port > 0)?),
+        None => (text, crate::INFO.port),
+    };
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(ip6) => ip6.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(is_of_name),
+    };
+    is_host.then(|| format!("{host}:{port}"))
 }
 
 /// Starts the thread that sends one daemon the `questions`, each a path with a query, and returns the answers about
 /// services of these names. Ends once no more questions can come.
 pub fn spawn(
     place: usize,
-    (server, services): (HttpServer, Vec<&'static str>),
+    (server, services): (String, Vec<&'static str>),
     questions: Receiver<String>,
     answers: Sender<Answer>,
     wake: Wake,
 ) {
     thread::spawn(move || {
         for target in questions {
-            let told = ask(&server, &services, &target);
+            let told = receive(&server, &target).map_err(|error| match error.kind() {
+                ErrorKind::TimedOut | ErrorKind::WouldBlock => "does not answer in time".into(),
+                _ => error.to_string(),
+            });
+            let told = told.and_then(|answer| read(&answer, &services));
             if answers.send(Answer { place, target, told }).is_err() {
                 return;
             }
@@ -92,30 +71,13 @@ pub fn spawn(
     });
 }
 
-fn ask(server: &HttpServer, services: &[&'static str], target: &str) -> Result<Option<Snapshot>, String> {
-    let until = Instant::now() + LIMIT;
-    let answer = receive(server, target, until).map_err(|error| match error.kind() {
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => "does not answer in time".into(),
-        _ => error.to_string(),
-    })?;
-    read(&answer, services)
-}
-
 /// Parses a complete answer about services of these names; None if the daemon does not know the thing.
-///
-/// # Errors
-///
-/// A few words, if it is not a valid answer.
-pub(super) fn read(answer: &[u8], services: &[&'static str]) -> Result<Option<Snapshot>, String> {
+fn read(answer: &[u8], services: &[&'static str]) -> Result<Option<Snapshot>, String> {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut head = httparse::Response::new(&mut headers);
     let Ok(Status::Complete(length)) = head.parse(answer) else { return Err("its answer is no HTTP".into()) };
     match head.code {
-        Some(200) => {
-            let services = services.iter().copied().filter(|name| *name != "http");
-            let services: Vec<&str> = services.chain([access::report::NAME]).collect();
-            Snapshot::read(&answer[length..], &services).map(Some)
-        }
+        Some(200) => Snapshot::read(&answer[length..], services).map(Some),
         Some(404) => Ok(None),
         Some(421) => Err("it does not know this host name: add it there with --http-host".into()),
         code => Err(format!("it answers with the status {}", code.unwrap_or_default())),
@@ -123,41 +85,22 @@ pub(super) fn read(answer: &[u8], services: &[&'static str]) -> Result<Option<Sn
 }
 
 /// Returns the complete answer, which ends with the connection.
-fn receive(server: &HttpServer, target: &str, until: Instant) -> io::Result<Vec<u8>> {
-    let mut stream = connect(server, until)?;
-    let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.name());
-    stream.set_write_timeout(Some(left(until)?))?;
-    stream.write_all(request.as_bytes())?;
-    let (mut answer, mut piece) = (Vec::new(), [0; 16 * 1024]);
-    loop {
-        stream.set_read_timeout(Some(left(until)?))?;
-        match stream.read(&mut piece) {
-            Ok(0) => return Ok(answer),
-            Ok(read) if answer.len() + read > MAX_HEAD + MAX_ANSWER => {
-                return Err(io::Error::other("its answer is too long"));
-            }
-            Ok(read) => answer.extend_from_slice(&piece[..read]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+fn receive(server: &str, target: &str) -> io::Result<Vec<u8>> {
+    let mut connected = Err(io::Error::new(ErrorKind::NotFound, "its name has no address"));
+    for address in server.to_socket_addrs()? {
+        connected = TcpStream::connect_timeout(&address, LIMIT);
+        if connected.is_ok() {
+            break;
         }
     }
-}
-
-fn connect(server: &HttpServer, until: Instant) -> io::Result<TcpStream> {
-    let mut failure = io::Error::new(ErrorKind::NotFound, "its name has no address");
-    for address in server.name().to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, left(until)?.min(CONNECT_LIMIT)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
-}
-
-/// Returns the time left.
-fn left(until: Instant) -> io::Result<Duration> {
-    let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+    let mut stream = connected?;
+    stream.set_write_timeout(Some(LIMIT))?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let (most, mut answer) = (MAX_HEAD + MAX_ANSWER, Vec::new());
+    // A server that sends a byte now and then keeps only its own thread, and counts as silent.
+    stream.take(most as u64 + 1).read_to_end(&mut answer)?;
+    if answer.len() > most { Err(io::Error::other("its answer is too long")) } else { Ok(answer) }
 }
 
 #[cfg(test)]
@@ -174,12 +117,12 @@ mod tests {
             ("[::1]:81", "[::1]:81"),
             ("http://[2001:db8::1]", "[2001:db8::1]:7580"),
         ] {
-            assert_eq!(HttpServer::parse(text).as_ref().map(HttpServer::name), Some(name), "{text}");
+            assert_eq!(server_of(text).as_deref(), Some(name), "{text}");
         }
         for text in
             ["", "https://a", "a/b", "a:", "a:0", "a:b", "a:99999", "unix:/x", "[a]", "[::1]80", "a b", "u@a", "a?"]
         {
-            assert_eq!(HttpServer::parse(text), None, "{text}");
+            assert_eq!(server_of(text), None, "{text}");
         }
     }
 }

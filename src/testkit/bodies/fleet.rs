@@ -4,17 +4,20 @@ use super::{Choices, begin};
 use crate::world::World;
 use poolcounter::SERVICES;
 use poolcounter_core::time::Span;
-use poolcounter_http::fleet;
+use poolcounter_http::page;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::output::MAX_BYTES;
+use poolcounter_service::report::merge::Merged;
+use poolcounter_service::report::room::Room;
+use poolcounter_service::report::snapshot::Snapshot;
 use std::cell::OnceCell;
 
-/// Paths of the page, each with the path that is requested from the daemons.
-const PATHS: [(&str, &str); 4] = [
-    ("/", "/status.json?range=1m&times=all"),
-    ("/pools/key/k", "/pools/key/k.json?range=1m&times=all"),
-    ("/jobs/matrix", "/jobs/matrix.json?range=1m&times=all"),
-    ("/pools/key/none", "/pools/key/none.json?range=1m&times=all"),
+/// Paths that are requested from the daemons.
+const PATHS: [&str; 4] = [
+    "/status.json?range=1m&times=all",
+    "/pools/key/k.json?range=1m&times=all",
+    "/jobs/matrix.json?range=1m&times=all",
+    "/pools/key/none.json?range=1m&times=all",
 ];
 /// Values that replace values of a reply, besides parts of the input.
 const VALUES: [&str; 16] = [
@@ -43,9 +46,17 @@ thread_local! {
     static SOUND: OnceCell<[Vec<u8>; PATHS.len()]> = const { OnceCell::new() };
 }
 
-/// Returns the pages of a path for these replies of daemons.
-fn shown(path: &str, answers: &[&[u8]]) -> Option<[String; 3]> {
-    fleet::shown(path, &SERVICES.iter().map(|info| info.name).collect::<Vec<_>>(), answers)
+/// Returns the page of a path and its JSON for these answers of daemons.
+fn shown(answers: &[&[u8]]) -> [String; 2] {
+    let services: Vec<&str> = SERVICES.iter().map(|info| info.name).filter(|name| *name != "http").collect();
+    let mut merged = Merged::with(Snapshot::default());
+    for (n, answer) in answers.iter().enumerate() {
+        if let Ok(told) = Snapshot::read(answer, &services) {
+            merged.add(&format!("server{n}"), told);
+        }
+    }
+    let merged = merged.finish().cut(Room { rows: 20, bytes: 780_000, has_all_times: false });
+    [page::render(&merged), merged.to_json()]
 }
 
 /// Shows the pages of three daemons; the input changes the reply of the second.
@@ -55,36 +66,25 @@ pub fn run(data: &[u8]) {
         begin(data);
         let mut choices = Choices::new(data);
         let which = usize::from(choices.byte()) % PATHS.len();
-        let (path, good) = (PATHS[which].0, &sound[which][..]);
+        let good = &sound[which][..];
         let hostile = match choices.byte() % 4 {
-            0 => rest(&mut choices).to_vec(),
-            1 => [&b"HTTP/1.1 200 OK\r\n\r\n"[..], rest(&mut choices)].concat(),
+            0 => choices.bytes(usize::MAX).to_vec(),
             _ => changed(good, &mut choices),
         };
-        let pages = shown(path, &[good, &hostile, good]);
-        let pages_of_good = shown(path, &[good, good]);
-        assert!(pages.is_some() || pages_of_good.is_none(), "the sound ones are shown all the same");
-        for pages in [pages, shown(path, &[&hostile]), shown(path, &[&hostile, &hostile])].into_iter().flatten() {
-            check(path, &pages);
+        for answers in [&[good, &hostile, good][..], &[&hostile], &[&hostile, &hostile]] {
+            check(&shown(answers));
         }
     });
 }
 
-fn check(path: &str, [page, json, metrics]: &[String; 3]) {
-    for text in [page, json, metrics] {
+fn check([page, json]: &[String; 2]) {
+    for text in [page, json] {
         assert!(text.len() < MAX_BYTES, "{} bytes", text.len());
         assert!(!text.contains(HIDDEN), "something can be shown that is not seen");
     }
     assert_eq!(page.matches("<script").count(), 2, "the page's own");
     assert!(!page.contains("javascript:") || !page.contains("href=\"javascript:"), "a link leads elsewhere");
-    let answer = [b"HTTP/1.1 200 OK\r\n\r\n", json.as_bytes()].concat();
-    assert!(shown(path, &[&answer]).is_some(), "what is shown can be read");
-    let is_line = |line: &str| ["# ", "poolcounter_", "process_"].iter().any(|begin| line.starts_with(begin));
-    assert!(metrics.ends_with('\n') && metrics.lines().all(is_line), "a line of the metrics is none");
-}
-
-fn rest<'a>(choices: &mut Choices<'a>) -> &'a [u8] {
-    choices.bytes(usize::MAX)
+    assert_eq!(shown(&[json.as_bytes()]).len(), 2, "what is shown can be read");
 }
 
 /// Puts other values in some places of a reply, or bytes of the input anywhere.
@@ -133,10 +133,12 @@ fn answers() -> [Vec<u8>; PATHS.len()] {
         world.settle();
     }
     world.advance(Span::from_secs(9));
-    PATHS.map(|(_, target)| {
+    PATHS.map(|target| {
         let client = world.connect_to("http");
         world.send(client, format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes());
         world.settle();
-        world.take_received(client)
+        let answer = world.take_received(client);
+        let head = answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |end| end + 4);
+        answer[head..].to_vec()
     })
 }
