@@ -2,6 +2,7 @@
 
 use super::servers::{AnswerOf, in_words};
 use poolcounter_client::{Client, Error};
+use poolcounter_service::report::matrix::ShownMatrix;
 use poolcounter_service::report::snapshot::{ShownService, Snapshot};
 use poolcounter_service::report::tables::{ColumnHead, ShownCell, ShownTable};
 use poolcounter_service::shown;
@@ -43,7 +44,7 @@ fn unreadable(error: &serde_json::Error) -> String {
 
 /// Returns the visible tables of a service, with its matrix as one; each cell is one value.
 pub fn tables_of(service: &ShownService) -> Vec<ShownTable> {
-    let tables = service.matrix.iter().map(|matrix| matrix.table()).chain(service.tables.iter().cloned());
+    let tables = service.matrix.iter().map(ShownMatrix::table).chain(service.tables.iter().cloned());
     let is_shown = |table: &ShownTable| !table.rows.is_empty() || !table.empty.is_empty();
     tables.filter(is_shown).map(ShownTable::flat).collect()
 }
