@@ -2,9 +2,9 @@
 
 use super::servers::{AnswerOf, in_words};
 use poolcounter_client::{Client, Error};
-use poolcounter_service::report::matrix::ShownMatrix;
+use poolcounter_service::report::matrix::Matrix;
 use poolcounter_service::report::snapshot::{ShownService, Snapshot};
-use poolcounter_service::report::tables::{ColumnHead, ShownCell, ShownTable};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
 use poolcounter_service::shown;
 use serde_json::Value;
 
@@ -43,10 +43,10 @@ fn unreadable(error: &serde_json::Error) -> String {
 }
 
 /// Returns the visible tables of a service, with its matrix as one; each cell is one value.
-pub fn tables_of(service: &ShownService) -> Vec<ShownTable> {
-    let tables = service.matrix.iter().map(ShownMatrix::table).chain(service.tables.iter().cloned());
-    let is_shown = |table: &ShownTable| !table.rows.is_empty() || !table.empty.is_empty();
-    tables.filter(is_shown).map(ShownTable::flat).collect()
+pub fn tables_of(service: &ShownService) -> Vec<Table> {
+    let tables = service.matrix.iter().map(Matrix::table).chain(service.tables.iter().cloned());
+    let is_shown = |table: &Table| !table.rows.is_empty() || !table.empty.is_empty();
+    tables.filter(is_shown).map(Table::flat).collect()
 }
 
 /// Returns true if a service was used or has rows in a table.
@@ -56,23 +56,23 @@ pub fn is_used(service: &ShownService) -> bool {
 }
 
 /// Returns the number in a cell, if any.
-pub fn value_of(cell: &ShownCell) -> Option<f64> {
+pub fn value_of(cell: &Cell) -> Option<f64> {
     match cell {
-        ShownCell::Number(number) => Some(*number as f64),
-        ShownCell::Seconds(value) => Some(*value),
+        Cell::Number(number) => Some(*number as f64),
+        Cell::Seconds(value) => Some(*value),
         _ => None,
     }
 }
 
 /// Returns the text of a cell. A fraction in a column of numbers is a rate per second.
-pub fn text_of(cell: &ShownCell, column: &ColumnHead) -> String {
+pub fn text_of(cell: &Cell, column: &Column) -> String {
     match cell {
-        ShownCell::Nothing | ShownCell::Times(_) => "-".into(),
-        ShownCell::Text(text) => text.clone(),
-        ShownCell::Client(client) => client.address.clone(),
-        ShownCell::Number(number) => number.to_string(),
-        ShownCell::Seconds(seconds) if column.unit == "seconds" => shown::duration(seconds.max(0.0)),
-        ShownCell::Seconds(rate) => rate_text(*rate),
+        Cell::Nothing | Cell::Times(_) => "-".into(),
+        Cell::Text(text) => text.clone(),
+        Cell::Client(client) => client.address.clone(),
+        Cell::Number(number) => number.to_string(),
+        Cell::Seconds(seconds) if column.unit == ColumnUnit::Seconds => shown::duration(seconds.max(0.0)),
+        Cell::Seconds(rate) => rate_text(*rate),
     }
 }
 
@@ -86,9 +86,9 @@ pub fn rate_text(rate: f64) -> String {
 }
 
 /// Returns the texts of the heads and the rows of a table.
-pub fn texts_of(table: &ShownTable) -> Vec<Vec<String>> {
+pub fn texts_of(table: &Table) -> Vec<Vec<String>> {
     let heads = table.columns.iter().map(|column| column.title.to_string()).collect();
-    let texts = |row: &Vec<ShownCell>| row.iter().zip(&table.columns).map(|(cell, head)| text_of(cell, head)).collect();
+    let texts = |row: &Vec<Cell>| row.iter().zip(&table.columns).map(|(cell, head)| text_of(cell, head)).collect();
     [heads].into_iter().chain(table.rows.iter().map(texts)).collect()
 }
 
@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn times_are_those_of_the_pages() {
-        let column = ColumnHead { unit: "seconds".into(), ..ColumnHead::default() };
-        assert_eq!(text_of(&ShownCell::Seconds(61.0), &column), "1 min 1 s");
+        let column = Column::new("", "", ColumnUnit::Seconds, "");
+        assert_eq!(text_of(&Cell::Seconds(61.0), &column), "1 min 1 s");
     }
 
     #[test]

@@ -108,6 +108,15 @@ pub fn visible(bytes: &[u8], most: usize) -> String {
     text
 }
 
+/// Returns a text that is visible, cut like [`visible`].
+pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return text.into();
+    }
+    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    format!("{}…", &text[..end]).into()
+}
+
 /// Text of a character or a byte.
 enum Piece {
     Char(char),

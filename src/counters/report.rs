@@ -7,9 +7,7 @@ use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::top_keys;
 use poolcounter_service::contract::Peers;
 use poolcounter_service::report::tables::client_of;
-use poolcounter_service::report::{
-    Cell, Column, ColumnUnit, Emphasis, Report, Series, SeriesInfo, Table, TableInfo, View,
-};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Report, Series, SeriesInfo, Table, View};
 use std::cmp::Reverse;
 
 /// Most counters in a table, and most holders.
@@ -18,81 +16,63 @@ const MOST_HOLDERS: usize = 100;
 /// Share of its maximum, in percent, from which a counter is near to it.
 const NEAR: u64 = 80;
 
-const NAME: Column = Column {
-    name: "name",
-    title: "counter",
-    unit: ColumnUnit::Linked("/counters/counter/"),
-    help: "Name of the counter, as clients send it.",
-    ..Column::BLANK
-};
-const UNITS: Column =
-    Column { name: "units", title: "units", unit: ColumnUnit::Level, help: "Units held now.", ..Column::BLANK };
-const PEAK: Column = Column {
-    name: "peak",
-    title: "peak",
-    unit: ColumnUnit::Level,
-    help: "Most units held at a time in this interval.",
-    ..Column::BLANK
-};
-const MAXIMUM: Column = Column {
-    name: "maximum",
-    title: "maximum",
-    unit: ColumnUnit::Level,
-    help: "Maximum in the last request for units.",
-    ..Column::BLANK
-};
+fn name_column() -> Column {
+    Column::linked("name", "counter", "/counters/counter/", "Name of the counter, as clients send it.")
+}
+fn units_column() -> Column {
+    Column::new("units", "units", ColumnUnit::Number, "Units held now.")
+}
+fn peak_column() -> Column {
+    Column::new("peak", "peak", ColumnUnit::Number, "Most units held at a time in this interval.")
+}
+fn maximum_column() -> Column {
+    Column::new("maximum", "maximum", ColumnUnit::Number, "Maximum in the last request for units.")
+}
 
 /// Counters that a search has found.
-static FOUND: TableInfo = TableInfo { title: "Counters", empty: "No counter in use matches.", ..BUSIEST_INFO };
-static BUSIEST: TableInfo = BUSIEST_INFO;
-const BUSIEST_INFO: TableInfo = TableInfo {
-    name: "busiest",
-    title: "Busiest counters",
-    help: "",
-    empty: "No client holds units of a counter.",
-    is_of_kinds: false,
-    columns: &[NAME, Column { emphasis: Emphasis::Work, ..UNITS }, PEAK, MAXIMUM],
-};
+fn found_table(table: Table) -> Table {
+    Table { title: "Counters".into(), empty: "No counter in use matches.".into(), ..table }
+}
+fn busiest_table() -> Table {
+    Table::new(
+        "busiest",
+        "Busiest counters",
+        vec![name_column(), units_column().marked(Emphasis::Work), peak_column(), maximum_column()],
+    )
+    .empty("No client holds units of a counter.")
+}
 
-static NEAREST: TableInfo = TableInfo {
-    name: "nearest",
-    title: "Counters near their maximum",
-    help: "Counters with 80 % or more of their maximum held.",
-    empty: "No counter is near its maximum.",
-    is_of_kinds: false,
-    columns: &[
-        NAME,
-        Column {
-            name: "share",
-            title: "percent",
-            unit: ColumnUnit::Level,
-            help: "Share of the maximum that is held, in percent.",
-            emphasis: Emphasis::Caution,
-            ..Column::BLANK
-        },
-        UNITS,
-        MAXIMUM,
-    ],
-};
+fn nearest_table() -> Table {
+    Table::new(
+        "nearest",
+        "Counters near their maximum",
+        vec![
+            name_column(),
+            Column::new("share", "percent", ColumnUnit::Number, "Share of the maximum that is held, in percent.")
+                .marked(Emphasis::Caution),
+            units_column(),
+            maximum_column(),
+        ],
+    )
+    .help("Counters with 80 % or more of their maximum held.")
+    .empty("No counter is near its maximum.")
+}
 
-static HOLDERS: TableInfo = TableInfo {
-    name: "holders",
-    title: "Holders",
-    help: "",
-    empty: "No client holds units of this counter.",
-    is_of_kinds: false,
-    columns: &[
-        Column {
-            name: "peer",
-            title: "client",
-            unit: ColumnUnit::Client("/counters/client/"),
-            help: "Address of the client.",
-            ..Column::BLANK
-        },
-        NAME,
-        Column { emphasis: Emphasis::Work, ..UNITS },
-    ],
-};
+fn holders_table() -> Table {
+    Table::new(
+        "holders",
+        "Holders",
+        vec![
+            Column {
+                unit: ColumnUnit::Address,
+                ..Column::linked("peer", "client", "/counters/client/", "Address of the client.")
+            },
+            name_column(),
+            units_column().marked(Emphasis::Work),
+        ],
+    )
+    .empty("No client holds units of this counter.")
+}
 
 static UNITS_HELD: SeriesInfo = SeriesInfo {
     name: "holdings",
@@ -127,7 +107,7 @@ impl CountersService {
         let row = |level: LevelOf<'_>| {
             vec![name_of(level.name), Cell::Number(share(&level)), Cell::Number(level.units.into()), maximum_of(&level)]
         };
-        vec![self.busiest(|_| true), Table { info: &NEAREST, rows: nearest.into_iter().map(row).collect(), note: None }]
+        vec![self.busiest(|_| true), nearest_table().rows(nearest.into_iter().map(row))]
     }
 
     /// Returns the table of the busiest of some counters.
@@ -136,10 +116,10 @@ impl CountersService {
         let busiest = self.state.largest(MOST_ROWS, is_held, |level| Reverse(level.units));
         let is_cut = self.state.slots() > SLOTS_LOOKED_AT;
         let note = is_cut.then(|| format!("Only the first {SLOTS_LOOKED_AT} counters are searched."));
-        Table { info: &BUSIEST, rows: busiest.into_iter().map(row_of).collect(), note }
+        Table { note, ..busiest_table().rows(busiest.into_iter().map(row_of)) }
     }
 
-    /// Returns the page of one object: `counter/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on other
+    /// Returns the page of one object: `counter/name_column()`, `client/CLIENT` or `find/TEXT`, with names escaped as on other
     /// pages.
     pub(super) fn view_of(&self, path: &[u8], peers: &dyn Peers) -> Option<View> {
         let at = path.iter().position(|byte| *byte == b'/')?;
@@ -155,7 +135,7 @@ impl CountersService {
             b"client" => ("Client", vec![self.holdings_of_client(text, peers)]),
             b"find" => {
                 let finder = Finder::new(&name);
-                ("Search:", vec![Table { info: &FOUND, ..self.busiest(|level| finder.find(level.name).is_some()) }])
+                ("Search:", vec![found_table(self.busiest(|level| finder.find(level.name).is_some()))])
             }
             _ => return None,
         };
@@ -172,7 +152,7 @@ impl CountersService {
     /// Returns the tables of a counter: its units, and their holders.
     fn tables_of_counter(&self, name: &[u8], peers: &dyn Peers) -> Vec<Table> {
         let level = self.state.level_of(name).filter(|level| level.units > 0);
-        let one = Table { info: &BUSIEST, rows: level.into_iter().map(row_of).collect(), note: None };
+        let one = busiest_table().rows(level.into_iter().map(row_of));
         let holders = self.state.holders_of(name).map(|(conn, units)| (Cell::client(conn, peers), name, units));
         vec![one, self.holders(holders)]
     }
@@ -187,7 +167,7 @@ impl CountersService {
         let conns = one.map(|conn| (conn, peers.peer(conn))).into_iter().chain(all.filter(|(_, peer)| is_it(peer)));
         self.holders(conns.flat_map(|(conn, peer)| {
             let held = self.state.holdings_of(conn);
-            held.map(move |(name, units)| (Cell::Client(peer.clone(), conn), name, units))
+            held.map(move |(name, units)| (Cell::client_at(peer.clone(), conn), name, units))
         }))
     }
 
@@ -201,7 +181,7 @@ impl CountersService {
             let is_cut = self.state.holders().count() == CLIENTS_LOOKED_AT;
             is_cut.then(|| format!("Only the first {CLIENTS_LOOKED_AT} connections are searched."))
         };
-        Table { info: &HOLDERS, rows, note }
+        Table { note, ..holders_table().rows(rows) }
     }
 }
 
@@ -215,7 +195,7 @@ fn maximum_of(level: &LevelOf<'_>) -> Cell {
 }
 
 fn name_of(name: &[u8]) -> Cell {
-    Cell::Name(top_keys::truncated(name).into())
+    Cell::text(top_keys::truncated(name))
 }
 
 #[cfg(test)]
@@ -259,8 +239,8 @@ mod tests {
 
     fn names(table: &Table) -> Vec<String> {
         let name = |cell: &Cell| match cell {
-            Cell::Name(name) => String::from_utf8_lossy(name).into_owned(),
-            Cell::Client(address, _) => address.clone(),
+            Cell::Text(name) => name.clone(),
+            Cell::Client(client) => client.address.clone(),
             other => format!("{other:?}"),
         };
         table.check();
@@ -304,15 +284,16 @@ mod tests {
         let shown = |name: &str| {
             let view = service.view_of(format!("counter/{name}").as_bytes(), &Numbered).expect("is one");
             let tables = view.report.tables;
-            (names(&tables[0]), names(&tables[1]))
+            (tables[0].rows.first().map(|row| row[1].clone()), names(&tables[1]))
         };
+        let units = |units| Some(Cell::Number(units));
         let holder = vec!["10.0.0.1:7".to_string()];
-        assert_eq!(shown("last"), (vec!["last".into()], holder.clone()), "beyond the slots that are searched");
-        assert_eq!(shown(&long("a")), (vec![long("a")], holder.clone()));
+        assert_eq!(shown("last"), (units(1), holder.clone()), "beyond the slots that are searched");
+        assert_eq!(shown(&long("a")), (units(1), holder.clone()));
         let cut = visible(long("").as_bytes(), NAME_BYTES);
         assert!(cut.ends_with('…'));
-        assert_eq!(shown(&cut), (vec![long("b")], holder), "the busiest that begins so");
-        assert_eq!(shown("none…"), (Vec::new(), Vec::new()));
+        assert_eq!(shown(&cut), (units(2), holder), "the busiest that begins so");
+        assert_eq!(shown("none…"), (None, Vec::new()));
     }
 
     /// Holdings of other counters, and holdings beyond the rows of the table, are not visited.

@@ -16,7 +16,7 @@ use poolcounter_service::access;
 use poolcounter_service::contract::{Context, Wake};
 use poolcounter_service::report::merge::Merged;
 use poolcounter_service::report::snapshot::Snapshot;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table, TableInfo};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -35,28 +35,16 @@ const KEPT_FOR: Span = Span::from_secs(10);
 /// Limit of targets at a time: enough for a few viewers.
 const MOST_TARGETS: usize = 16;
 
-static SERVERS: TableInfo = TableInfo {
-    name: "servers",
-    title: "Servers",
-    help: "The last report of a server that does not answer is shown for ten seconds. After that it is left out of all sums and tables until it answers again.",
-    empty: "No servers.",
-    is_of_kinds: false,
-    columns: &[
-        column("server", "server", ColumnUnit::Linked("http://"), "Link to the server's own page."),
-        column("state", "state", ColumnUnit::Text, "Answers, or not."),
-        Column {
-            emphasis: Emphasis::Alarm,
-            ..column("silent", "silent for", ColumnUnit::Age, "Time for which the server has not answered.")
-        },
-        column("up", "up", ColumnUnit::Age, "Time since its start."),
-        column("clients", "clients", ColumnUnit::Level, "Connections of clients."),
-        column("memory", "memory", ColumnUnit::Bytes, "Resident memory of the server."),
-        column("version", "version", ColumnUnit::Text, "Its version."),
-    ],
-};
-
-const fn column(name: &'static str, title: &'static str, unit: ColumnUnit, help: &'static str) -> Column {
-    Column { name, title, unit, help, ..Column::BLANK }
+fn servers_table() -> Table {
+    Table::new("servers", "Servers", vec![
+        Column::linked("server", "server", "http://", "Link to the server's own page."),
+        Column::new("state", "state", ColumnUnit::Text, "Answers, or not."),
+        Column::new("silent", "silent for", ColumnUnit::Seconds, "Time for which the server has not answered.").marked(Emphasis::Alarm),
+        Column::new("up", "up", ColumnUnit::Seconds, "Time since its start."),
+        Column::new("clients", "clients", ColumnUnit::Number, "Connections of clients."),
+        Column::new("memory", "memory", ColumnUnit::Bytes, "Resident memory of the server."),
+        Column::new("version", "version", ColumnUnit::Text, "Its version."),
+    ]).help("The last report of a server that does not answer is shown for ten seconds. After that it is left out of all sums and tables until it answers again.").empty("No servers.")
 }
 
 timer_keys! {
@@ -230,18 +218,18 @@ impl Fleet {
             let status = watched.told(FIRST_TARGET, now);
             let of_status = |cell: &dyn Fn(&Snapshot) -> Cell| status.map_or(Cell::Nothing, cell);
             vec![
-                Cell::Name(watched.name.clone().into()),
-                Cell::Text(state.into()),
-                silence.map_or(Cell::Nothing, Cell::Time),
-                of_status(&|status| Cell::Time(Span::from_secs(status.uptime.clamp(0.0, 1e12) as u64))),
+                Cell::text(watched.name.clone()),
+                Cell::text(state),
+                silence.map_or(Cell::Nothing, Cell::time),
+                of_status(&|status| Cell::time(Span::from_secs(status.uptime.clamp(0.0, 1e12) as u64))),
                 of_status(&|status| Cell::Number(clients_of(status))),
                 of_status(&|status| Cell::Number(status.process.resident_bytes)),
-                of_status(&|status| Cell::Text(status.version.clone().into_owned())),
+                of_status(&|status| Cell::text(status.version.clone().into_owned())),
             ]
         };
         let silent = self.servers.iter().filter(|watched| watched.silence(now).is_some()).count();
         let note = (silent > 0).then(|| format!("{silent} of {} servers do not answer.", self.servers.len()));
-        Table { info: &SERVERS, rows: self.servers.iter().map(row).collect(), note }
+        Table { note, ..servers_table().rows(self.servers.iter().map(row)) }
     }
 
     /// Returns the daemons' answers for this target merged with `own`; None if none of them knows it.
@@ -323,7 +311,6 @@ mod tests {
     use poolcounter_service::loop_stats::LoopStats;
     use poolcounter_service::report::room::{MOST_ROWS, Room};
     use poolcounter_service::report::snapshot::Remembered;
-    use poolcounter_service::report::tables::ShownCell;
     use std::cell::RefCell;
 
     fn conn() -> ConnId {
@@ -376,7 +363,7 @@ mod tests {
             let merged = self.fleet.merged(FIRST_TARGET, own, now).expect("some know it");
             let pools = merged.services.iter().find(|service| service.name == "pools");
             let number = pools.map(|pools| match pools.tables[0].rows[0][2] {
-                ShownCell::Number(number) => number,
+                Cell::Number(number) => number,
                 _ => 0,
             });
             (number, self.fleet.table(now).note)

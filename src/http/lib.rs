@@ -395,7 +395,7 @@ mod tests {
     use poolcounter_service::output::FULL_BYTES;
     use poolcounter_service::report::room::MOST_ROWS;
     use poolcounter_service::report::snapshot::{Remembered, Snapshot};
-    use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, SeriesInfo, ServiceReport, Table};
+    use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, SeriesInfo, ServiceReport};
     use std::collections::BTreeMap;
 
     fn snapshot_of(overview: Overview, samples: &Samples) -> Snapshot {
@@ -504,13 +504,13 @@ mod tests {
         let pages = ["version", "uptime", "started_at", "last_reload", "services", "history", "loop", "process"];
         for ServiceReport { name, report, .. } in &overview.services {
             assert!(!pages.contains(name), "{name} is a member of the page itself");
-            assert_unique(report.tables.iter().map(|table| table.info.name));
+            assert_unique(report.tables.iter().map(|table| &*table.name));
             assert_unique(report.series.iter().map(|(info, _)| info.name));
             assert_unique(report.figures.iter().map(|(row, _)| row.name));
-            for Table { info, .. } in &report.tables {
-                assert_unique(info.columns.iter().map(|column| column.name));
-                assert_unique(info.columns.iter().map(|column| column.title));
-                assert!(info.columns.iter().all(|column| column.help.ends_with('.')), "{}", info.name);
+            for table in &report.tables {
+                assert_unique(table.columns.iter().map(|column| &*column.name));
+                assert_unique(table.columns.iter().map(|column| &*column.title));
+                assert!(table.columns.iter().all(|column| column.help.ends_with('.')), "{}", table.name);
             }
         }
     }
@@ -557,12 +557,12 @@ mod tests {
                 let total = if row.unit.is_counter() { "_total" } else { "" };
                 assert!(name.ends_with(&format!("{suffix}{total}")), "{name} is in {:?}", row.unit);
             }
-            for column in report.tables.iter().flat_map(|table| table.info.columns) {
-                if let ColumnMetric::Each(metric) = column.metric {
-                    let name = format!("poolcounter_{service}_{metric}{}", column.unit.suffix());
+            for column in report.tables.iter().flat_map(|table| &table.columns) {
+                if let ColumnMetric::Each(metric) = &column.metric {
+                    let name = format!("poolcounter_{service}_{metric}{}", column.suffix());
                     let kinds = ["counter", "gauge", "histogram"].map(|kind| is_there(&name, kind));
                     let is_times = column.unit == ColumnUnit::Times;
-                    let is_counter = column.unit.is_counter();
+                    let is_counter = column.is_counter;
                     assert_eq!(kinds, [is_counter, !is_counter && !is_times, is_times], "{name}");
                 }
             }
@@ -577,7 +577,7 @@ mod tests {
         for cell in
             overview.services[0].report.tables[0].rows[0].iter_mut().filter(|cell| matches!(cell, Cell::Times(_)))
         {
-            *cell = Cell::Times(histogram.clone());
+            *cell = Cell::times(histogram.clone());
         }
         let status = snapshot_of(overview, &Samples::every(INTERVAL, KEPT));
         assert!(

@@ -5,13 +5,14 @@ use super::exposition::{COUNTER, Exposition, GAUGE, HISTOGRAM};
 use super::text::label;
 use poolcounter_core::histogram::{Histogram, NUMBER_BOUNDS, TICK_BOUNDS, TIME_BOUNDS};
 use poolcounter_core::stats::{Metric, Row, Unit};
-use poolcounter_core::text::visible;
+use poolcounter_core::text::{cut, visible};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Traffic;
 use poolcounter_service::health::{Condition, HealthLine, MOST_CONDITIONS};
 use poolcounter_service::loop_stats::Budget;
 use poolcounter_service::report::Moment;
 use poolcounter_service::report::room::{MOST_ROWS, fit};
+use poolcounter_service::report::tables::Times;
 use poolcounter_service::report::{Cell, Column, ColumnMetric, ColumnUnit, Report, ServiceReport, Table};
 use std::collections::HashSet;
 
@@ -161,7 +162,7 @@ fn write_tables<'a>(page: &mut Exposition, services: &'a [ServiceReport]) -> Vec
     let tables = services.iter().flat_map(|service| {
         let Report { tables, exported, .. } = &service.report;
         tables.iter().map(move |table| {
-            let told = exported.iter().find(|other| std::ptr::eq(other.info, table.info));
+            let told = exported.iter().find(|other| other.name == table.name);
             (service.name, told.unwrap_or(table))
         })
     });
@@ -185,7 +186,7 @@ fn write_left_out(page: &mut Exposition, conditions: usize, tables: &[Labelled<'
     };
     write("conditions", "values", conditions);
     for labelled in tables.iter().filter(|labelled| labelled.has_labels) {
-        let (table, rows) = (format!("{}_{}", labelled.service, labelled.table.info.name), labelled.table.rows.len());
+        let (table, rows) = (format!("{}_{}", labelled.service, labelled.table.name), labelled.table.rows.len());
         write(&table, "values", rows - labelled.rows.len());
         if labelled.times().next().is_some() {
             write(&table, "histograms", rows - labelled.with_histograms);
@@ -196,8 +197,8 @@ fn write_left_out(page: &mut Exposition, conditions: usize, tables: &[Labelled<'
 impl<'a> Labelled<'a> {
     fn of(service: &'static str, table: &'a Table) -> Self {
         let label_of =
-            |column: &Column| if let ColumnMetric::Label(label) = column.metric { Some(label) } else { None };
-        let columns = table.info.columns.iter().enumerate();
+            |column: &Column| if let ColumnMetric::Label(label) = &column.metric { Some(label.clone()) } else { None };
+        let columns = table.columns.iter().enumerate();
         let columns: Vec<_> = columns.filter_map(|(at, column)| Some((at, label_of(column)?))).collect();
         let mut rows = Vec::new();
         if !columns.is_empty() {
@@ -213,15 +214,15 @@ impl<'a> Labelled<'a> {
     }
 
     /// Returns the columns with a metric for each row, by their position, with the names of their metrics.
-    fn columns(&self) -> impl Iterator<Item = (usize, &'static Column, String)> {
-        self.table.info.columns.iter().enumerate().filter_map(|(at, column)| match column.metric {
+    fn columns(&self) -> impl Iterator<Item = (usize, &'a Column, String)> {
+        self.table.columns.iter().enumerate().filter_map(|(at, column)| match &column.metric {
             ColumnMetric::Each(metric) => Some((at, column, self.name_of(metric, column))),
             _ => None,
         })
     }
 
     fn name_of(&self, metric: &str, column: &Column) -> String {
-        format!("poolcounter_{}_{metric}{}", self.service, column.unit.suffix())
+        format!("poolcounter_{}_{metric}{}", self.service, column.suffix())
     }
 
     /// Returns the largest possible size of each row without its histograms, in bytes.
@@ -245,13 +246,13 @@ impl<'a> Labelled<'a> {
     }
 
     /// Returns the columns with histograms.
-    fn times(&self) -> impl Iterator<Item = (usize, &'static Column, String)> {
+    fn times(&self) -> impl Iterator<Item = (usize, &'a Column, String)> {
         self.columns().filter(|(_, column, _)| column.unit == ColumnUnit::Times)
     }
 
     fn write(&self, page: &mut Exposition) {
         self.columns().for_each(|(at, column, name)| self.write_each(page, &name, at, column));
-        for (at, column) in self.table.info.columns.iter().enumerate() {
+        for (at, column) in self.table.columns.iter().enumerate() {
             if let ColumnMetric::Largest { name, help } = column.metric {
                 let largest = self.table.rows.iter().map(|row| value_of(&row[at])).fold(0.0, f64::max);
                 page.single(&self.name_of(name, column), GAUGE, help, largest);
@@ -262,18 +263,18 @@ impl<'a> Labelled<'a> {
     fn write_each(&self, page: &mut Exposition, name: &str, at: usize, column: &Column) {
         let cells = self.rows.iter().map(|(row, label)| (label, &self.table.rows[*row][at]));
         if column.unit == ColumnUnit::Times {
-            page.family(name, HISTOGRAM, column.help);
+            page.family(name, HISTOGRAM, &column.help);
             for (label, cell) in cells.take(self.with_histograms) {
-                if let Cell::Times(histogram) = cell {
+                if let Cell::Times(Times { all: Some(histogram), .. }) = cell {
                     page.histogram(name, label, histogram, TIME_BOUNDS, MICROS);
                 }
             }
         } else {
-            page.family(name, if column.unit.is_counter() { COUNTER } else { GAUGE }, column.help);
+            page.family(name, if column.is_counter { COUNTER } else { GAUGE }, &column.help);
             for (label, cell) in cells {
                 match cell {
                     Cell::Number(number) => page.value(name, label, number),
-                    Cell::Time(span) => page.value(name, label, seconds(*span)),
+                    Cell::Seconds(seconds) => page.value(name, label, seconds),
                     _ => {}
                 }
             }
@@ -283,8 +284,7 @@ impl<'a> Labelled<'a> {
 
 fn label_text(cell: &Cell) -> String {
     match cell {
-        Cell::Name(bytes) => label(&visible(bytes, NAME_BYTES)).into_owned(),
-        Cell::Text(text) => label(&visible(text.as_bytes(), NAME_BYTES)).into_owned(),
+        Cell::Text(text) => label(&cut(text, NAME_BYTES)).into_owned(),
         _ => String::new(),
     }
 }
@@ -293,7 +293,7 @@ fn label_text(cell: &Cell) -> String {
 fn value_bytes(cell: &Cell) -> Option<usize> {
     match cell {
         Cell::Number(number) => Some(number.checked_ilog10().map_or(1, |log| log as usize + 1)),
-        Cell::Time(_) => Some(TIME_BYTES),
+        Cell::Seconds(_) => Some(TIME_BYTES),
         _ => None,
     }
 }
@@ -301,7 +301,7 @@ fn value_bytes(cell: &Cell) -> Option<usize> {
 fn value_of(cell: &Cell) -> f64 {
     match cell {
         Cell::Number(number) => *number as f64,
-        Cell::Time(span) => seconds(*span),
+        Cell::Seconds(seconds) => *seconds,
         _ => 0.0,
     }
 }

@@ -9,7 +9,7 @@ use poolcounter_service::loop_stats::LoopStats;
 use poolcounter_service::report::Moment;
 use poolcounter_service::report::room::{MOST_ROWS, Room};
 use poolcounter_service::report::snapshot::{Remembered, Snapshot};
-use poolcounter_service::report::{Cell, ColumnUnit, Overview};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Overview};
 
 /// Services with tables of every kind.
 const SERVICES: &[&Info] = &[
@@ -34,16 +34,16 @@ pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
     let mut histogram = Histogram::default();
     (0..100_000).for_each(|n| histogram.record_number(n * n));
     let mut overview = Services::of(SERVICES, &AllSettings::defaults(SERVICES)).overview(Time::START, &NoPeers);
-    let cell = |unit: ColumnUnit, n: usize| match unit {
-        ColumnUnit::Name | ColumnUnit::Linked(_) => Cell::Name(name(n)),
-        ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(..) => Cell::Text(format!("[2001:db8::{n}]:40000")),
-        ColumnUnit::Client(_) => Cell::client(ConnId::from_index(n), &Long),
-        ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => Cell::Number(u64::MAX),
-        ColumnUnit::Age | ColumnUnit::Duration => Cell::Time(Span::from_micros(123_456_789_012_345)),
-        ColumnUnit::Times => Cell::Times(histogram.clone()),
+    let cell = |column: &Column, n: usize| match column.unit {
+        ColumnUnit::Address if column.link.is_some() => Cell::client(ConnId::from_index(n), &Long),
+        ColumnUnit::Name => Cell::text(name(n)),
+        ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key => Cell::text(format!("[2001:db8::{n}]:40000")),
+        ColumnUnit::Number | ColumnUnit::Bytes => Cell::Number(u64::MAX),
+        ColumnUnit::Seconds => Cell::time(Span::from_micros(123_456_789_012_345)),
+        ColumnUnit::Times => Cell::times(histogram.clone()),
     };
     for table in overview.services.iter_mut().flat_map(|service| &mut service.report.tables) {
-        let row = |n: usize| table.info.columns.iter().map(|column| cell(column.unit, n)).collect();
+        let row = |n: usize| table.columns.iter().map(|column| cell(column, n)).collect();
         table.rows = (0..rows).map(row).collect();
         table.check();
     }
@@ -81,8 +81,8 @@ fn lines_are_short_and_the_same_json() {
 mod merged {
     use super::*;
     use poolcounter_service::health::{Condition, ConditionInfo, ConditionOn, HealthLine, Level};
+    use poolcounter_service::report::matrix::{Heat, Matrix, MatrixLine};
     use poolcounter_service::report::merge::Merged;
-    use poolcounter_service::report::{Matrix, MatrixInfo};
     use serde_json::Value;
 
     const SERVICES: [&str; 5] = ["pools", "counters", "members", "jobs", "admin"];
@@ -102,7 +102,7 @@ mod merged {
         for cell in tables.flat_map(|table| table.rows.iter_mut().flatten()) {
             match cell {
                 Cell::Number(cell) => *cell = number,
-                Cell::Times(cell) => cell.clone_from(&times),
+                Cell::Times(_) => *cell = Cell::times(times.clone()),
                 _ => {}
             }
         }
@@ -123,19 +123,22 @@ mod merged {
 
     /// Returns one service with all parts of a snapshot: tables, a matrix, and a line of health with a condition.
     fn with_everything() -> Snapshot {
-        static INFO: MatrixInfo =
-            MatrixInfo { title: "m", help: "h", empty: "e", row: ("r", "/r/"), column: ("c", "/c/"), path: "/m/" };
         static SLOW: ConditionInfo = ConditionInfo::warning("slow", "It is slow.");
         let mut overview = with_numbers(3, 70);
         overview.services.truncate(1);
-        let heat = |n| vec![(n, Span::from_secs(n)); 3];
+        let heat = |n| vec![Heat(n, n as f64); 3];
         overview.services[0].report.matrix = Some(Matrix {
-            info: &INFO,
-            columns: vec![b"c".to_vec()],
-            rows: vec![(b"r".to_vec(), heat(1))],
+            title: "m".into(),
+            path: "/m/".into(),
+            row: ("r".into(), "/r/".into()),
+            column: ("c".into(), "/c/".into()),
+            columns: vec!["c".into()],
+            rows: vec![MatrixLine { name: "r".into(), values: heat(1) }],
             others: heat(2),
             all: heat(3),
-            folded: [4, 5],
+            more_rows: 4,
+            more_columns: 5,
+            ..Matrix::default()
         });
         let condition = Condition::of_service(&SLOW, "/locks", "slow".into());
         let health = vec![HealthLine {

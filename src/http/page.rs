@@ -5,10 +5,11 @@ use super::recent::RANGES;
 use super::tabs;
 use super::text::html;
 use poolcounter_service::health::Level;
-use poolcounter_service::report::matrix::{ShownHeat, ShownMatrix};
+use poolcounter_service::report::matrix::{Heat, Matrix};
 use poolcounter_service::report::room::MOST_ROWS;
 use poolcounter_service::report::snapshot::{ShownCurve, ShownFigure, ShownPast, Snapshot};
-use poolcounter_service::report::tables::{ColumnHead, ShownCell, ShownClient, ShownTable, ShownTimes};
+use poolcounter_service::report::tables::{Client, Times};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table};
 use poolcounter_service::shown::{duration, grouped, path_to};
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -174,39 +175,39 @@ fn write_series(page: &mut String, status: &Snapshot) {
     }
 }
 
-fn write_table(page: &mut String, service: &str, table: &ShownTable, range: Option<&str>, is_admin: bool) {
+fn write_table(page: &mut String, service: &str, table: &Table, range: Option<&str>, is_admin: bool) {
     if table.rows.is_empty() && table.empty.is_empty() {
         return;
     }
     if table.rows.is_empty() {
         return page.extend(["<h2>", &html(&table.title), "</h2>\n<p>", &html(&table.empty), "</p>\n"]);
     }
-    let class_of = |column: &ColumnHead| if column.is_text() { "" } else { NUMBER };
+    let class_of = |column: &Column| if column.is_text() { "" } else { NUMBER };
     let columns = table.columns.iter().filter(|column| !column.is_zero);
-    let heads = columns.flat_map(|column| match (&*column.unit, &column.title) {
-        ("times", title) => ["p50", "p99"].map(|share| Some((format!("{title} {share}"), NUMBER))),
-        ("number", title) if column.is_counter && table.recent.is_some() => {
+    let heads = columns.flat_map(|column| match (column.unit, &column.title) {
+        (ColumnUnit::Times, title) => ["p50", "p99"].map(|share| Some((format!("{title} {share}"), NUMBER))),
+        (ColumnUnit::Number, title) if column.is_counter && table.recent.is_some() => {
             [Some((format!("{title}/s"), NUMBER)), None]
         }
         (_, title) => [Some((title.clone().into_owned(), class_of(column))), None],
     });
-    let markup = |(cell, column): (&ShownCell, &ColumnHead)| match (cell, &table.recent) {
-        (ShownCell::Text(text), _) => [Some((markup_of(text, column, service, is_admin), "")), None],
-        (ShownCell::Client(ShownClient { address, key }), _) => {
+    let markup = |(cell, column): (&Cell, &Column)| match (cell, &table.recent) {
+        (Cell::Text(text), _) => [Some((markup_of(text, column, service, is_admin), "")), None],
+        (Cell::Client(Client { address, key }), _) => {
             let path = path_to(column.link.as_deref().unwrap_or_default(), key);
             [Some((format!("<a href=\"{path}\">{}</a>", html(address)), "")), None]
         }
-        (ShownCell::Number(count), Some(recent)) if column.is_counter => {
-            let class = if column.emphasis == "alarm" && *count > 0 { ALARM } else { NUMBER };
+        (Cell::Number(count), Some(recent)) if column.is_counter => {
+            let class = if column.emphasis == Emphasis::Alarm && *count > 0 { ALARM } else { NUMBER };
             [Some((rate(*count as f64 / recent.seconds.max(1.0)), class)), None]
         }
         (other, _) => {
-            let is_alarm = column.emphasis == "alarm" && !column.is_counter && !other.is_zero();
+            let is_alarm = column.emphasis == Emphasis::Alarm && !column.is_counter && !other.is_zero();
             let class = if is_alarm { ALARM } else { class_of(column) };
             texts_of(other).map(|text| text.map(|text| (text.into_owned(), class)))
         }
     };
-    let is_shown = |(_, column): &(&ShownCell, &ColumnHead)| !column.is_zero;
+    let is_shown = |(_, column): &(&Cell, &Column)| !column.is_zero;
     let rows_of =
         table.rows.iter().map(|row| row.iter().zip(&table.columns).filter(is_shown).flat_map(markup).flatten());
     let title = match &table.recent {
@@ -232,7 +233,7 @@ fn write_table(page: &mut String, service: &str, table: &ShownTable, range: Opti
 }
 
 /// Returns the markup of a text: with a link to its page, or with buttons for its actions.
-fn markup_of(text: &str, column: &ColumnHead, service: &str, is_admin: bool) -> String {
+fn markup_of(text: &str, column: &Column, service: &str, is_admin: bool) -> String {
     let mut markup = column.link.as_deref().map_or_else(|| html(text).into_owned(), |path| link(path, text));
     for action in column.actions.iter().filter(|_| is_admin) {
         let target = path_to(&format!("/{service}/{action}/"), text);
@@ -243,8 +244,8 @@ fn markup_of(text: &str, column: &ColumnHead, service: &str, is_admin: bool) -> 
     markup
 }
 
-fn write_matrix(page: &mut String, matrix: &ShownMatrix) {
-    let ShownMatrix { title, columns, rows, others, all, more_rows, more_columns, path, .. } = matrix;
+fn write_matrix(page: &mut String, matrix: &Matrix) {
+    let Matrix { title, columns, rows, others, all, more_rows, more_columns, path, .. } = matrix;
     let (row_word, row_path) = &matrix.row;
     let rest = |more: &usize| format!("{more} more");
     let names = columns.iter().map(|name| link(&matrix.column.1, name)).chain([rest(more_columns), "all".into()]);
@@ -256,7 +257,7 @@ fn write_matrix(page: &mut String, matrix: &ShownMatrix) {
     page.extend(["<table class=\"matrix\" aria-label=\"", &html(title), "\">\n<thead>"]);
     write_row(page, "th scope=\"col\"", heads.into_iter().map(|head| (head, "")));
     page.push_str("</thead>\n<tbody>");
-    let mut write_line = |name: String, values: &[ShownHeat]| {
+    let mut write_line = |name: String, values: &[Heat]| {
         page.extend(["<tr><td>", &name, "</td>"]);
         values.iter().for_each(|heat| write_heat(page, *heat));
         page.push_str("</tr>\n");
@@ -270,7 +271,7 @@ fn write_matrix(page: &mut String, matrix: &ShownMatrix) {
 }
 
 /// Writes a cell with the number of waiting things and the age of the oldest; empty if there are none.
-fn write_heat(page: &mut String, ShownHeat(count, age): ShownHeat) {
+fn write_heat(page: &mut String, Heat(count, age): Heat) {
     match (count, HEAT.iter().rposition(|least| age >= *least)) {
         (0, _) => page.push_str("<td></td>"),
         (_, None) => write!(page, "<td>{count} <i>{age:.0} s</i></td>").expect("a string takes every character"),
@@ -288,7 +289,7 @@ fn link(path: &str, name: &str) -> String {
 }
 
 /// Returns the texts of a cell, for one column or two.
-fn texts_of(cell: &ShownCell) -> [Option<Cow<'_, str>>; 2] {
+fn texts_of(cell: &Cell) -> [Option<Cow<'_, str>>; 2] {
     let time = |time: Option<f64>, is_over| match (time, is_over) {
         (None, _) => NOTHING,
         (Some(time), false) => duration(time).into(),
@@ -296,11 +297,11 @@ fn texts_of(cell: &ShownCell) -> [Option<Cow<'_, str>>; 2] {
     };
     let one = |text| [Some(text), None];
     match cell {
-        ShownCell::Nothing => one(NOTHING),
-        ShownCell::Text(text) | ShownCell::Client(ShownClient { address: text, .. }) => one(html(text)),
-        ShownCell::Number(number) => one(grouped(*number).into()),
-        ShownCell::Seconds(span) => one(duration(*span).into()),
-        ShownCell::Times(ShownTimes { p50, p99, p50_is_over, p99_is_over, .. }) => {
+        Cell::Nothing => one(NOTHING),
+        Cell::Text(text) | Cell::Client(Client { address: text, .. }) => one(html(text)),
+        Cell::Number(number) => one(grouped(*number).into()),
+        Cell::Seconds(span) => one(duration(*span).into()),
+        Cell::Times(Times { p50, p99, p50_is_over, p99_is_over, .. }) => {
             [Some(time(*p50, *p50_is_over)), Some(time(*p99, *p99_is_over))]
         }
     }

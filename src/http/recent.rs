@@ -2,9 +2,11 @@
 //! when the loop runs anyway; without events nothing was counted.
 
 use poolcounter_core::histogram::Histogram;
+use poolcounter_core::text::visible;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Counted, Emphasis, ServiceReport, Table};
-use poolcounter_service::shown::ShownRecent;
+use poolcounter_service::report::tables::{NAME_BYTES, Times};
+use poolcounter_service::report::{Cell, Column, Counted, Emphasis, ServiceReport, Table};
+use poolcounter_service::shown::{ShownRecent, Text};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -33,7 +35,7 @@ const POINTS: u64 = 15;
 pub const CURVES: usize = 20;
 
 /// Period of a table, with the names of its service and its own.
-pub type RecentOf = (&'static str, &'static str, ShownRecent);
+pub type RecentOf = (&'static str, Text, ShownRecent);
 
 /// Shortest part of a curve that is shown, in seconds.
 const SHORTEST_PART: f64 = 2.0;
@@ -62,7 +64,8 @@ struct Mark {
 struct Row<'a> {
     service: &'a str,
     table: &'a str,
-    name: &'a [u8],
+    /// Name as it is shown.
+    name: &'a str,
     counts: Vec<u64>,
     times: &'a [u8],
 }
@@ -102,20 +105,21 @@ impl Recent {
         let Some(base) = marks.first() else { return Vec::new() };
         let mut tallied = BTreeSet::new();
         tell(&mut |service, counted| {
-            tallied.insert((service, counted.table));
+            tallied.insert((service, counted.table.to_string()));
         });
         let mut narrowed = Vec::new();
         for ServiceReport { name: service, report, .. } in services {
-            for table in report.tables.iter_mut().filter(|table| tallied.contains(&(*service, table.info.name))) {
+            for table in report.tables.iter_mut().filter(|table| tallied.contains(&(*service, table.name.to_string())))
+            {
                 table.rows.iter_mut().enumerate().for_each(|(n, row)| {
-                    if let Some(before) = base.find(service, table.info.name, row, n) {
-                        subtract(table.info.columns.iter().map(|column| column.unit).zip(row), before);
+                    if let Some(before) = base.find(service, &table.name, row, n) {
+                        subtract(table.columns.iter().zip(row), before);
                     }
                 });
                 sort_worst_first(table);
                 let curves = curves_of(service, table, curves, &marks, now);
                 let seconds = seconds(now.since(base.at));
-                narrowed.push((*service, table.info.name, ShownRecent { seconds, curves }));
+                narrowed.push((*service, table.name.clone(), ShownRecent { seconds, curves }));
             }
         }
         narrowed
@@ -176,7 +180,7 @@ impl<'a> ReadMark<'a> {
 
     /// Returns the totals of a row in a mark; None if it was not there. `place` is the index to try first.
     fn find(&self, service: &str, table: &str, row: &[Cell], place: usize) -> Option<&Row<'a>> {
-        let Some(Cell::Name(name)) = row.first() else { return None };
+        let Some(Cell::Text(name)) = row.first() else { return None };
         let is_it = |row: &&Row<'_>| row.service == service && row.table == table && row.name == name;
         self.rows.get(place).filter(is_it).or_else(|| self.rows.iter().find(is_it))
     }
@@ -188,22 +192,24 @@ fn rows_of(tell: &impl Fn(&mut dyn FnMut(&'static str, Counted<'_>))) -> Arc<[u8
     let plain = "plain values are written into a vector";
     tell(&mut |service, Counted { table, name, counts, times }| {
         let times = &postcard::to_allocvec(times).expect(plain);
-        let row = Row { service, table, name, counts: counts.into(), times };
+        let row = Row { service, table, name: &visible(name, NAME_BYTES), counts: counts.into(), times };
         bytes = postcard::to_extend(&row, std::mem::take(&mut bytes)).expect(plain);
     });
     bytes.into()
 }
 
-/// Subtracts earlier totals from the cells of a row, which have these units.
-fn subtract<'a>(cells: impl Iterator<Item = (ColumnUnit, &'a mut Cell)>, before: &Row<'_>) {
+/// Subtracts earlier totals from the cells of a row.
+fn subtract<'a>(cells: impl Iterator<Item = (&'a Column, &'a mut Cell)>, before: &Row<'_>) {
     let mut counts = before.counts.iter();
     let mut times = postcard::from_bytes::<Vec<Histogram>>(before.times).unwrap_or_default().into_iter();
-    for (unit, cell) in cells {
+    for (column, cell) in cells {
         match cell {
-            Cell::Number(number) if unit.is_counter() => {
+            Cell::Number(number) if column.is_counter => {
                 *number = number.saturating_sub(counts.next().copied().unwrap_or(0));
             }
-            Cell::Times(histogram) => *histogram = histogram.since(&times.next().unwrap_or_default()),
+            Cell::Times(Times { all: Some(all), .. }) => {
+                *cell = Cell::times(all.since(&times.next().unwrap_or_default()));
+            }
             _ => {}
         }
     }
@@ -217,22 +223,22 @@ fn sum_of(row: &[Cell], columns: &[Column], include: impl Fn(&Column) -> bool) -
 
 /// Sorts the rows with most trouble first, then those with most work.
 fn sort_worst_first(table: &mut Table) {
-    let columns = table.info.columns;
+    let columns = &table.columns;
     let size = |row: &[Cell], emphasis| sum_of(row, columns, |column| column.emphasis == emphasis);
     let all = [Emphasis::Alarm, Emphasis::Caution, Emphasis::Work];
     // By orders of magnitude, so that most rows keep their place from one view to the next.
     let key = |row: &[Cell]| Reverse(all.map(|emphasis| size(row, emphasis).saturating_add(1).ilog2()));
-    let name = |row: &[Cell]| if let Some(Cell::Name(name)) = row.first() { name.clone() } else { Vec::new() };
+    let name = |row: &[Cell]| if let Some(Cell::Text(name)) = row.first() { name.clone() } else { String::new() };
     table.rows.sort_by_cached_key(|row| (key(row), name(row)));
 }
 
 /// Returns for the first rows the work done and refused per second, from one mark to the next.
 fn curves_of(service: &str, table: &Table, most: usize, marks: &[ReadMark<'_>], now: Time) -> Vec<[Vec<f64>; 2]> {
-    let columns = table.info.columns;
+    let columns = &table.columns;
     let counted: Vec<Emphasis> =
-        columns.iter().filter(|column| column.unit.is_counter()).map(|column| column.emphasis).collect();
+        columns.iter().filter(|column| column.is_counter).map(|column| column.emphasis).collect();
     let at = |row: &[Cell], emphasis: Emphasis, mark: &ReadMark<'_>| -> u64 {
-        let counts = mark.find(service, table.info.name, row, 0).map_or(&[][..], |before| &before.counts);
+        let counts = mark.find(service, &table.name, row, 0).map_or(&[][..], |before| &before.counts);
         let counts = counts.iter().zip(&counted).filter(|(_, own)| **own == emphasis);
         counts.fold(0, |sum, (count, _)| sum.saturating_add(*count))
     };
@@ -240,7 +246,7 @@ fn curves_of(service: &str, table: &Table, most: usize, marks: &[ReadMark<'_>], 
     let times: Vec<f64> = times.collect();
     let curve = |row: &[Cell], emphasis: Emphasis| {
         let mut values: Vec<u64> = marks.iter().map(|mark| at(row, emphasis, mark)).collect();
-        let since = sum_of(row, columns, |column| column.emphasis == emphasis && column.unit.is_counter());
+        let since = sum_of(row, columns, |column| column.emphasis == emphasis && column.is_counter);
         values.push(values[0].saturating_add(since));
         rates(&values, &times)
     };
@@ -263,22 +269,19 @@ fn seconds(span: Span) -> f64 {
 mod tests {
     use super::*;
     use poolcounter_service::contract::Traffic;
-    use poolcounter_service::report::{Report, TableInfo};
+    use poolcounter_service::report::{ColumnUnit, Report};
     use std::cell::RefCell;
 
-    static TABLE: TableInfo = TableInfo {
-        name: "table",
-        title: "",
-        help: "",
-        empty: "",
-        is_of_kinds: false,
-        columns: &[
-            Column { unit: ColumnUnit::Name, ..Column::BLANK },
-            Column { unit: ColumnUnit::Count, emphasis: Emphasis::Work, ..Column::BLANK },
-            Column { unit: ColumnUnit::Count, emphasis: Emphasis::Alarm, ..Column::BLANK },
-            Column { unit: ColumnUnit::Times, ..Column::BLANK },
-        ],
-    };
+    fn table() -> Table {
+        let count = || Column { is_counter: true, ..Column::new("", "", ColumnUnit::Number, "") };
+        let columns = vec![
+            Column::new("", "", ColumnUnit::Name, ""),
+            count().marked(Emphasis::Work),
+            count().marked(Emphasis::Alarm),
+            Column::new("", "", ColumnUnit::Times, ""),
+        ];
+        Table::new("table", "", columns)
+    }
 
     /// Names with the numbers of work done, refusals and durations; the period in seconds; a curve.
     type Narrowed = (Vec<(u8, u64, u64, u64)>, f64, Vec<f64>);
@@ -305,10 +308,10 @@ mod tests {
         /// and the curve of refusals of the first row.
         fn narrowed(&self, recent: &Recent, range: &str, s: u64) -> Narrowed {
             let row = |((work, refused, times), name): (&(u64, u64, Histogram), _)| {
-                vec![Cell::Name(vec![name]), Cell::Number(*work), Cell::Number(*refused), Cell::Times(times.clone())]
+                vec![Cell::text([name]), Cell::Number(*work), Cell::Number(*refused), Cell::times(times.clone())]
             };
-            let rows = self.0.borrow().iter().zip([b'a', b'b']).map(row).collect();
-            let report = Report { tables: vec![Table { info: &TABLE, rows, note: None }], ..Report::default() };
+            let table = table().rows(self.0.borrow().iter().zip([b'a', b'b']).map(row));
+            let report = Report { tables: vec![table], ..Report::default() };
             let mut services = [ServiceReport {
                 name: "one",
                 title: "",
@@ -321,9 +324,12 @@ mod tests {
             let narrowed = recent.narrow(range, at(s), &mut services, CURVES, |note| self.tell(note));
             let [(_, _, shown)] = &narrowed[..] else { panic!("one table") };
             let rows = services[0].report.tables[0].rows.iter().map(|row| match &row[..] {
-                [Cell::Name(name), Cell::Number(work), Cell::Number(refused), Cell::Times(times)] => {
-                    (name[0], *work, *refused, times.count())
-                }
+                [
+                    Cell::Text(name),
+                    Cell::Number(work),
+                    Cell::Number(refused),
+                    Cell::Times(Times { all: Some(times), .. }),
+                ] => (name.as_bytes()[0], *work, *refused, times.count()),
                 other => panic!("{other:?}"),
             });
             (rows.collect(), shown.seconds, shown.curves[0][1].clone())

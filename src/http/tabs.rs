@@ -3,7 +3,7 @@
 
 use super::INFO;
 use poolcounter_service::report::snapshot::{ShownService, Snapshot};
-use poolcounter_service::report::tables::{ColumnHead, ShownTable};
+use poolcounter_service::report::{Column, Table};
 
 /// Words of the overview and of the daemon's tab, in their paths.
 pub const OVERVIEW: &str = "overview";
@@ -56,7 +56,7 @@ pub fn show_figures_once(snapshot: &mut Snapshot) {
     for table in snapshot.services.iter_mut().flat_map(|service| &mut service.tables) {
         let has_counts = table.recent.is_some() || !is_range;
         let rates: Vec<_> = table.columns.iter().filter_map(|column| column.name.strip_suffix(RATE)).collect();
-        let is_other = |column: &ColumnHead| match column.name.strip_suffix(RATE) {
+        let is_other = |column: &Column| match column.name.strip_suffix(RATE) {
             Some(figure) => has_counts && table.columns.iter().any(|column| is_count_of(column, figure)),
             None => !has_counts && rates.iter().any(|figure| is_count_of(column, figure)),
         };
@@ -65,11 +65,11 @@ pub fn show_figures_once(snapshot: &mut Snapshot) {
     }
 }
 
-fn is_count_of(column: &ColumnHead, figure: &str) -> bool {
+fn is_count_of(column: &Column, figure: &str) -> bool {
     column.is_counter && column.name.strip_prefix(figure).is_some_and(|end| ["", "s"].contains(&end))
 }
 
-fn keep_columns(table: &mut ShownTable, kept: &[bool]) {
+fn keep_columns(table: &mut Table, kept: &[bool]) {
     let mut columns = kept.iter();
     table.columns.retain(|_| *columns.next().unwrap_or(&true));
     for row in &mut table.rows {

@@ -39,9 +39,9 @@ pub(super) fn rows_of_groups(buried: &[(JobStats<'_>, Span)]) -> Vec<Vec<Cell>> 
         vec![
             name_or_nothing(part),
             Cell::Number(group.jobs),
-            Cell::Time(group.first),
-            Cell::Time(last),
-            Cell::Name(job.id.to_string().into()),
+            Cell::time(group.first),
+            Cell::time(last),
+            Cell::text(job.id.to_string()),
             name_or_nothing(&summary_text(job.error)),
         ]
     };

@@ -113,7 +113,7 @@ impl JobQueue {
         self.watcher.log_expired(self.state.expired(), now);
         let owner = owner.filter(|owner| !owner.is_empty());
         match self.store.ownership() {
-            Ownership::Owns => self.watcher.note_jobs(&self.state, self.tables.matrix.column.1, look),
+            Ownership::Owns => self.watcher.note_jobs(&self.state, &self.tables.path(1), look),
             // A daemon that has never reached the database does not know if another serves.
             Ownership::StandsBy if is_reached || owner.is_some() => {
                 let owner = owner.unwrap_or("another daemon".into());

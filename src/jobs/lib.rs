@@ -102,7 +102,7 @@ pub struct JobQueue {
     driver: StoreDriver,
     /// True if the daemon must not start when the jobs cannot be read.
     is_required: bool,
-    tables: &'static PartTables,
+    tables: PartTables,
     sessions: Vec<Session>,
     /// True if clients on other machines may administer the jobs.
     is_open_to_admins: bool,
@@ -144,7 +144,7 @@ impl JobQueue {
             store,
             driver: StoreDriver::new(settings),
             is_required: settings.required,
-            tables: PartTables::of(settings.part_names.words()),
+            tables: PartTables { words: settings.part_names.words().clone() },
             sessions: Vec::new(),
             is_open_to_admins: settings.admin,
             show_bodies: settings.show_bodies,

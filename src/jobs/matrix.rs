@@ -7,12 +7,18 @@
 
 use super::JobQueue;
 use super::state::{State, SumBy, SumId};
+use poolcounter_core::text::visible;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_service::report::{Heat, Matrix};
+use poolcounter_service::report::Matrix;
+use poolcounter_service::report::matrix::MatrixLine;
+use poolcounter_service::report::tables::NAME_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most tubes that are examined: some two milliseconds.
 const MOST_TUBES: usize = 16_384;
+
+/// Number of ready jobs, and age of the oldest.
+type Heat = (u64, Span);
 
 /// A first or a last part with ready jobs.
 struct Late<'a> {
@@ -51,9 +57,20 @@ impl JobQueue {
         all.push((ready - all.iter().map(|(ready, _)| ready).sum::<u64>(), oldest_of(&lasts[shown..])));
         all.push((ready, oldest_of(&firsts)));
         let others = maker.line_of_others(&rows, &firsts[rows.len()..], &lasts[..shown], &all);
-        let folded = [firsts.len() - rows.len(), lasts.len() - shown];
-        let columns = lasts[..shown].iter().map(|late| late.name.to_vec()).collect();
-        Matrix { info: &self.tables.matrix, columns, rows, others, all, folded }
+        let [others, all] = [others, all].map(|line| line.into_iter().map(Into::into).collect());
+        let line = |(name, line): (Vec<u8>, Vec<Heat>)| MatrixLine {
+            name: visible(&name, NAME_BYTES),
+            values: line.into_iter().map(Into::into).collect(),
+        };
+        Matrix {
+            columns: lasts[..shown].iter().map(|late| visible(late.name, NAME_BYTES)).collect(),
+            more_rows: firsts.len() - rows.len(),
+            more_columns: lasts.len() - shown,
+            rows: rows.into_iter().map(line).collect(),
+            others,
+            all,
+            ..self.tables.matrix()
+        }
     }
 }
 

@@ -7,11 +7,11 @@ use super::state::queries::{JobStats, Summary};
 use super::state::{SumBy, Summaries};
 use super::stats::Jobs as Stat;
 use super::store::{Health, OwnerHealth};
-use super::tables::{DELETES, PUT, READY, RUN, RUNNERS, STORES, name_or_nothing};
+use super::tables::{DELETES, PUT, READY, RUN, name_or_nothing, runners_table, stores_table};
 use poolcounter_core::count::Count;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_service::report::{Cell, Counted, Report, Series, Table, TableInfo};
+use poolcounter_service::report::{Cell, Counted, Report, Series, Table};
 
 /// Most rows of a table: as many as a page has room for, in four tables.
 pub(super) const MOST_ROWS: usize = 70;
@@ -48,60 +48,61 @@ impl JobQueue {
     /// Returns the tables, of [`MOST_ROWS`] rows at most each.
     pub(super) fn all_tables(&self, now: Time) -> Vec<Table> {
         let note = || self.state.is_too_many_to_survey().then(|| NOTE.to_string());
-        let table = |info: &'static TableInfo, summaries: Summaries, row: RowOf| {
+        let filled = |table: Table, summaries: Summaries, row: RowOf| {
             let rows = summaries.into_iter().map(|summary| row(summary, now));
-            Table { info, rows: rows.collect(), note: note() }
+            Table { note: note(), ..table.rows(rows) }
         };
         let part = |n: usize| {
             let largest = self.state.largest_sums(SumBy::ALL[n], MOST_ROWS, now);
-            table(&self.tables.parts[n], largest, row_of_sum)
+            filled(self.tables.part(n), largest, row_of_sum)
         };
         let [groups, buried] = self.buried_tables(MOST_GROUPED, MOST_BURIED, now);
         vec![
-            table(&RUNNERS, self.state.largest_runners(MOST_ROWS, now), row_of_runner),
+            filled(runners_table(), self.state.largest_runners(MOST_ROWS, now), row_of_runner),
             groups,
             buried,
             part(0),
             part(1),
-            table(&self.tables.tubes, self.state.largest_tubes(MOST_ROWS, now), row_of_tube),
-            Table { info: &STORES, rows: self.row_of_store(now).into_iter().collect(), note: None },
+            filled(self.tables.tubes(), self.state.largest_tubes(MOST_ROWS, now), row_of_tube),
+            stores_table().rows(self.row_of_store(now).into_iter()),
         ]
     }
 
     /// Notes the counts of each first part and each last part; nothing if some are not followed, because the followed
     /// ones change then.
     pub(super) fn tally_sums(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        for (info, by) in self.tables.parts.iter().zip(SumBy::ALL) {
+        for by in SumBy::ALL {
+            let table = format!("{}s", self.tables.words[by as usize]);
             for (name, tally) in self.state.tallies(by).into_iter().flatten() {
                 let [put, reserves, deletes] = tally.events;
                 let counts = [put, reserves, deletes, tally.duplicates, tally.superseded, tally.failures];
                 let counts = &counts.map(Count::get);
-                note(Counted { table: info.name, name, counts, times: &[&tally.pickups, &tally.runs] });
+                note(Counted { table: &table, name, counts, times: &[&tally.pickups, &tally.runs] });
             }
         }
     }
 
     /// Returns the tables for metrics: one row for each part that is followed, and one for all others together.
     pub(super) fn exported(&self, now: Time) -> Vec<Table> {
-        let table = |(info, by): (&'static TableInfo, SumBy)| {
+        let table = |by: SumBy| {
             let rows = self.state.followed(by, now).into_iter().map(|summary| row_of_sum(summary, now));
-            Table { info, rows: rows.collect(), note: None }
+            self.tables.part(by as usize).rows(rows)
         };
-        self.tables.parts.iter().zip(SumBy::ALL).map(table).collect()
+        SumBy::ALL.into_iter().map(table).collect()
     }
 
     fn row_of_store(&self, now: Time) -> Option<Vec<Cell>> {
         let Health { fault, commits, checkpoints, last_batch, file_bytes, owner, .. } = self.health()?;
         let serves = owner.as_ref().map_or(Cell::Nothing, |owner| Cell::Number(owner.is_self.into()));
         let [owner, owned] = owner.map_or([Cell::Nothing, Cell::Nothing], |owner| cells_of_owner(&owner, now));
-        let fault = fault.map_or(Cell::Nothing, Cell::Text);
-        let oldest = Cell::Time(self.driver.oldest(now));
+        let fault = fault.map_or(Cell::Nothing, Cell::text);
+        let oldest = Cell::time(self.driver.oldest(now));
         let [batch, file] = [last_batch, file_bytes].map(Cell::Number);
         Some(vec![
-            Cell::Text(self.queue_name()),
-            Cell::Text(self.store.place()),
-            Cell::Times(commits),
-            Cell::Times(checkpoints),
+            Cell::text(self.queue_name()),
+            Cell::text(self.store.place()),
+            Cell::times(commits),
+            Cell::times(checkpoints),
             oldest,
             batch,
             file,
@@ -152,26 +153,28 @@ impl JobQueue {
 
 fn cells_of_owner(owner: &OwnerHealth, now: Time) -> [Cell; 2] {
     if owner.address.is_empty() {
-        return [Cell::Text("not known".into()), Cell::Nothing];
+        return [Cell::text("not known"), Cell::Nothing];
     }
     // The clock of the database may be ahead.
     let owned = Span::from_micros(now.as_micros().saturating_add_signed(owner.since.saturating_neg()));
-    [Cell::Text(format!("{}, take-over {}", owner.address, owner.epoch)), Cell::Time(owned)]
+    [Cell::text(format!("{}, take-over {}", owner.address, owner.epoch)), Cell::time(owned)]
 }
 
 pub(super) fn row_of_sum((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
     let [put, reserved, deleted] = per_minute(&summary, now);
-    let mut row = vec![Cell::Name(name)];
+    let mut row = vec![Cell::text(name)];
     let [ready, held, delayed, buried] = summary.counts;
     row.extend([ready, held, delayed - summary.retrying, summary.retrying, buried].map(Cell::Number));
-    row.push(Cell::Time(summary.oldest_ready));
-    row.extend([Cell::Times(summary.pickups), Cell::Times(summary.runs), put, reserved, deleted]);
+    row.push(Cell::time(summary.oldest_ready));
+    row.extend([Cell::times(summary.pickups), Cell::times(summary.runs), put, reserved, deleted]);
     let [put, reserves, deletes] = summary.events;
     let counts = [put, reserves, deletes, summary.duplicates, summary.superseded, summary.failures];
     row.extend(counts.map(|count| Cell::Number(count.get())));
-    row.extend(summary.last_error.map_or([Cell::Nothing, Cell::Nothing], |error| {
-        [Cell::Name(error.text.into()), Cell::Time(now.since(error.at))]
-    }));
+    row.extend(
+        summary
+            .last_error
+            .map_or([Cell::Nothing, Cell::Nothing], |error| [Cell::text(error.text), Cell::time(now.since(error.at))]),
+    );
     row
 }
 
@@ -184,10 +187,10 @@ pub(super) fn row_of_tube(tube: (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
 pub(super) fn rows_of_buried(buried: Vec<(JobStats<'_>, Span)>) -> Vec<Vec<Cell>> {
     let row = |(job, span): (JobStats<'_>, Span)| {
         vec![
-            Cell::Text(job.id.0.to_string()),
+            Cell::text(job.id.0.to_string()),
             name_or_nothing(job.tube),
-            Cell::Time(span),
-            Cell::Time(Span::from_secs(job.age)),
+            Cell::time(span),
+            Cell::time(Span::from_secs(job.age)),
             Cell::Number(job.reserves.get().into()),
             name_or_nothing(job.key),
             name_or_nothing(&summary_text(job.error)),
@@ -201,9 +204,9 @@ fn row_of_runner((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
     let held: u64 = summary.counts.iter().sum();
     let numbers = [summary.conns, summary.waiting, held].map(Cell::Number);
     let (tube, busy) =
-        summary.busy.map_or((Cell::Nothing, Cell::Nothing), |(tube, span)| (Cell::Name(tube), Cell::Time(span)));
+        summary.busy.map_or((Cell::Nothing, Cell::Nothing), |(tube, span)| (Cell::text(tube), Cell::time(span)));
     let rest = [tube, busy, reserved, deleted, Cell::Number(summary.failures.get())];
-    [Cell::Name(name)].into_iter().chain(numbers).chain(rest).collect()
+    [Cell::text(name)].into_iter().chain(numbers).chain(rest).collect()
 }
 
 /// Returns puts, reserves and deletes in a minute, by the last one.

@@ -4,45 +4,51 @@ use super::JobQueue;
 use super::state::leaves::{Leaves, MOST_EXAMINED};
 use super::state::queries::JobStats;
 use super::state::{ALL_STATES, JobState};
-use super::tables::{JOBS, TUBES, marked, shown};
+use super::tables::{JOBS, TUBES};
 use poolcounter_core::text::title_of;
 use poolcounter_core::time::Time;
 use poolcounter_service::health::quoted;
-use poolcounter_service::report::{Cell, ColumnUnit, Emphasis, Report, Table, TableInfo, View};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, View};
 
 /// Number of timestamps on the page.
 const MOST_TIMESTAMPS: usize = 70;
 
-static ROOT: TableInfo = TableInfo {
-    name: "root",
-    title: "Root job",
-    help: "A leaf with an older timestamp is superseded: it is dropped when it would be reserved, unless it is buried.",
-    empty: "",
-    is_of_kinds: false,
-    columns: &[
-        shown("tube", "tube", ColumnUnit::Linked(TUBES), "Tube of its leaves."),
-        shown("signature", "signature", ColumnUnit::Name, "Signature that leaves give."),
-        shown("newest", "newest timestamp", ColumnUnit::Text, "Newest of its timestamps."),
-        shown("changed", "changed", ColumnUnit::Age, "Time since its last change; it is kept for 28 days from that."),
-    ],
-};
+fn root_table() -> Table {
+    Table::new(
+        "root",
+        "Root job",
+        vec![
+            Column::linked("tube", "tube", TUBES, "Tube of its leaves."),
+            Column::new("signature", "signature", ColumnUnit::Name, "Signature that leaves give."),
+            Column::new("newest", "newest timestamp", ColumnUnit::Text, "Newest of its timestamps."),
+            Column::new(
+                "changed",
+                "changed",
+                ColumnUnit::Seconds,
+                "Time since its last change; it is kept for 28 days from that.",
+            ),
+        ],
+    )
+    .help("A leaf with an older timestamp is superseded: it is dropped when it would be reserved, unless it is buried.")
+}
 
-static LEAVES: TableInfo = TableInfo {
-    name: "leaves",
-    title: "Leaves",
-    help: "The newest come first.",
-    empty: "No leaf of this root job is in the queue.",
-    is_of_kinds: false,
-    columns: &[
-        shown("timestamp", "timestamp", ColumnUnit::Text, "Timestamp of the leaves."),
-        shown("ready", "ready", ColumnUnit::Level, "Leaves that wait for a runner."),
-        shown("reserved", "reserved", ColumnUnit::Level, "Leaves that a runner holds."),
-        shown("delayed", "delayed", ColumnUnit::Level, "Leaves that are delayed."),
-        marked(Emphasis::Alarm, shown("buried", "buried", ColumnUnit::Level, "Leaves that are buried.")),
-        shown("superseded", "superseded by", ColumnUnit::Text, "Timestamp by which they are superseded."),
-        shown("job", "for example", ColumnUnit::Linked(JOBS), "One of them."),
-    ],
-};
+fn leaves_table() -> Table {
+    Table::new(
+        "leaves",
+        "Leaves",
+        vec![
+            Column::new("timestamp", "timestamp", ColumnUnit::Text, "Timestamp of the leaves."),
+            Column::new("ready", "ready", ColumnUnit::Number, "Leaves that wait for a runner."),
+            Column::new("reserved", "reserved", ColumnUnit::Number, "Leaves that a runner holds."),
+            Column::new("delayed", "delayed", ColumnUnit::Number, "Leaves that are delayed."),
+            Column::new("buried", "buried", ColumnUnit::Number, "Leaves that are buried.").marked(Emphasis::Alarm),
+            Column::new("superseded", "superseded by", ColumnUnit::Text, "Timestamp by which they are superseded."),
+            Column::linked("job", "for example", JOBS, "One of them."),
+        ],
+    )
+    .help("The newest come first.")
+    .empty("No leaf of this root job is in the queue.")
+}
 
 impl JobQueue {
     /// Returns the page of the root job of this tube and signature, with a space between them.
@@ -50,8 +56,8 @@ impl JobQueue {
         let space = name.iter().position(|byte| *byte == b' ')?;
         let (tube, signature) = (&name[..space], &name[space + 1..]);
         let root = self.state.root_with_leaves(tube, signature, now)?;
-        let newest = Cell::Text(root.newest.to_string());
-        let row = vec![Cell::Name(tube.into()), Cell::Name(signature.into()), newest, Cell::Time(root.changed)];
+        let newest = Cell::text(root.newest.to_string());
+        let row = vec![Cell::text(tube), Cell::text(signature), newest, Cell::time(root.changed)];
         let leaves = root.leaves.iter().rev().take(MOST_TIMESTAMPS);
         let note = (!root.is_whole)
             .then(|| format!("Only the first {MOST_EXAMINED} jobs of the tube in each state are examined."));
@@ -63,8 +69,8 @@ impl JobQueue {
             commands.extend(has(JobState::Buried).then(|| format!("jobs kick {tube}")));
         }
         let tables = vec![
-            Table { info: &ROOT, rows: vec![row], note: None },
-            Table { info: &LEAVES, rows: leaves.map(|leaves| row_of_leaves(leaves, root.newest)).collect(), note },
+            root_table().rows(vec![row]),
+            Table { note, ..leaves_table().rows(leaves.map(|leaves| row_of_leaves(leaves, root.newest))) },
         ];
         let (title, report) = (title_of("Root job", signature), Report { tables, ..Report::default() });
         Some(View { title, report, commands, ..View::default() })
@@ -72,13 +78,13 @@ impl JobQueue {
 }
 
 fn row_of_leaves((timestamp, leaves): (&u64, &Leaves), newest: u64) -> Vec<Cell> {
-    let superseded = if newest > *timestamp { Cell::Text(newest.to_string()) } else { Cell::Nothing };
-    let example = Cell::Name(leaves.example.to_string().into());
-    let timestamp = Cell::Text(timestamp.to_string());
+    let superseded = if newest > *timestamp { Cell::text(newest.to_string()) } else { Cell::Nothing };
+    let example = Cell::text(leaves.example.to_string());
+    let timestamp = Cell::text(timestamp.to_string());
     [timestamp].into_iter().chain(leaves.counts.map(Cell::Number)).chain([superseded, example]).collect()
 }
 
 /// Returns the cell with the name of the root job of a job, as in the path of its page.
 pub(super) fn cell_of_root(job: &JobStats<'_>) -> Cell {
-    job.root.map_or(Cell::Nothing, |signature| Cell::Name([job.tube, b" ", signature].concat()))
+    job.root.map_or(Cell::Nothing, |signature| Cell::text([job.tube, b" ", signature].concat()))
 }

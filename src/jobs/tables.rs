@@ -1,24 +1,12 @@
 //! Definitions of the tables, the matrix and the curves of the jobs.
 
 use super::operations::OF_BURIED;
-use poolcounter_service::report::{
-    Cell, Column, ColumnMetric, ColumnUnit, Emphasis, MatrixInfo, SeriesInfo, TableInfo,
-};
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Matrix, SeriesInfo, Table};
 
 /// Tables and matrix that are named by the words for the first and the last part of a tube's name.
 pub(super) struct PartTables {
     /// Words for the first and for the last part.
-    pub words: [&'static str; 2],
-    /// Jobs by first part and by last part.
-    pub parts: [TableInfo; 2],
-    /// Jobs by tube.
-    pub tubes: TableInfo,
-    /// Buried jobs by last part and by error.
-    pub errors: TableInfo,
-    /// First parts against last parts, with the paths of their pages.
-    pub matrix: MatrixInfo,
+    pub words: [String; 2],
 }
 
 /// Paths below which there are pages about each tube, job and root job.
@@ -26,323 +14,312 @@ pub(super) const TUBES: &str = "/jobs/tube/";
 pub(super) const JOBS: &str = "/jobs/job/";
 const ROOTS: &str = "/jobs/root/";
 
-/// Tables by their words. They last as long as the process, since reports refer to them.
-static MADE: Mutex<BTreeMap<[String; 2], &'static PartTables>> = Mutex::new(BTreeMap::new());
-
 impl PartTables {
-    /// Returns the tables with these words, which are made once in a process.
-    pub fn of(words: &[String; 2]) -> &'static PartTables {
-        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-        made.entry(words.clone()).or_insert_with(|| Box::leak(Box::new(PartTables::new(words))))
+    /// Returns the table of jobs by first part (0) or by last part (1).
+    pub fn part(&self, n: usize) -> Table {
+        let word = &self.words[n];
+        sums(format!("{word}s"), format!("Jobs by {word}"), word, self.path(n), true)
     }
 
-    fn new(words: &[String; 2]) -> PartTables {
-        let words = words.each_ref().map(|word| kept(word.clone()));
-        let paths = words.map(|word| kept(format!("/jobs/{word}/")));
-        let part = |n: usize| TableInfo {
-            name: kept(format!("{}s", words[n])),
-            title: kept(format!("Jobs by {}", words[n])),
-            columns: columns_of_sums(words[n], ColumnUnit::Linked(paths[n]), true),
-            ..SUMS
-        };
-        // The tubes in the table change all the time, and metrics have no room for histograms of so many.
-        let tubes = columns_of_sums("tube", ColumnUnit::Linked(TUBES), false);
-        PartTables {
-            words,
-            parts: [part(0), part(1)],
-            tubes: TableInfo { name: "tubes", title: "Tubes", columns: tubes, ..SUMS },
-            errors: TableInfo {
-                name: "errors",
-                title: "Buried by error",
-                help: "Errors are compared by their first line, without regard to numbers in it.",
-                empty: "",
-                is_of_kinds: false,
-                columns: columns_of_errors(words[1]),
-            },
-            matrix: MatrixInfo {
-                title: kept(format!("Ready jobs by {} and {}", words[0], words[1])),
-                help: "Number of ready jobs, and the age of the oldest. The worst come first.",
-                empty: "No job is ready.",
-                row: (words[0], paths[0]),
-                column: (words[1], paths[1]),
-                path: "/jobs/matrix",
-            },
+    /// Returns the table of tubes. The tubes in it change all the time, and metrics have no room for histograms of so
+    /// many.
+    pub fn tubes(&self) -> Table {
+        sums("tubes".into(), "Tubes".into(), "tube", TUBES.into(), false)
+    }
+
+    /// Returns the table of buried jobs by last part and by error.
+    pub fn errors(&self) -> Table {
+        let columns = vec![
+            Column::new("part", self.words[1].clone(), ColumnUnit::Name, "Last part of the tubes' names."),
+            Column::new("jobs", "jobs", ColumnUnit::Number, "Jobs buried with this error.").marked(Emphasis::Alarm),
+            Column::new("first", "first", ColumnUnit::Seconds, "Time since the first of them was buried."),
+            Column::new("last", "last", ColumnUnit::Seconds, "Time since the last of them was buried."),
+            Column::linked("job", "for example", JOBS, "The job that was buried last."),
+            Column::new("error", "error", ColumnUnit::Name, "First line of the error of that job."),
+        ];
+        Table::new("errors", "Buried by error", columns)
+            .help("Errors are compared by their first line, without regard to numbers in it.")
+    }
+
+    /// Returns the matrix of first parts against last parts, without names.
+    pub fn matrix(&self) -> Matrix {
+        let [first, last] = &self.words;
+        Matrix {
+            title: format!("Ready jobs by {first} and {last}").into(),
+            help: "Number of ready jobs, and the age of the oldest. The worst come first.".into(),
+            empty: "No job is ready.".into(),
+            row: (first.clone().into(), self.path(0).into()),
+            column: (last.clone().into(), self.path(1).into()),
+            path: "/jobs/matrix".into(),
+            ..Matrix::default()
         }
     }
-}
 
-/// Common parts of the tables of sums.
-const SUMS: TableInfo = TableInfo {
-    name: "",
-    title: "",
-    help: "Sorted by queue size (in a time range: worst first). Rates of single tubes are those of the last minute.",
-    empty: "No tubes.",
-    is_of_kinds: true,
-    columns: &[],
-};
-
-fn kept(text: String) -> &'static str {
-    Box::leak(text.into_boxed_str())
-}
-
-/// Returns the columns of the table of buried jobs by the last part, which the word names, and by error.
-fn columns_of_errors(word: &'static str) -> &'static [Column] {
-    Box::leak(Box::new([
-        shown("part", word, ColumnUnit::Name, "Last part of the tubes' names."),
-        marked(Emphasis::Alarm, shown("jobs", "jobs", ColumnUnit::Level, "Jobs buried with this error.")),
-        shown("first", "first", ColumnUnit::Age, "Time since the first of them was buried."),
-        shown("last", "last", ColumnUnit::Age, "Time since the last of them was buried."),
-        shown("job", "for example", ColumnUnit::Linked(JOBS), "The job that was buried last."),
-        shown("error", "error", ColumnUnit::Name, "First line of the error of that job."),
-    ]))
+    /// Returns the path of the pages about each first or last part.
+    pub fn path(&self, n: usize) -> String {
+        format!("/jobs/{}/", self.words[n])
+    }
 }
 
 /// Place of the column of run times, which the table of single tubes does not have.
 pub(super) const RUN: usize = 8;
 
-/// Returns the columns of a table of tubes that are summed up by the part that the word names, or are listed one by
-/// one.
-fn columns_of_sums(word: &'static str, unit: ColumnUnit, has_pickups: bool) -> &'static [Column] {
-    let metric = |name: &str| kept(format!("{word}_{name}"));
-    let by = |what: &str| kept(format!("{what}, by {word}."));
-    let level = |name, emphasis, what| Column { emphasis, ..Column::level(name, name, metric(name), by(what)) };
-    let count = |name, title, emphasis, what| Column { emphasis, ..Column::count(name, title, metric(name), by(what)) };
-    let times = |name| if has_pickups { ColumnMetric::Each(metric(name)) } else { ColumnMetric::None };
-    let pickup_help = by("Time from ready to reserved");
+/// Returns a table of tubes that are summed up by the part that the word names, or are listed one by one.
+fn sums(name: String, title: String, word: &str, path: String, has_metrics_of_times: bool) -> Table {
+    let metric = |name: &str| format!("{word}_{name}");
+    let by = |what: &str| format!("{what}, by {word}.");
+    let level = |name: &'static str, what| Column::level(name, name, metric(name), by(what));
+    let count = |name: &'static str, title: &'static str, what| Column::count(name, title, metric(name), by(what));
+    let rate = |name: &'static str, title: &'static str, help: &'static str| {
+        Column::new(name, title, ColumnUnit::Number, help)
+    };
+    let times = |name: &'static str, title: &'static str, what| {
+        let column = Column::new(name, title, ColumnUnit::Times, by(what));
+        if has_metrics_of_times { column.each(metric(name)) } else { column }
+    };
+    let oldest_help = "Time for which the oldest ready job has been ready.";
     let mut columns = vec![
-        Column { metric: ColumnMetric::Label(word), ..shown("name", word, unit, "The name.") },
-        level("ready", Emphasis::Work, "Jobs that wait for a runner"),
-        level("reserved", Emphasis::None, "Jobs that runners hold"),
-        level("delayed", Emphasis::None, "Jobs whose delay is not over, without those to be retried"),
+        Column::linked("name", word.to_string(), path, "The name.").label(word.to_string()),
+        level("ready", "Jobs that wait for a runner").marked(Emphasis::Work),
+        level("reserved", "Jobs that runners hold"),
+        level("delayed", "Jobs whose delay is not over, without those to be retried"),
         Column {
-            title: "to be retried",
-            ..level("retrying", Emphasis::Caution, "Failed jobs that wait for their next attempt")
+            title: "to be retried".into(),
+            ..level("retrying", "Failed jobs that wait for their next attempt").marked(Emphasis::Caution)
         },
-        level("buried", Emphasis::Alarm, "Jobs that wait for a kick"),
-        Column {
-            unit: ColumnUnit::Age,
-            emphasis: Emphasis::Caution,
-            ..Column::level(
-                "oldest_ready",
-                "oldest",
-                metric("oldest_ready"),
-                "Time for which the oldest ready job has been ready.",
-            )
-        },
-        Column { metric: times("pickup"), ..shown("pickup", "pick-up", ColumnUnit::Times, pickup_help) },
+        level("buried", "Jobs that wait for a kick").marked(Emphasis::Alarm),
+        Column::new("oldest_ready", "oldest", ColumnUnit::Seconds, oldest_help)
+            .each(metric("oldest_ready"))
+            .marked(Emphasis::Caution),
+        times("pickup", "pick-up", "Time from ready to reserved"),
+        times("run", "run time", "Time from reserved to deleted"),
         rate("put_rate", "put/min", "Jobs put in a minute."),
         rate("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
         rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
-        count("put", "put", Emphasis::None, "Jobs put"),
-        count("reserves", "reserves", Emphasis::None, "Reservations"),
-        count("deletes", "deleted", Emphasis::Work, "Jobs deleted by clients"),
-        count("duplicates", "duplicates", Emphasis::None, "Jobs not queued because of their key"),
-        count(
-            "superseded",
-            "superseded",
-            Emphasis::None,
-            "Leaves of superseded root jobs that were refused or dropped",
-        ),
-        count("failures", "failures", Emphasis::Caution, "Reservations that ended without the job being done"),
-        shown("error", "last error", ColumnUnit::Name, "Text of the last failure that had one."),
-        shown("error_age", "ago", ColumnUnit::Age, "Time since that failure."),
+        count("put", "put", "Jobs put"),
+        count("reserves", "reserves", "Reservations"),
+        count("deletes", "deleted", "Jobs deleted by clients").marked(Emphasis::Work),
+        count("duplicates", "duplicates", "Jobs not queued because of their key"),
+        count("superseded", "superseded", "Leaves of superseded root jobs that were refused or dropped"),
+        count("failures", "failures", "Reservations that ended without the job being done").marked(Emphasis::Caution),
+        Column::new("error", "last error", ColumnUnit::Name, "Text of the last failure that had one."),
+        Column::new("error_age", "ago", ColumnUnit::Seconds, "Time since that failure."),
     ];
-    if has_pickups {
-        let help = by("Time from reserved to deleted");
-        columns.insert(RUN, Column { metric: times("run"), ..shown("run", "run time", ColumnUnit::Times, help) });
+    if !has_metrics_of_times {
+        columns.remove(RUN);
     }
-    Box::leak(columns.into_boxed_slice())
+    Table::new(name, title, columns)
+        .help(
+            "Sorted by queue size (in a time range: worst first). Rates of single tubes are those of the last minute.",
+        )
+        .empty("No tubes.")
+        .of_kinds()
 }
 
-pub(super) static RUNNERS: TableInfo = TableInfo {
-    name: "runners",
-    title: "Runners",
-    help: "Grouped by the name given with identify. Rates are those of the last minute.",
-    empty: "No connection has reserved a job.",
-    is_of_kinds: false,
-    columns: &[
-        Column {
-            metric: ColumnMetric::Label("runner"),
-            ..shown(
-                "name",
-                "runner",
-                ColumnUnit::Linked("/jobs/runner/"),
-                "Name; empty for connections that gave none.",
+pub(super) fn runners_table() -> Table {
+    Table::new(
+        "runners",
+        "Runners",
+        vec![
+            Column::linked("name", "runner", "/jobs/runner/", "Name; empty for connections that gave none.")
+                .label("runner"),
+            Column::level("connections", "connections", "runner_connections", "Connections, by runner."),
+            Column::level("waiting", "waiting", "runner_waiting", "Connections that wait for a job, by runner."),
+            Column::level("reserved", "reserved", "runner_reserved", "Reserved jobs, by runner.")
+                .marked(Emphasis::Work),
+            Column::linked("tube", "works on", TUBES, "Tube of the job held longest."),
+            Column::new(
+                "busy",
+                "for",
+                ColumnUnit::Seconds,
+                "Time since the reservation of the job held longest, by runner.",
             )
-        },
-        Column::level("connections", "connections", "runner_connections", "Connections, by runner."),
-        Column::level("waiting", "waiting", "runner_waiting", "Connections that wait for a job, by runner."),
-        marked(Emphasis::Work, Column::level("reserved", "reserved", "runner_reserved", "Reserved jobs, by runner.")),
-        shown("tube", "works on", ColumnUnit::Linked(TUBES), "Tube of the job held longest."),
-        Column {
-            metric: ColumnMetric::Each("runner_busy"),
-            ..busy("Time since the reservation of the job held longest, by runner.")
-        },
-        Column::level(
-            "reserve_rate",
-            "reserved/min",
-            "runner_reserves_per_minute",
-            "Jobs reserved in a minute, by runner.",
-        ),
-        Column::level(
-            "delete_rate",
-            "deleted/min",
-            "runner_deletes_per_minute",
-            "Jobs deleted in a minute, by runner.",
-        ),
-        marked(
-            Emphasis::Caution,
+            .each("runner_busy"),
+            Column::level(
+                "reserve_rate",
+                "reserved/min",
+                "runner_reserves_per_minute",
+                "Jobs reserved in a minute, by runner.",
+            ),
+            Column::level(
+                "delete_rate",
+                "deleted/min",
+                "runner_deletes_per_minute",
+                "Jobs deleted in a minute, by runner.",
+            ),
             Column::level(
                 "failures",
                 "failures",
                 "runner_failures",
                 "Reservations of the present connections that ended without the job being done, by runner.",
-            ),
-        ),
-    ],
-};
+            )
+            .marked(Emphasis::Caution),
+        ],
+    )
+    .help("Grouped by the name given with identify. Rates are those of the last minute.")
+    .empty("No connection has reserved a job.")
+}
 
 /// Connections of one runner.
-pub(super) static RUNNER: TableInfo = TableInfo {
-    name: "connections",
-    title: "Connections",
-    help: "Shows the job with the earliest deadline per connection.",
-    empty: "The runner is not connected.",
-    is_of_kinds: false,
-    columns: &[
-        shown("peer", "from", ColumnUnit::Address, "Address of the peer."),
-        shown("state", "state", ColumnUnit::Text, "State: working on a job, or waiting for one."),
-        shown("runner", "runner", ColumnUnit::Linked("/jobs/runner/"), "Name of the runner."),
-        shown("job", "job", ColumnUnit::Linked(JOBS), "Number of the job."),
-        shown("tube", "tube", ColumnUnit::Linked(TUBES), "Its tube."),
-        busy("Time since the reservation of that job."),
-        shown("held", "held", ColumnUnit::Level, "Number of its reserved jobs."),
-        rate("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
-        rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
-        marked(Emphasis::Caution, rate("failures", "failures", "Reservations that ended without the job being done.")),
-    ],
-};
+pub(super) fn runner_table() -> Table {
+    Table::new(
+        "connections",
+        "Connections",
+        vec![
+            Column::new("peer", "from", ColumnUnit::Address, "Address of the peer."),
+            Column::new("state", "state", ColumnUnit::Text, "State: working on a job, or waiting for one."),
+            Column::linked("runner", "runner", "/jobs/runner/", "Name of the runner."),
+            Column::linked("job", "job", JOBS, "Number of the job."),
+            Column::linked("tube", "tube", TUBES, "Its tube."),
+            Column::new("busy", "for", ColumnUnit::Seconds, "Time since the reservation of that job."),
+            Column::new("held", "held", ColumnUnit::Number, "Number of its reserved jobs."),
+            Column::new("reserve_rate", "reserved/min", ColumnUnit::Number, "Jobs reserved in a minute."),
+            Column::new("delete_rate", "deleted/min", ColumnUnit::Number, "Jobs deleted in a minute."),
+            Column::new(
+                "failures",
+                "failures",
+                ColumnUnit::Number,
+                "Reservations that ended without the job being done.",
+            )
+            .marked(Emphasis::Caution),
+        ],
+    )
+    .help("Shows the job with the earliest deadline per connection.")
+    .empty("The runner is not connected.")
+}
 
 /// Jobs that are buried until a kick.
-pub(super) static BURIED: TableInfo = TableInfo {
-    name: "buried",
-    title: "Buried jobs",
-    help: "The latest buried jobs of each tube; they wait for a kick.",
-    empty: "No job is buried.",
-    is_of_kinds: false,
-    columns: &[
-        shown("id", "job", ColumnUnit::Key(JOBS, OF_BURIED), "Number of the job."),
-        shown("tube", "tube", ColumnUnit::Linked(TUBES), "Its tube."),
-        shown("buried", "for", ColumnUnit::Age, "Time since it was buried."),
-        shown("age", "age", ColumnUnit::Age, "Time since it was put."),
-        shown("reserves", "reserves", ColumnUnit::Level, "Number of its reservations."),
-        shown("key", "key", ColumnUnit::Name, "Its key."),
-        shown("error", "error", ColumnUnit::Name, "Error of its last failure."),
-    ],
-};
+pub(super) fn buried_table() -> Table {
+    Table::new(
+        "buried",
+        "Buried jobs",
+        vec![
+            Column {
+                unit: ColumnUnit::Key,
+                actions: OF_BURIED,
+                ..Column::linked("id", "job", JOBS, "Number of the job.")
+            },
+            Column::linked("tube", "tube", TUBES, "Its tube."),
+            Column::new("buried", "for", ColumnUnit::Seconds, "Time since it was buried."),
+            Column::new("age", "age", ColumnUnit::Seconds, "Time since it was put."),
+            Column::new("reserves", "reserves", ColumnUnit::Number, "Number of its reservations."),
+            Column::new("key", "key", ColumnUnit::Name, "Its key."),
+            Column::new("error", "error", ColumnUnit::Name, "Error of its last failure."),
+        ],
+    )
+    .help("The latest buried jobs of each tube; they wait for a kick.")
+    .empty("No job is buried.")
+}
 
 /// Jobs of a tube that wait for a runner.
-pub(super) static READY_JOBS: TableInfo = TableInfo {
-    name: "ready_jobs",
-    title: "Ready jobs",
-    help: "Jobs that have been ready longest come first.",
-    empty: "No job is ready.",
-    is_of_kinds: false,
-    columns: &[
-        shown("id", "job", ColumnUnit::Linked(JOBS), "Number of the job."),
-        shown("ready", "for", ColumnUnit::Age, "Time for which it has been ready."),
-        shown("pri", "priority", ColumnUnit::Level, "Its priority; lower numbers are served first."),
-        shown("age", "age", ColumnUnit::Age, "Time since it was put."),
-        shown("reserves", "reserves", ColumnUnit::Level, "Number of its reservations."),
-        shown("attempts", "failed", ColumnUnit::Level, "Attempts that failed since it was put, kicked or moved."),
-        shown("key", "key", ColumnUnit::Name, "Its key."),
-        shown("group", "group", ColumnUnit::Name, "Its group."),
-    ],
-};
+pub(super) fn ready_jobs_table() -> Table {
+    Table::new(
+        "ready_jobs",
+        "Ready jobs",
+        vec![
+            Column::linked("id", "job", JOBS, "Number of the job."),
+            Column::new("ready", "for", ColumnUnit::Seconds, "Time for which it has been ready."),
+            Column::new("pri", "priority", ColumnUnit::Number, "Its priority; lower numbers are served first."),
+            Column::new("age", "age", ColumnUnit::Seconds, "Time since it was put."),
+            Column::new("reserves", "reserves", ColumnUnit::Number, "Number of its reservations."),
+            Column::new(
+                "attempts",
+                "failed",
+                ColumnUnit::Number,
+                "Attempts that failed since it was put, kicked or moved.",
+            ),
+            Column::new("key", "key", ColumnUnit::Name, "Its key."),
+            Column::new("group", "group", ColumnUnit::Name, "Its group."),
+        ],
+    )
+    .help("Jobs that have been ready longest come first.")
+    .empty("No job is ready.")
+}
 
 /// One job.
-pub(super) static JOB: TableInfo = TableInfo {
-    name: "job",
-    title: "Job",
-    help: "",
-    empty: "",
-    is_of_kinds: false,
-    columns: &[
-        shown("tube", "tube", ColumnUnit::Linked(TUBES), "Its tube."),
-        shown("state", "state", ColumnUnit::Text, "State of the job."),
-        shown("for", "for", ColumnUnit::Age, "Time for which it has been ready or buried."),
-        shown("left", "left", ColumnUnit::Age, "Time until its delay or its time to run ends."),
-        shown("pri", "priority", ColumnUnit::Level, "Its priority; lower numbers are served first."),
-        shown("age", "age", ColumnUnit::Age, "Time since it was put."),
-        shown("ttr", "time to run", ColumnUnit::Age, "Time for which a runner may hold it."),
-        shown("reserves", "reserves", ColumnUnit::Level, "Number of its reservations."),
-        marked(
-            Emphasis::Caution,
-            shown("attempts", "failed", ColumnUnit::Level, "Attempts that failed since it was put, kicked or moved."),
-        ),
-        shown("timeouts", "timeouts", ColumnUnit::Level, "Number of times that its time to run ended."),
-        shown("releases", "releases", ColumnUnit::Level, "Number of its releases."),
-        shown("buries", "buries", ColumnUnit::Level, "Number of times that it was buried."),
-        shown("kicks", "kicks", ColumnUnit::Level, "Number of times that it was kicked."),
-        shown("key", "key", ColumnUnit::Name, "Its key."),
-        shown("group", "group", ColumnUnit::Name, "Its group."),
-        shown("root", "root job", ColumnUnit::Linked(ROOTS), "Tube and signature of its root job."),
-        shown("id", "buried", ColumnUnit::Key(JOBS, OF_BURIED), "Its number, with buttons, if it is buried."),
-    ],
-};
+pub(super) fn job_table() -> Table {
+    Table::new(
+        "job",
+        "Job",
+        vec![
+            Column::linked("tube", "tube", TUBES, "Its tube."),
+            Column::new("state", "state", ColumnUnit::Text, "State of the job."),
+            Column::new("for", "for", ColumnUnit::Seconds, "Time for which it has been ready or buried."),
+            Column::new("left", "left", ColumnUnit::Seconds, "Time until its delay or its time to run ends."),
+            Column::new("pri", "priority", ColumnUnit::Number, "Its priority; lower numbers are served first."),
+            Column::new("age", "age", ColumnUnit::Seconds, "Time since it was put."),
+            Column::new("ttr", "time to run", ColumnUnit::Seconds, "Time for which a runner may hold it."),
+            Column::new("reserves", "reserves", ColumnUnit::Number, "Number of its reservations."),
+            Column::new(
+                "attempts",
+                "failed",
+                ColumnUnit::Number,
+                "Attempts that failed since it was put, kicked or moved.",
+            )
+            .marked(Emphasis::Caution),
+            Column::new("timeouts", "timeouts", ColumnUnit::Number, "Number of times that its time to run ended."),
+            Column::new("releases", "releases", ColumnUnit::Number, "Number of its releases."),
+            Column::new("buries", "buries", ColumnUnit::Number, "Number of times that it was buried."),
+            Column::new("kicks", "kicks", ColumnUnit::Number, "Number of times that it was kicked."),
+            Column::new("key", "key", ColumnUnit::Name, "Its key."),
+            Column::new("group", "group", ColumnUnit::Name, "Its group."),
+            Column::linked("root", "root job", ROOTS, "Tube and signature of its root job."),
+            Column {
+                unit: ColumnUnit::Key,
+                actions: OF_BURIED,
+                ..Column::linked("id", "buried", JOBS, "Its number, with buttons, if it is buried.")
+            },
+        ],
+    )
+}
 
-pub(super) static STORES: TableInfo = TableInfo {
-    name: "stores",
-    title: "Job store",
-    help: "Replies to changes are sent after the commit.",
-    empty: "Jobs are kept in memory only.",
-    is_of_kinds: false,
-    columns: &[
-        Column {
-            metric: ColumnMetric::Label("queue"),
-            ..shown("queue", "queue", ColumnUnit::Text, "Name of the queue: jobs.name, or else its store.")
-        },
-        Column {
-            metric: ColumnMetric::Label("store"),
-            ..shown("store", "store", ColumnUnit::Text, "File or database.")
-        },
-        Column { unit: ColumnUnit::Times, ..Column::level("commits", "commits", "commit", "Time that commits took.") },
-        Column {
-            metric: ColumnMetric::Each("checkpoint"),
-            ..shown(
+pub(super) fn stores_table() -> Table {
+    Table::new(
+        "stores",
+        "Job store",
+        vec![
+            Column::new("queue", "queue", ColumnUnit::Text, "Name of the queue: jobs.name, or else its store.")
+                .label("queue"),
+            Column::new("store", "store", ColumnUnit::Text, "File or database.").label("store"),
+            Column {
+                unit: ColumnUnit::Times,
+                ..Column::level("commits", "commits", "commit", "Time that commits took.")
+            },
+            Column::new(
                 "checkpoints",
                 "checkpoints",
                 ColumnUnit::Times,
                 "Time that checkpoints took, which move the store's log into its file and delay commits.",
             )
-        },
-        marked(
-            Emphasis::Caution,
-            shown(
+            .each("checkpoint"),
+            Column::new(
                 "oldest",
                 "oldest change",
-                ColumnUnit::Age,
+                ColumnUnit::Seconds,
                 "Time for which the oldest uncommitted change has waited.",
+            )
+            .marked(Emphasis::Caution),
+            Column::new("batch", "last batch", ColumnUnit::Number, "Changes in the last batch."),
+            Column::new("file", "file", ColumnUnit::Bytes, "Size of the store's files; empty for a database."),
+            Column::level(
+                "serves",
+                "serves",
+                "queue_owner",
+                "1 if this daemon serves the queue, 0 if it is a standby; only for stores that several daemons share.",
             ),
-        ),
-        shown("batch", "last batch", ColumnUnit::Level, "Changes in the last batch."),
-        shown("file", "file", ColumnUnit::Bytes, "Size of the store's files; empty for a database."),
-        Column::level(
-            "serves",
-            "serves",
-            "queue_owner",
-            "1 if this daemon serves the queue, 0 if it is a standby; only for stores that several daemons share.",
-        ),
-        shown(
-            "owner",
-            "owner",
-            ColumnUnit::Text,
-            "Daemon that serves the jobs of a shared store, and the number of its take-over.",
-        ),
-        shown("owned", "since", ColumnUnit::Age, "Time for which that daemon has served them."),
-        marked(Emphasis::Alarm, shown("fault", "fault", ColumnUnit::Text, "Reason of the store's failure.")),
-    ],
-};
+            Column::new(
+                "owner",
+                "owner",
+                ColumnUnit::Text,
+                "Daemon that serves the jobs of a shared store, and the number of its take-over.",
+            ),
+            Column::new("owned", "since", ColumnUnit::Seconds, "Time for which that daemon has served them."),
+            Column::new("fault", "fault", ColumnUnit::Text, "Reason of the store's failure.").marked(Emphasis::Alarm),
+        ],
+    )
+    .help("Replies to changes are sent after the commit.")
+    .empty("Jobs are kept in memory only.")
+}
 
 pub(super) static PUT: SeriesInfo =
     SeriesInfo { name: "put", title: "Jobs put", unit: "per second", is_rate: true, emphasis: Emphasis::None };
@@ -351,25 +328,7 @@ pub(super) static DELETES: SeriesInfo =
 pub(super) static READY: SeriesInfo =
     SeriesInfo { name: "ready", title: "Ready jobs", unit: "jobs", is_rate: false, emphasis: Emphasis::Caution };
 
-/// Returns a column without a metric.
-pub(super) const fn shown(name: &'static str, title: &'static str, unit: ColumnUnit, help: &'static str) -> Column {
-    Column { name, title, unit, help, ..Column::BLANK }
-}
-
-pub(super) const fn marked(emphasis: Emphasis, column: Column) -> Column {
-    Column { emphasis, ..column }
-}
-
-/// Returns the column of a rate, for people: a metric has the count, from which a rate over any time can be computed.
-const fn rate(name: &'static str, title: &'static str, help: &'static str) -> Column {
-    shown(name, title, ColumnUnit::Level, help)
-}
-
-const fn busy(help: &'static str) -> Column {
-    shown("busy", "for", ColumnUnit::Age, help)
-}
-
 /// Returns the cell of a name, which may be empty.
 pub(super) fn name_or_nothing(bytes: &[u8]) -> Cell {
-    if bytes.is_empty() { Cell::Nothing } else { Cell::Name(bytes.into()) }
+    if bytes.is_empty() { Cell::Nothing } else { Cell::text(bytes) }
 }

@@ -10,7 +10,7 @@ use super::root_page::cell_of_root;
 use super::state::queries::JobStats;
 use super::state::views::{Levels, RunnerConn};
 use super::state::{JobId, JobState, SumBy};
-use super::tables::{BURIED, JOB, READY_JOBS, RUNNER, name_or_nothing};
+use super::tables::{buried_table, job_table, name_or_nothing, ready_jobs_table, runner_table};
 use poolcounter_core::text::title_of;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Peers;
@@ -44,7 +44,7 @@ impl JobQueue {
     pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         let name_after = |kind: &str| path.strip_prefix(kind.as_bytes())?.strip_prefix(b"/");
         for by in SumBy::ALL {
-            if let Some(name) = name_after(self.tables.words[by as usize]) {
+            if let Some(name) = name_after(&self.tables.words[by as usize]) {
                 return self.view_of_sum(by, name, now);
             }
         }
@@ -87,22 +87,14 @@ impl JobQueue {
             put: summary.events[0].get(),
             deleted: summary.events[2].get(),
         };
-        let part = self.tables.words[by as usize];
+        let part = &self.tables.words[by as usize];
         let like = tubes.first().map_or(name.to_vec(), |(tube, _)| tube.clone());
         let buried = self.state.buried_of(by, name, MOST_ROWS, now);
         let tables = vec![
-            Table {
-                info: &self.tables.tubes,
-                rows: tubes.into_iter().map(|tube| row_of_tube(tube, now)).collect(),
-                note: None,
-            },
-            Table { info: &self.tables.errors, rows: rows_of_groups(&buried), note: None },
-            Table { info: &BURIED, rows: rows_of_buried(buried), note: None },
-            Table {
-                info: &self.tables.parts[by as usize],
-                rows: vec![row_of_sum((name.to_vec(), summary), now)],
-                note,
-            },
+            self.tables.tubes().rows(tubes.into_iter().map(|tube| row_of_tube(tube, now))),
+            self.tables.errors().rows(rows_of_groups(&buried)),
+            buried_table().rows(rows_of_buried(buried)),
+            Table { note, ..self.tables.part(by as usize).rows([row_of_sum((name.to_vec(), summary), now)]) },
         ];
         let report = Report { tables, series: series_of(levels).into(), ..Report::default() };
         let commands = commands_for(by, name, &like);
@@ -128,24 +120,23 @@ impl JobQueue {
     pub(super) fn buried_tables(&self, grouped: usize, most: usize, now: Time) -> [Table; 2] {
         let buried = self.state.buried(grouped, now);
         let note = (buried.len() == grouped).then(|| format!("Only the first {grouped} jobs are examined."));
-        let groups = Table { info: &self.tables.errors, rows: rows_of_groups(&buried), note };
+        let groups = Table { note, ..self.tables.errors().rows(rows_of_groups(&buried)) };
         let last = rows_of_buried(buried.into_iter().take(most).collect());
-        [groups, Table { info: &BURIED, rows: last, note: None }]
+        [groups, buried_table().rows(last)]
     }
 
     fn view_of_tube(&self, name: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         let summary = self.state.summary_of_tube_named(name, now)?;
-        let table = |info, rows| Table { info, rows, note: None };
         let ready = self.state.ready_of_tube(name, SHOWN_READY, now);
         let runners = self.state.conns_on_tube(name, MOST_ROWS, now);
         let row_of_runner = |conn: &RunnerConn<'_>| row_of_conn(conn, Shown::Runner, peers);
         let buried = self.state.buried_of_tube(name, MOST_ROWS, now);
         let tables = vec![
-            table(&self.tables.tubes, vec![row_of_tube(summary, now)]),
-            table(&READY_JOBS, ready.iter().map(|(job, span)| row_of_ready(job, *span)).collect()),
-            Table { info: &RUNNER, rows: runners.iter().map(row_of_runner).collect(), note: None },
-            table(&self.tables.errors, rows_of_groups(&buried)),
-            table(&BURIED, rows_of_buried(buried)),
+            self.tables.tubes().rows([row_of_tube(summary, now)]),
+            ready_jobs_table().rows(ready.iter().map(|(job, span)| row_of_ready(job, *span))),
+            runner_table().rows(runners.iter().map(row_of_runner)),
+            self.tables.errors().rows(rows_of_groups(&buried)),
+            buried_table().rows(rows_of_buried(buried)),
         ];
         let commands = quoted(name).map_or(Vec::new(), |tube| commands_with(&tube));
         Some(View {
@@ -158,7 +149,7 @@ impl JobQueue {
 
     fn view_of_job(&self, id: JobId, now: Time) -> Option<View> {
         let (job, span) = self.state.job_with_span(id, now)?;
-        let tables = vec![Table { info: &JOB, rows: vec![row_of_job(&job, span)], note: None }];
+        let tables = vec![job_table().rows(vec![row_of_job(&job, span)])];
         let mut blocks = Vec::new();
         if !job.error.is_empty() {
             blocks.push(Block::of("Last error", job.error, false));
@@ -181,7 +172,7 @@ impl JobQueue {
             .conns_of_runner(name, MOST_ROWS, now)
             .into_iter()
             .map(|conn| row_of_conn(&conn, Shown::Tube, peers));
-        let tables = vec![Table { info: &RUNNER, rows: rows.collect(), note: None }];
+        let tables = vec![runner_table().rows(rows)];
         let title = title_of("Runner", name);
         View { title, report: Report { tables, ..Report::default() }, ..View::default() }
     }
@@ -223,7 +214,7 @@ fn row_of_conn(conn: &RunnerConn<'_>, shown: Shown, peers: &dyn Peers) -> Vec<Ce
     let [reserved, deleted] = conn.rates.map(|rate| Cell::Number((rate * SECONDS_A_MINUTE).round() as u64));
     let (job, tube, busy) =
         conn.job.map_or((Cell::Nothing, Cell::Nothing, Cell::Nothing), |(id, tube, span): (_, _, Span)| {
-            (Cell::Name(id.to_string().into()), Cell::Name(tube.into()), Cell::Time(span))
+            (Cell::text(id.to_string()), Cell::text(tube), Cell::time(span))
         });
     let state = match (conn.held, conn.is_waiting) {
         (1.., _) => "works",
@@ -234,17 +225,17 @@ fn row_of_conn(conn: &RunnerConn<'_>, shown: Shown, peers: &dyn Peers) -> Vec<Ce
         Shown::Runner => (name_or_nothing(conn.runner), Cell::Nothing),
         Shown::Tube => (Cell::Nothing, tube),
     };
-    let head = [Cell::Text(peers.peer(conn.conn)), Cell::Text(state.into()), runner, job, tube, busy];
+    let head = [Cell::text(peers.peer(conn.conn)), Cell::text(state), runner, job, tube, busy];
     let ends = [Cell::Number(conn.held), reserved, deleted, Cell::Number(conn.failures)];
     head.into_iter().chain(ends).collect()
 }
 
 fn row_of_ready(job: &JobStats<'_>, span: Span) -> Vec<Cell> {
     vec![
-        Cell::Name(job.id.to_string().into()),
-        Cell::Time(span),
+        Cell::text(job.id.to_string()),
+        Cell::time(span),
         Cell::Number(job.pri.into()),
-        Cell::Time(Span::from_secs(job.age)),
+        Cell::time(Span::from_secs(job.age)),
         Cell::Number(job.reserves.get().into()),
         Cell::Number(job.history.attempts.get().into()),
         name_or_nothing(job.key),
@@ -254,24 +245,16 @@ fn row_of_ready(job: &JobStats<'_>, span: Span) -> Vec<Cell> {
 
 fn row_of_job(job: &JobStats<'_>, span: Span) -> Vec<Cell> {
     let [since, left] = match job.state {
-        JobState::Ready | JobState::Buried => [Cell::Time(span), Cell::Nothing],
-        JobState::Reserved | JobState::Delayed => [Cell::Nothing, Cell::Time(Span::from_secs(job.time_left))],
+        JobState::Ready | JobState::Buried => [Cell::time(span), Cell::Nothing],
+        JobState::Reserved | JobState::Delayed => [Cell::Nothing, Cell::time(Span::from_secs(job.time_left))],
     };
     let history = job.history;
     let counts = [job.reserves, history.attempts, history.timeouts, history.releases, history.buries, history.kicks];
-    let [age, ttr] = [job.age, job.ttr.into()].map(|seconds| Cell::Time(Span::from_secs(seconds)));
-    let buttons = if job.state == JobState::Buried { Cell::Text(job.id.to_string()) } else { Cell::Nothing };
-    [
-        Cell::Name(job.tube.into()),
-        Cell::Text(job.state.word().into()),
-        since,
-        left,
-        Cell::Number(job.pri.into()),
-        age,
-        ttr,
-    ]
-    .into_iter()
-    .chain(counts.map(|count| Cell::Number(count.get().into())))
-    .chain([name_or_nothing(job.key), name_or_nothing(job.group), cell_of_root(job), buttons])
-    .collect()
+    let [age, ttr] = [job.age, job.ttr.into()].map(|seconds| Cell::time(Span::from_secs(seconds)));
+    let buttons = if job.state == JobState::Buried { Cell::text(job.id.to_string()) } else { Cell::Nothing };
+    [Cell::text(job.tube), Cell::text(job.state.word()), since, left, Cell::Number(job.pri.into()), age, ttr]
+        .into_iter()
+        .chain(counts.map(|count| Cell::Number(count.get().into())))
+        .chain([name_or_nothing(job.key), name_or_nothing(job.group), cell_of_root(job), buttons])
+        .collect()
 }

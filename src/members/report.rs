@@ -7,10 +7,7 @@ use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
 use poolcounter_core::top_keys;
 use poolcounter_service::contract::Traffic;
-use poolcounter_service::report::{
-    Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table, TableInfo,
-};
-use std::sync::LazyLock;
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table};
 
 /// Most pools in a table: more than a page has room for, and few enough that a report of 65,536 pools is made quickly.
 pub const MOST_ROWS: usize = 256;
@@ -38,63 +35,51 @@ const EVENTS: [(Stat, &str, Emphasis); 19] = [
     (Stat::LongHolds, "long holds", Emphasis::Alarm),
 ];
 
+/// Names of the tables.
+const STANDING: &str = "pools";
+const HISTORY: &str = "events";
 /// Word for the rows of tables, and label of the metrics.
 const POOL: &str = "pool";
 
-const NAME: Column = Column {
-    name: "name",
-    title: "pool",
-    unit: ColumnUnit::Linked("/members/pool/"),
-    help: "Name of the pool, as clients send it.",
-    metric: ColumnMetric::Label(POOL),
-    emphasis: Emphasis::None,
-};
+fn name_column() -> Column {
+    Column::linked("name", "pool", "/members/pool/", "Name of the pool, as clients send it.").label(POOL)
+}
 
-pub(super) static STANDING: LazyLock<TableInfo> = LazyLock::new(|| TableInfo {
-    name: "pools",
-    title: "Pools of members",
-    help: "Sorted by number of takes (in a time range: worst first).",
-    empty: "No pools.",
-    is_of_kinds: true,
-    columns: Column::kept(vec![
-        NAME,
-        Column { name: "group", title: "group", unit: ColumnUnit::Name, help: "Group of the pool.", ..Column::BLANK },
+pub(super) fn standing_table() -> Table {
+    let columns = vec![
+        name_column(),
+        Column::new("group", "group", ColumnUnit::Name, "Group of the pool."),
         Column::level("max", "max", "pool_max", "Maximum number of members, by pool."),
-        Column::of(Levels::InUse, POOL, "in use", Emphasis::Work),
-        Column::of(Levels::Free, POOL, "free", Emphasis::None),
-        Column::of(Levels::Starting, POOL, "starting", Emphasis::None),
-        Column::of(Levels::Stopping, POOL, "stopping", Emphasis::None),
-        Column::of(Levels::Cleaning, POOL, "cleaning", Emphasis::None),
-        Column::of(Levels::Quarantined, POOL, "kept out", Emphasis::Alarm),
-        Column {
-            emphasis: Emphasis::Caution,
-            ..Column::level("queued", "queued", "pool_queued", "Waiting takes, by pool.")
-        },
-        Column::of(Stat::Takes, POOL, "takes", Emphasis::Work),
-        Column {
-            emphasis: Emphasis::Caution,
-            ..Column::count("misses", "misses", "pool_misses", "Takes without a member, by pool.")
-        },
+        Column::of(Levels::InUse, POOL, "in use").marked(Emphasis::Work),
+        Column::of(Levels::Free, POOL, "free"),
+        Column::of(Levels::Starting, POOL, "starting"),
+        Column::of(Levels::Stopping, POOL, "stopping"),
+        Column::of(Levels::Cleaning, POOL, "cleaning"),
+        Column::of(Levels::Quarantined, POOL, "kept out").marked(Emphasis::Alarm),
+        Column::level("queued", "queued", "pool_queued", "Waiting takes, by pool.").marked(Emphasis::Caution),
+        Column::of(Stat::Takes, POOL, "takes").marked(Emphasis::Work),
+        Column::count("misses", "misses", "pool_misses", "Takes without a member, by pool.").marked(Emphasis::Caution),
         Column::times("wait", "pool_wait", "Waiting time of takes that had to wait, by pool."),
         Column::times("hold", "pool_hold", "Time for which members were held, by pool."),
-    ]),
-});
+    ];
+    Table::new(STANDING, "Pools of members", columns)
+        .help("Sorted by number of takes (in a time range: worst first).")
+        .empty("No pools.")
+        .of_kinds()
+}
 
-pub(super) static HISTORY: LazyLock<TableInfo> = LazyLock::new(|| {
-    let events = EVENTS.iter().map(|(stat, title, emphasis)| Column::of(*stat, POOL, title, *emphasis));
+pub(super) fn history_table() -> Table {
+    let events = EVENTS.iter().map(|(stat, title, emphasis)| Column::of(*stat, POOL, title).marked(*emphasis));
     let times = [
         Column::times("start", "pool_start", "Duration of starts, by pool."),
         Column::times("clean", "pool_clean", "Duration of the cleaning of members, by pool."),
     ];
-    TableInfo {
-        name: "events",
-        title: "Events in pools of members",
-        help: "Reasons of takes without a member, reasons of ends of members, and outcomes of starts.",
-        empty: "No pools.",
-        is_of_kinds: true,
-        columns: Column::kept([NAME].into_iter().chain(events).chain(times).collect()),
-    }
-});
+    let columns = [name_column()].into_iter().chain(events).chain(times).collect();
+    Table::new(HISTORY, "Events in pools of members", columns)
+        .help("Reasons of takes without a member, reasons of ends of members, and outcomes of starts.")
+        .empty("No pools.")
+        .of_kinds()
+}
 
 static IN_USE: SeriesInfo =
     SeriesInfo { name: "in_use", title: "Members in use", unit: "members", is_rate: false, emphasis: Emphasis::Work };
@@ -149,19 +134,16 @@ impl Members {
         for PoolReport { row, figures, times, .. } in self.state.busiest(MOST_ROWS) {
             let name = top_keys::truncated(row.name);
             let counts = &[figures.of(Stat::Takes), misses_of(figures)];
-            note(Counted { table: STANDING.name, name, counts, times: &[&times.wait, &times.hold] });
+            note(Counted { table: STANDING, name, counts, times: &[&times.wait, &times.hold] });
             let counts: Vec<u64> = EVENTS.iter().map(|(stat, ..)| figures.of(*stat)).collect();
-            note(Counted { table: HISTORY.name, name, counts: &counts, times: &[&times.start, &times.clean] });
+            note(Counted { table: HISTORY, name, counts: &counts, times: &[&times.start, &times.clean] });
         }
     }
 
     /// Returns the tables of at most [`MOST_ROWS`] pools, whose names are cut to [`top_keys::KEY_BYTES`].
     pub(super) fn tables(&self) -> Vec<Table> {
         let pools = self.state.busiest(MOST_ROWS);
-        vec![
-            Table { info: &STANDING, rows: pools.iter().map(standing_of).collect(), note: None },
-            Table { info: &HISTORY, rows: pools.iter().map(history_of).collect(), note: None },
-        ]
+        vec![standing_table().rows(pools.iter().map(standing_of)), history_table().rows(pools.iter().map(history_of))]
     }
 }
 
@@ -178,19 +160,19 @@ pub(super) fn standing_of(pool: &PoolReport<'_>) -> Vec<Cell> {
         [of.max, of.in_use, of.free, of.starting, of.stopping, of.cleaning, of.quarantined, of.queued].map(u64::from);
     let counts = [figures.of(Stat::Takes), misses_of(figures)];
     let numbers = levels.into_iter().chain(counts).map(Cell::Number);
-    let times = [&times.wait, &times.hold].map(|times| Cell::Times(times.clone()));
+    let times = [&times.wait, &times.hold].map(|times| Cell::times(times.clone()));
     [name_of(row.name), group].into_iter().chain(numbers).chain(times).collect()
 }
 
 pub(super) fn history_of(pool: &PoolReport<'_>) -> Vec<Cell> {
     let PoolReport { row, figures, times, .. } = pool;
     let counts = EVENTS.iter().map(|(stat, ..)| Cell::Number(figures.of(*stat)));
-    let times = [&times.start, &times.clean].map(|times| Cell::Times(times.clone()));
+    let times = [&times.start, &times.clean].map(|times| Cell::times(times.clone()));
     std::iter::once(name_of(row.name)).chain(counts).chain(times).collect()
 }
 
 pub(super) fn name_of(name: &[u8]) -> Cell {
-    Cell::Name(top_keys::truncated(name).into())
+    Cell::text(top_keys::truncated(name))
 }
 
 #[cfg(test)]
@@ -222,7 +204,7 @@ mod tests {
     }
 
     fn cell<'a>(table: &'a Table, row: usize, name: &str) -> &'a Cell {
-        let at = table.info.columns.iter().position(|column| column.name == name).expect("is a column");
+        let at = table.columns.iter().position(|column| column.name == name).expect("is a column");
         &table.rows[row][at]
     }
 
@@ -246,10 +228,10 @@ mod tests {
         let report = report_after(&lines.map(|(conn, line)| (conn, line.to_string())));
         report.tables.iter().for_each(Table::check);
         let [standing, history] = &report.tables[..] else { panic!("{} tables", report.tables.len()) };
-        assert_eq!((standing.info.name, history.info.name), ("pools", "events"));
-        assert_eq!(cell(standing, 0, "name"), &Cell::Name(b"a".into()));
-        assert_eq!(cell(standing, 0, "group"), &Cell::Name(b"g".into()));
-        assert_eq!(cell(standing, 1, "name"), &Cell::Name(b"idle".into()));
+        assert_eq!((&*standing.name, &*history.name), ("pools", "events"));
+        assert_eq!(cell(standing, 0, "name"), &Cell::text("a"));
+        assert_eq!(cell(standing, 0, "group"), &Cell::text("g"));
+        assert_eq!(cell(standing, 1, "name"), &Cell::text("idle"));
         assert_eq!(cell(standing, 1, "group"), &Cell::Nothing);
         let number = |table, name| match cell(table, 0, name) {
             Cell::Number(number) => *number,
@@ -260,7 +242,7 @@ mod tests {
         let events = ["starting", "at_capacity", "died", "failed", "killed_free", "killed_in_use", "starts_failed"];
         assert_eq!(events.map(|name| number(history, name)), [1, 0, 1, 0, 0, 1, 0]);
         let recorded = |table, name| match cell(table, 0, name) {
-            Cell::Times(times) => times.count(),
+            Cell::Times(times) => times.all.as_ref().map_or(0, poolcounter_core::histogram::Histogram::count),
             other => panic!("{name}: {other:?}"),
         };
         assert_eq!([recorded(standing, "wait"), recorded(standing, "hold")], [2, 2]);
@@ -275,7 +257,7 @@ mod tests {
         for table in &report.tables {
             assert_eq!(table.rows.len(), MOST_ROWS);
         }
-        assert!(matches!(cell(&report.tables[0], 0, "name"), Cell::Name(name) if name.starts_with(b"p264")));
-        assert!(matches!(cell(&report.tables[0], 1, "name"), Cell::Name(name) if name.starts_with(b"p000")));
+        assert!(matches!(cell(&report.tables[0], 0, "name"), Cell::Text(name) if name.starts_with("p264")));
+        assert!(matches!(cell(&report.tables[0], 1, "name"), Cell::Text(name) if name.starts_with("p000")));
     }
 }

@@ -1,7 +1,7 @@
 //! Page of one pool: its members, and the takes that wait for them.
 
 use super::Members;
-use super::report::{HISTORY, STANDING, history_of, name_of, series_of, standing_of};
+use super::report::{history_of, history_table, name_of, series_of, standing_of, standing_table};
 use super::state::{MemberRow, WaiterOrder, WaiterRow};
 use super::wire::write_filter;
 use poolcounter_core::text::{title_of, unescaped};
@@ -9,120 +9,70 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::members::wire::replies::write_attributes;
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::quoted;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, TableInfo, View};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, View};
 
 /// Number of members of one pool on its page.
 const MOST_MEMBERS: usize = 200;
 /// Number of takes that wait on the page of a pool.
 const MOST_WAITERS: usize = 100;
 
-static MEMBERS: TableInfo = TableInfo {
-    name: "members",
-    title: "Members",
-    help: "",
-    empty: "The pool has no member.",
-    is_of_kinds: false,
-    columns: &[
-        Column { name: "name", title: "member", unit: ColumnUnit::Name, help: "Its name.", ..Column::BLANK },
-        Column { name: "state", title: "state", unit: ColumnUnit::Text, help: "State of the member.", ..Column::BLANK },
-        Column {
-            name: "holder",
-            title: "holder",
-            unit: ColumnUnit::Text,
-            help: "Name or address of the holder.",
-            ..Column::BLANK
-        },
-        Column {
-            name: "held",
-            title: "held for",
-            unit: ColumnUnit::Age,
-            help: "Time for which its holder has had it.",
-            ..Column::BLANK
-        },
-        Column {
-            name: "long",
-            title: "over warn_hold",
-            unit: ColumnUnit::Age,
-            help: "Time for which it is held beyond the pool's warn_hold.",
-            emphasis: Emphasis::Alarm,
-            ..Column::BLANK
-        },
-        Column {
-            name: "out",
-            title: "kept out for",
-            unit: ColumnUnit::Age,
-            help: "Time for which it is kept out: in quarantine, held back by an operator, or orphaned.",
-            emphasis: Emphasis::Alarm,
-            ..Column::BLANK
-        },
-        Column {
-            name: "why",
-            title: "why",
-            unit: ColumnUnit::Name,
-            help: "Reason why it is kept out.",
-            ..Column::BLANK
-        },
-        Column { name: "by", title: "by", unit: ColumnUnit::Name, help: "Peer that caused it.", ..Column::BLANK },
-        Column {
-            name: "age",
-            title: "age",
-            unit: ColumnUnit::Age,
-            help: "Time since it was started or added.",
-            ..Column::BLANK
-        },
-        Column {
-            name: "idle",
-            title: "idle",
-            unit: ColumnUnit::Age,
-            help: "Time since it was last in use.",
-            ..Column::BLANK
-        },
-        Column { name: "uses", title: "uses", unit: ColumnUnit::Level, help: "Number of its leases.", ..Column::BLANK },
-        Column {
-            name: "attributes",
-            title: "attributes",
-            unit: ColumnUnit::Name,
-            help: "Its attributes, which takes can ask for.",
-            ..Column::BLANK
-        },
-        Column { name: "lease", title: "lease", unit: ColumnUnit::Text, help: "Number of its lease.", ..Column::BLANK },
-    ],
-};
+fn members_table() -> Table {
+    Table::new(
+        "members",
+        "Members",
+        vec![
+            Column::new("name", "member", ColumnUnit::Name, "Its name."),
+            Column::new("state", "state", ColumnUnit::Text, "State of the member."),
+            Column::new("holder", "holder", ColumnUnit::Text, "Name or address of the holder."),
+            Column::new("held", "held for", ColumnUnit::Seconds, "Time for which its holder has had it."),
+            Column::new(
+                "long",
+                "over warn_hold",
+                ColumnUnit::Seconds,
+                "Time for which it is held beyond the pool's warn_hold.",
+            )
+            .marked(Emphasis::Alarm),
+            Column::new(
+                "out",
+                "kept out for",
+                ColumnUnit::Seconds,
+                "Time for which it is kept out: in quarantine, held back by an operator, or orphaned.",
+            )
+            .marked(Emphasis::Alarm),
+            Column::new("why", "why", ColumnUnit::Name, "Reason why it is kept out."),
+            Column::new("by", "by", ColumnUnit::Name, "Peer that caused it."),
+            Column::new("age", "age", ColumnUnit::Seconds, "Time since it was started or added."),
+            Column::new("idle", "idle", ColumnUnit::Seconds, "Time since it was last in use."),
+            Column::new("uses", "uses", ColumnUnit::Number, "Number of its leases."),
+            Column::new("attributes", "attributes", ColumnUnit::Name, "Its attributes, which takes can ask for."),
+            Column::new("lease", "lease", ColumnUnit::Text, "Number of its lease."),
+        ],
+    )
+    .empty("The pool has no member.")
+}
 
-static WAITERS: TableInfo = TableInfo {
-    name: "waiters",
-    title: "Waiting takes",
-    help: "In the order in which they are served.",
-    empty: "No waiting takes.",
-    is_of_kinds: false,
-    columns: &[
-        Column { name: "place", title: "place", unit: ColumnUnit::Level, help: "Its place.", ..Column::BLANK },
-        Column { name: "who", title: "who", unit: ColumnUnit::Text, help: "Name or address.", ..Column::BLANK },
-        Column {
-            name: "waited",
-            title: "for",
-            unit: ColumnUnit::Age,
-            help: "Time for which it has waited.",
-            emphasis: Emphasis::Caution,
-            ..Column::BLANK
-        },
-        Column {
-            name: "wants",
-            title: "wants",
-            unit: ColumnUnit::Name,
-            help: "Attributes of the members that it can use, or the only member.",
-            ..Column::BLANK
-        },
-        Column {
-            name: "count",
-            title: "members",
-            unit: ColumnUnit::Level,
-            help: "Number of members that it wants.",
-            ..Column::BLANK
-        },
-        Column { name: "pri", title: "priority", unit: ColumnUnit::Level, help: "Its priority.", ..Column::BLANK },
-    ],
-};
+fn waiters_table() -> Table {
+    Table::new(
+        "waiters",
+        "Waiting takes",
+        vec![
+            Column::new("place", "place", ColumnUnit::Number, "Its place."),
+            Column::new("who", "who", ColumnUnit::Text, "Name or address."),
+            Column::new("waited", "for", ColumnUnit::Seconds, "Time for which it has waited.")
+                .marked(Emphasis::Caution),
+            Column::new(
+                "wants",
+                "wants",
+                ColumnUnit::Name,
+                "Attributes of the members that it can use, or the only member.",
+            ),
+            Column::new("count", "members", ColumnUnit::Number, "Number of members that it wants."),
+            Column::new("pri", "priority", ColumnUnit::Number, "Its priority."),
+        ],
+    )
+    .help("In the order in which they are served.")
+    .empty("No waiting takes.")
+}
 
 impl Members {
     /// Returns the page of one pool, `pool/NAME`, with the name as it is shown elsewhere.
@@ -133,12 +83,12 @@ impl Members {
         let members = self.state.members_after(&name, None, now, |conn| peers.peer(conn)).ok()?;
         let members: Vec<MemberRow<'_>> = members.take(MOST_MEMBERS).collect();
         let note = (members.len() == MOST_MEMBERS).then(|| format!("Only the first {MOST_MEMBERS} by name are shown."));
-        let rows = members.iter().map(|row| row_of_member(row, pool.warn_hold)).collect();
+        let rows = members.iter().map(|row| row_of_member(row, pool.warn_hold));
         let tables = vec![
-            Table { info: &STANDING, rows: vec![standing_of(&pool)], note: None },
-            Table { info: &MEMBERS, rows, note },
+            standing_table().rows(vec![standing_of(&pool)]),
+            Table { note, ..members_table().rows(rows) },
             self.waiters_of(&name, now, peers)?,
-            Table { info: &HISTORY, rows: vec![history_of(&pool)], note: None },
+            history_table().rows(vec![history_of(&pool)]),
         ];
         let title = title_of("Pool", &name);
         let (commands, series) = (commands_for(&name, &members), series_of(&pool).into());
@@ -157,8 +107,8 @@ impl Members {
             (true, MOST_WAITERS) => Some(format!("Only the first {MOST_WAITERS} are shown.")),
             (true, _) => None,
         };
-        let rows = (1..).zip(&waiters).map(|(place, row)| row_of_waiter(place, row)).collect();
-        Some(Table { info: &WAITERS, rows, note })
+        let rows = (1..).zip(&waiters).map(|(place, row)| row_of_waiter(place, row));
+        Some(Table { note, ..waiters_table().rows(rows) })
     }
 }
 
@@ -183,23 +133,23 @@ fn commands_for(pool: &[u8], members: &[MemberRow<'_>]) -> Vec<String> {
 }
 
 fn row_of_member(row: &MemberRow<'_>, warn_hold: Span) -> Vec<Cell> {
-    let holder = if row.holder == "-" { Cell::Nothing } else { Cell::Text(row.holder.clone()) };
-    let held = row.held.map_or(Cell::Nothing, |(span, _)| Cell::Time(span));
-    let lease = row.held.map_or(Cell::Nothing, |(_, lease)| Cell::Text(lease.to_string()));
+    let holder = if row.holder == "-" { Cell::Nothing } else { Cell::text(row.holder.clone()) };
+    let held = row.held.map_or(Cell::Nothing, |(span, _)| Cell::time(span));
+    let lease = row.held.map_or(Cell::Nothing, |(_, lease)| Cell::text(lease.to_string()));
     let long = row.held.filter(|_| row.is_long);
     let long = long.map_or(Cell::Nothing, |(span, _)| {
-        Cell::Time(Span::from_micros(span.as_micros().saturating_sub(warn_hold.as_micros())))
+        Cell::time(Span::from_micros(span.as_micros().saturating_sub(warn_hold.as_micros())))
     });
     let text = |bytes: &[u8]| if bytes.is_empty() { Cell::Nothing } else { name_of(bytes) };
     let [out, why, by] = row.kept_out.map_or([Cell::Nothing, Cell::Nothing, Cell::Nothing], |out| {
-        [Cell::Time(out.since), text(out.why), text(out.by)]
+        [Cell::time(out.since), text(out.why), text(out.by)]
     });
-    let [age, idle] = [row.age, row.idle].map(Cell::Time);
+    let [age, idle] = [row.age, row.idle].map(Cell::time);
     let uses = Cell::Number(row.uses.into());
     let mut words = Vec::new();
     row.attributes.into_iter().for_each(|attributes| write_attributes(&mut words, attributes));
     let attributes = text(words.trim_ascii());
-    let state = Cell::Text(row.state.into());
+    let state = Cell::text(row.state);
     vec![name_of(row.name), state, holder, held, long, out, why, by, age, idle, uses, attributes, lease]
 }
 
@@ -210,5 +160,5 @@ fn row_of_waiter(place: u64, row: &WaiterRow<'_>) -> Vec<Cell> {
         name_of(words.trim_ascii())
     });
     let [place, count, pri] = [place, row.count.into(), row.priority.into()].map(Cell::Number);
-    vec![place, Cell::Text(row.who.clone()), Cell::Time(row.waited), wants, count, pri]
+    vec![place, Cell::text(row.who.clone()), Cell::time(row.waited), wants, count, pri]
 }

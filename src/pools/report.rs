@@ -8,7 +8,7 @@ use poolcounter_core::top_keys::{self, TopKey};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_service::contract::Peers;
 use poolcounter_service::report::{
-    Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table, TableInfo,
+    Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table,
 };
 use std::cmp::Reverse;
 
@@ -20,221 +20,168 @@ pub(super) const KEYS: &str = "/pools/key/";
 pub(super) const TYPES_PATH: &str = "/pools/type/";
 pub(super) const CLIENTS: &str = "/pools/client/";
 
-pub(super) const KEY: Column = Column {
-    name: "key",
-    title: "key",
-    unit: ColumnUnit::Linked(KEYS),
-    help: "Key, as clients send it.",
-    ..Column::BLANK
-};
-pub(super) const PEER: Column = Column {
-    name: "peer",
-    title: "client",
-    unit: ColumnUnit::Client(CLIENTS),
-    help: "Address of the client.",
-    ..Column::BLANK
-};
-pub(super) const AGE: Column = Column {
-    name: "age",
-    title: "for",
-    unit: ColumnUnit::Age,
-    help: "Time for which the client has held the lock or waited for it.",
-    ..Column::BLANK
-};
-pub(super) const WHO: Column = Column {
-    name: "who",
-    title: "who",
-    unit: ColumnUnit::Linked(CLIENTS),
-    help: "Name that the client gave (who=).",
-    ..Column::BLANK
-};
-const WORKING: Column =
-    Column { name: "working", title: "working", unit: ColumnUnit::Level, help: "Locks held.", ..Column::BLANK };
-const WAITING: Column = Column {
-    name: "waiting",
-    title: "waiting",
-    unit: ColumnUnit::Level,
-    help: "Requests that wait.",
-    emphasis: Emphasis::Caution,
-    ..Column::BLANK
-};
+pub(super) fn key_column() -> Column {
+    Column::linked("key", "key", KEYS, "Key, as clients send it.")
+}
+pub(super) fn peer_column() -> Column {
+    Column { unit: ColumnUnit::Address, ..Column::linked("peer", "client", CLIENTS, "Address of the client.") }
+}
+pub(super) fn age_column() -> Column {
+    Column::new("age", "for", ColumnUnit::Seconds, "Time for which the client has held the lock or waited for it.")
+}
+pub(super) fn who_column() -> Column {
+    Column::linked("who", "who", CLIENTS, "Name that the client gave (who=).")
+}
+fn working_column() -> Column {
+    Column::new("working", "working", ColumnUnit::Number, "Locks held.")
+}
+fn waiting_column() -> Column {
+    Column::new("waiting", "waiting", ColumnUnit::Number, "Requests that wait.").marked(Emphasis::Caution)
+}
 
-pub(super) static TYPES: TableInfo = TableInfo {
-    name: "types",
-    title: "First parts of keys",
-    help: "Part of the key before its first colon: the type of work, or the wiki.",
-    empty: "No lock has been asked for since the start.",
-    is_of_kinds: true,
-    columns: &[
-        Column {
-            name: "name",
-            title: "first part",
-            help: "Part of the key before its first colon; other for those that came when there were too many.",
-            metric: ColumnMetric::Label("type"),
-            unit: ColumnUnit::Linked(TYPES_PATH),
-            ..KEY
-        },
-        Column {
-            emphasis: Emphasis::Work,
-            ..Column::count("acquired", "acquired", "type_acquired", "Locks granted, by type of work.")
-        },
-        Column { help: "Locks held, by type of work.", metric: ColumnMetric::Each("type_working"), ..WORKING },
-        Column { help: "Requests that wait, by type of work.", metric: ColumnMetric::Each("type_waiting"), ..WAITING },
-        Column::count("done", "done", "type_done", "Waits that ended in DONE, by type of work."),
-        Column {
-            emphasis: Emphasis::Alarm,
-            ..Column::count("full", "full", "type_full", "QUEUE_FULL replies, by type of work.")
-        },
-        Column {
-            emphasis: Emphasis::Alarm,
-            ..Column::count("timeouts", "timeouts", "type_timeouts", "TIMEOUT replies, by type of work.")
-        },
-        Column::times("wait", "wait", "Waiting time of requests that had to wait, by type of work."),
-        Column::times("hold", "hold", "Time for which locks were held, by type of work."),
-    ],
-};
+pub(super) fn types_table() -> Table {
+    Table::new(
+        "types",
+        "First parts of keys",
+        vec![
+            Column::linked(
+                "name",
+                "first part",
+                TYPES_PATH,
+                "Part of the key before its first colon; other for those that came when there were too many.",
+            )
+            .label("type"),
+            Column::count("acquired", "acquired", "type_acquired", "Locks granted, by type of work.")
+                .marked(Emphasis::Work),
+            Column { help: "Locks held, by type of work.".into(), ..working_column().each("type_working") },
+            Column { help: "Requests that wait, by type of work.".into(), ..waiting_column().each("type_waiting") },
+            Column::count("done", "done", "type_done", "Waits that ended in DONE, by type of work."),
+            Column::count("full", "full", "type_full", "QUEUE_FULL replies, by type of work.").marked(Emphasis::Alarm),
+            Column::count("timeouts", "timeouts", "type_timeouts", "TIMEOUT replies, by type of work.")
+                .marked(Emphasis::Alarm),
+            Column::times("wait", "wait", "Waiting time of requests that had to wait, by type of work."),
+            Column::times("hold", "hold", "Time for which locks were held, by type of work."),
+        ],
+    )
+    .help("Part of the key before its first colon: the type of work, or the wiki.")
+    .empty("No lock has been asked for since the start.")
+    .of_kinds()
+}
 
-static BUSIEST: TableInfo = BUSIEST_INFO;
-const BUSIEST_INFO: TableInfo = TableInfo {
-    name: "busiest",
-    title: "Busiest keys now",
-    help: "Sorted by load in powers of two, then by name.",
-    empty: "No client holds or waits for a lock.",
-    is_of_kinds: false,
-    columns: &[
-        KEY,
-        WORKING,
-        WAITING,
-        Column {
-            name: "oldest",
-            title: "oldest",
-            unit: ColumnUnit::Age,
-            help: "Age of the oldest lock or wait.",
-            ..Column::BLANK
-        },
-    ],
-};
+fn busiest_table() -> Table {
+    Table::new(
+        "busiest",
+        "Busiest keys now",
+        vec![
+            key_column(),
+            working_column(),
+            waiting_column(),
+            Column::new("oldest", "oldest", ColumnUnit::Seconds, "Age of the oldest lock or wait."),
+        ],
+    )
+    .help("Sorted by load in powers of two, then by name.")
+    .empty("No client holds or waits for a lock.")
+}
 
-static HOTTEST: TableInfo = HOTTEST_INFO;
-const HOTTEST_INFO: TableInfo = TableInfo {
-    name: "hottest",
-    title: "Hottest keys of the last hour",
-    help: "Weighted by age (half-life 30 minutes).",
-    empty: "No request was refused or had to wait.",
-    is_of_kinds: false,
-    columns: &[
-        KEY,
-        Column {
-            name: "refusing",
-            title: "refused now",
-            unit: ColumnUnit::Level,
-            help: "Requests refused in the current minute, which began with a refusal.",
-            emphasis: Emphasis::Alarm,
-            ..Column::BLANK
-        },
-        Column {
-            name: "refusals",
-            title: "refused",
-            unit: ColumnUnit::Level,
-            help: "Requests refused recently: QUEUE_FULL and TIMEOUT.",
-            ..Column::BLANK
-        },
-        Column {
-            name: "waits",
-            title: "waited",
-            unit: ColumnUnit::Level,
-            help: "Requests that had to wait recently.",
-            ..Column::BLANK
-        },
-    ],
-};
+fn hottest_table() -> Table {
+    Table::new(
+        "hottest",
+        "Hottest keys of the last hour",
+        vec![
+            key_column(),
+            Column::new(
+                "refusing",
+                "refused now",
+                ColumnUnit::Number,
+                "Requests refused in the current minute, which began with a refusal.",
+            )
+            .marked(Emphasis::Alarm),
+            Column::new(
+                "refusals",
+                "refused",
+                ColumnUnit::Number,
+                "Requests refused recently: QUEUE_FULL and TIMEOUT.",
+            ),
+            Column::new("waits", "waited", ColumnUnit::Number, "Requests that had to wait recently."),
+        ],
+    )
+    .help("Weighted by age (half-life 30 minutes).")
+    .empty("No request was refused or had to wait.")
+}
 
 /// The tables of a search.
-pub(super) static BUSIEST_FOUND: TableInfo =
-    TableInfo { title: "Keys in use", empty: "No key in use matches.", ..BUSIEST_INFO };
-pub(super) static HOTTEST_FOUND: TableInfo = TableInfo { empty: "", ..HOTTEST_INFO };
+pub(super) fn busiest_found(table: Table) -> Table {
+    Table { title: "Keys in use".into(), empty: "No key in use matches.".into(), ..table }
+}
+pub(super) fn hottest_found(table: Table) -> Table {
+    Table { empty: "".into(), ..table }
+}
 /// The row of a single key.
-pub(super) static HOTTEST_KEY: TableInfo = TableInfo {
-    title: "Refused and waited",
-    empty: "No request for this key was refused or had to wait recently.",
-    ..HOTTEST_INFO
-};
+pub(super) fn hottest_key(table: Table) -> Table {
+    Table {
+        title: "Refused and waited".into(),
+        empty: "No request for this key was refused or had to wait recently.".into(),
+        ..table
+    }
+}
 
-static HOLDERS: TableInfo = TableInfo {
-    name: "holders",
-    title: "Longest holders",
-    help: "",
-    empty: "No client holds a lock.",
-    is_of_kinds: false,
-    columns: &[
-        KEY,
-        PEER,
-        WHO,
-        Column {
-            metric: ColumnMetric::Largest {
-                name: "oldest_holder",
-                help: "Time for which the oldest lock has been held.",
+fn holders_table() -> Table {
+    Table::new(
+        "holders",
+        "Longest holders",
+        vec![
+            key_column(),
+            peer_column(),
+            who_column(),
+            Column {
+                metric: ColumnMetric::Largest {
+                    name: "oldest_holder",
+                    help: "Time for which the oldest lock has been held.",
+                },
+                ..age_column()
             },
-            ..AGE
-        },
-    ],
-};
+        ],
+    )
+    .empty("No client holds a lock.")
+}
 
-static CEILINGS: TableInfo = TableInfo {
-    name: "ceilings",
-    title: "Ceilings",
-    help: "Upper limits of requests. Requests lowered to them, and requests shed, are counted since the last start or upgrade.",
-    empty: "",
-    is_of_kinds: false,
-    columns: &[
-        Column {
-            name: "key",
-            title: "keys",
-            help: "Pattern of the keys.",
-            metric: ColumnMetric::Label("pattern"),
-            ..KEY
-        },
-        bound("workers", "Locks of a key at a time."),
-        bound("max_queue", "Locks and waits of a key at a time."),
-        Column { unit: ColumnUnit::Age, ..bound("timeout", "Longest wait of a request.") },
-        Column { unit: ColumnUnit::Age, ..bound("hold", "Longest time for which a lock is held.") },
-        Column {
-            unit: ColumnUnit::Age,
-            title: "sheds after",
-            ..bound("shed_after", "Wait of the oldest waiter from which on requests are refused.")
-        },
-        Column {
-            title: "lowered",
-            emphasis: Emphasis::Caution,
-            ..Column::count(
+fn no_ceilings() -> Table {
+    let time = |name, title, help: &'static str| Column::new(name, title, ColumnUnit::Seconds, help);
+    Table::new(
+        "ceilings",
+        "Ceilings",
+        vec![
+            Column::linked("key", "keys", KEYS, "Pattern of the keys.").label("pattern"),
+            Column::new("workers", "workers", ColumnUnit::Number, "Locks of a key at a time."),
+            Column::new("max_queue", "max_queue", ColumnUnit::Number, "Locks and waits of a key at a time."),
+            time("timeout", "timeout", "Longest wait of a request."),
+            time("hold", "hold", "Longest time for which a lock is held."),
+            time("shed_after", "sheds after", "Wait of the oldest waiter from which on requests are refused."),
+            Column::count(
                 "lowered",
                 "lowered",
                 "ceiling_lowered",
                 "Requests lowered because they asked for more than their ceiling allows.",
             )
-        },
-        Column {
-            title: "shed",
-            emphasis: Emphasis::Alarm,
-            ..Column::count(
+            .marked(Emphasis::Caution),
+            Column::count(
                 "shed",
                 "shed",
                 "ceiling_shed",
                 "Requests refused because the oldest waiter had waited for too long.",
             )
-        },
-        Column {
-            title: "would shed",
-            emphasis: Emphasis::Caution,
-            ..Column::count(
+            .marked(Emphasis::Alarm),
+            Column::count(
                 "would_shed",
-                "would_shed",
+                "would shed",
                 "ceiling_would_shed",
                 "Requests that would have been shed without shed_shadow.",
             )
-        },
-    ],
-};
+            .marked(Emphasis::Caution),
+        ],
+    )
+    .help("Upper limits of requests. Requests lowered to them, and requests shed, are counted since the last start or upgrade.")
+}
 
 static ACQUIRED: SeriesInfo = SeriesInfo {
     name: "acquired",
@@ -257,10 +204,6 @@ static REFUSED: SeriesInfo = SeriesInfo {
     emphasis: Emphasis::Alarm,
 };
 
-const fn bound(name: &'static str, help: &'static str) -> Column {
-    Column { name, title: name, unit: ColumnUnit::Level, help, ..Column::BLANK }
-}
-
 impl PoolsService {
     /// Returns the series of the pools, without allocating.
     pub(super) fn standing(&self) -> [Series; 5] {
@@ -278,7 +221,7 @@ impl PoolsService {
     pub(super) fn tally_types(&self, note: &mut dyn FnMut(Counted<'_>)) {
         for one in self.state.types_in_use() {
             let counts = &[one.acquired, one.done, one.full, one.timeouts].map(Count::get);
-            note(Counted { table: TYPES.name, name: &one.name, counts, times: &[&one.waits, &one.holds] });
+            note(Counted { table: "types", name: &one.name, counts, times: &[&one.waits, &one.holds] });
         }
     }
 
@@ -287,15 +230,15 @@ impl PoolsService {
     pub(super) fn tables(&self, now: Time, peers: &dyn Peers) -> Vec<Table> {
         let state = &self.state;
         let holders = state.longest_holders(MOST_ROWS).into_iter().map(|claim| {
-            let (key, age) = (Cell::Name(top_keys::truncated(claim.key).into()), now.since(claim.since));
-            vec![key, Cell::client(claim.conn, peers), who_of(&claim), Cell::Time(age)]
+            let (key, age) = (Cell::text(top_keys::truncated(claim.key)), now.since(claim.since));
+            vec![key, Cell::client(claim.conn, peers), who_of(&claim), Cell::time(age)]
         });
-        let types = state.types().into_iter().map(row_of_type).collect();
+        let types = state.types().into_iter().map(row_of_type);
         vec![
-            Table { info: &TYPES, rows: types, note: None },
+            types_table().rows(types),
             self.busiest(WhichKeys::All, now),
             self.hottest(|_| true, now),
-            Table { info: &HOLDERS, rows: holders.collect(), note: None },
+            holders_table().rows(holders),
             ceilings_table(self.state.ceilings().iter()),
         ]
     }
@@ -310,9 +253,9 @@ impl PoolsService {
         });
         let row = |busy: BusyKey<'_>| {
             let [working, waiting] = [busy.working, busy.waiting].map(|count| Cell::Number(count.into()));
-            vec![Cell::Name(top_keys::truncated(busy.key).into()), working, waiting, Cell::Time(now.since(busy.since))]
+            vec![Cell::text(top_keys::truncated(busy.key)), working, waiting, Cell::time(now.since(busy.since))]
         };
-        Table { info: &BUSIEST, rows: keys.into_iter().map(row).collect(), note }
+        Table { note, ..busiest_table().rows(keys.into_iter().map(row)) }
     }
 
     /// Returns the table of the hottest of some keys.
@@ -320,31 +263,31 @@ impl PoolsService {
         let hottest = self.state.hottest(usize::MAX, now).into_iter().filter(|hot| include(hot.key)).take(MOST_ROWS);
         let row = |hot: TopKey<'_>| {
             let numbers = [hot.refusing, hot.refusals, hot.waits].map(Cell::Number);
-            [Cell::Name(hot.key.into())].into_iter().chain(numbers).collect()
+            [Cell::text(hot.key)].into_iter().chain(numbers).collect()
         };
         let error = self.state.hottest_error(now);
         let note = (error > 0).then(|| format!("The real counts of a key may be higher by up to {error}."));
-        Table { info: &HOTTEST, rows: hottest.map(row).collect(), note }
+        Table { note, ..hottest_table().rows(hottest.map(row)) }
     }
 }
 
 /// Returns the cell with the name that the client of a claim gave.
 pub(super) fn who_of(claim: &ClaimInfo<'_>) -> Cell {
-    if claim.who.is_empty() { Cell::Nothing } else { Cell::Name(claim.who.into()) }
+    if claim.who.is_empty() { Cell::Nothing } else { Cell::text(claim.who) }
 }
 
 /// Returns the table of these ceilings.
 pub(super) fn ceilings_table<'a>(ceilings: impl Iterator<Item = &'a CeilingInUse>) -> Table {
-    Table { info: &CEILINGS, rows: ceilings.map(row_of_ceiling).collect(), note: None }
+    no_ceilings().rows(ceilings.map(row_of_ceiling))
 }
 
 fn row_of_ceiling(of: &CeilingInUse) -> Vec<Cell> {
     let CeilingInUse { ceiling, lowered, shed, would_shed } = of;
     let number = |number: u32| if number == u32::MAX { Cell::Nothing } else { Cell::Number(number.into()) };
-    let time = |span| if span == Span::FOREVER { Cell::Nothing } else { Cell::Time(span) };
+    let time = |span| if span == Span::FOREVER { Cell::Nothing } else { Cell::time(span) };
     let after = ceiling.shedding.map_or(Span::FOREVER, |shedding| shedding.after);
     vec![
-        Cell::Name(ceiling.pattern.clone().into()),
+        Cell::text(ceiling.pattern.clone()),
         number(ceiling.workers),
         number(ceiling.max_queue),
         time(ceiling.timeout),
@@ -358,15 +301,15 @@ fn row_of_ceiling(of: &CeilingInUse) -> Vec<Cell> {
 
 pub(super) fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
     vec![
-        Cell::Name(one.name.clone()),
+        Cell::text(one.name.clone()),
         Cell::Number(one.acquired.get()),
         Cell::Number(one.working()),
         Cell::Number(one.waiting()),
         Cell::Number(one.done.get()),
         Cell::Number(one.full.get()),
         Cell::Number(one.timeouts.get()),
-        Cell::Times(one.waits.clone()),
-        Cell::Times(one.holds.clone()),
+        Cell::times(one.waits.clone()),
+        Cell::times(one.holds.clone()),
     ]
 }
 
@@ -405,9 +348,9 @@ mod tests {
         let figure = |name| report.figures.iter().find(|(row, _)| row.name == name).map(|(_, value)| *value);
         assert_eq!((figure("processing_workers"), figure("connect_errors")), (Some(2), Some(7)));
         report.tables.iter().for_each(Table::check);
-        let name = |text: &str| Cell::Name(text.into());
-        let (number, age) = (Cell::Number, |s| Cell::Time(Span::from_secs(s)));
-        let names: Vec<&str> = report.tables.iter().map(|table| table.info.name).collect();
+        let name = |text: &str| Cell::text(text);
+        let (number, age) = (Cell::Number, |s| Cell::time(Span::from_secs(s)));
+        let names: Vec<&str> = report.tables.iter().map(|table| &*table.name).collect();
         assert_eq!(names, ["types", "busiest", "hottest", "holders", "ceilings"]);
         let rows = |table: usize| &report.tables[table].rows;
         let types: Vec<_> = rows(0).iter().map(|row| [&row[0], &row[1], &row[6]]).collect();
@@ -432,9 +375,9 @@ mod tests {
         for table in [1, 3] {
             let rows = &report.tables[table].rows;
             assert_eq!(rows.len(), MOST_ROWS);
-            assert!(rows.iter().all(|row| matches!(&row[0], Cell::Name(key) if key.len() == top_keys::KEY_BYTES)));
+            assert!(rows.iter().all(|row| matches!(&row[0], Cell::Text(key) if key.len() == 203)));
         }
-        let age = |row: &Vec<Cell>| if let Cell::Time(age) = row[3] { age } else { Span::ZERO };
+        let age = |row: &Vec<Cell>| if let Cell::Seconds(age) = row[3] { age } else { 0.0 };
         assert!(report.tables[3].rows.iter().map(age).is_sorted_by(|one, next| one > next));
     }
 }

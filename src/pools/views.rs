@@ -1,8 +1,8 @@
 //! Pages about one object: a key, a type of work, a client, or the names that contain a text.
 
 use super::report::{
-    AGE, BUSIEST_FOUND, HOTTEST_FOUND, HOTTEST_KEY, KEY, PEER, TYPES, TYPES_PATH, WHO, ceilings_table, row_of_type,
-    who_of,
+    TYPES_PATH, age_column, busiest_found, ceilings_table, hottest_found, hottest_key, key_column, peer_column,
+    row_of_type, types_table, who_column, who_of,
 };
 use super::state::{CLIENTS_LOOKED_AT, WhichKeys};
 use super::{ClaimInfo, MOST_ROWS, PoolsService, Purpose};
@@ -13,49 +13,37 @@ use poolcounter_core::top_keys;
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::quoted;
 use poolcounter_service::report::tables::client_of;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Report, Table, TableInfo, View};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Report, Table, View};
 
 /// Most claims on a page: as many as a person reads. Each needs a system call for its address.
 const MOST_CLAIMS: usize = 100;
 
 /// Claims of the connections that a search has found.
-static CLAIMS_FOUND: TableInfo =
-    TableInfo { title: "Clients", empty: "No client that holds a lock or waits for one matches.", ..CLAIMS_INFO };
-static CLAIMS: TableInfo = CLAIMS_INFO;
-const CLAIMS_INFO: TableInfo = TableInfo {
-    name: "claims",
-    title: "Holders and waiters",
-    help: "Holders first, then waiters in the order in which they are served.",
-    empty: "No holders or waiters now.",
-    is_of_kinds: false,
-    columns: &[
-        Column {
-            name: "place",
-            title: "place",
-            unit: ColumnUnit::Level,
-            help: "Its place in the queue of the key or of the client.",
-            ..Column::BLANK
-        },
-        Column {
-            name: "state",
-            title: "state",
-            unit: ColumnUnit::Text,
-            help: "State: it works, waits for the lock itself, or for the work of another.",
-            ..Column::BLANK
-        },
-        PEER,
-        WHO,
-        AGE,
-        KEY,
-        Column {
-            name: "type",
-            title: "first part",
-            unit: ColumnUnit::Linked(TYPES_PATH),
-            help: "Part of the key before its first colon.",
-            ..Column::BLANK
-        },
-    ],
-};
+fn claims_found(table: Table) -> Table {
+    Table { title: "Clients".into(), empty: "No client that holds a lock or waits for one matches.".into(), ..table }
+}
+fn claims_table() -> Table {
+    Table::new(
+        "claims",
+        "Holders and waiters",
+        vec![
+            Column::new("place", "place", ColumnUnit::Number, "Its place in the queue of the key or of the client."),
+            Column::new(
+                "state",
+                "state",
+                ColumnUnit::Text,
+                "State: it works, waits for the lock itself, or for the work of another.",
+            ),
+            peer_column(),
+            who_column(),
+            age_column(),
+            key_column(),
+            Column::linked("type", "first part", TYPES_PATH, "Part of the key before its first colon."),
+        ],
+    )
+    .help("Holders first, then waiters in the order in which they are served.")
+    .empty("No holders or waiters now.")
+}
 
 /// Returns the commands that help with a key or a type, if its name can be typed.
 fn commands_for(kind: &[u8], name: &[u8]) -> Vec<String> {
@@ -69,7 +57,7 @@ fn commands_for(kind: &[u8], name: &[u8]) -> Vec<String> {
 }
 
 impl PoolsService {
-    /// Returns the page of one object: `key/KEY`, `type/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on
+    /// Returns the page of one object: `key/key_column()`, `type/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on
     /// other pages. A client is an address with or without its port, or the name that it gave.
     pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         let at = path.iter().position(|byte| *byte == b'/')?;
@@ -107,7 +95,7 @@ impl PoolsService {
         let note = (more > 0).then(|| format!("There are {more} more."));
         let ceiling = self.state.ceilings().iter().find(|one| one.ceiling.matches(key));
         vec![
-            Table { info: &HOTTEST_KEY, ..self.hottest(|hot| *hot == *top_keys::truncated(key), now) },
+            hottest_key(self.hottest(|hot| *hot == *top_keys::truncated(key), now)),
             table_of(self.state.claims_on(key).take(MOST_CLAIMS), note, now, peers),
             ceilings_table(ceiling.into_iter()),
         ]
@@ -125,7 +113,7 @@ impl PoolsService {
         let row = row_of_type(self.state.type_of_name(name)?);
         let prefix = [name, b":"].concat();
         Some(vec![
-            Table { info: &TYPES, rows: vec![row], note: None },
+            types_table().rows(vec![row]),
             self.busiest(WhichKeys::OfType(name), now),
             self.hottest(|key| key.starts_with(&prefix), now),
             table_of(self.state.longest_holders_of(name, MOST_ROWS).into_iter(), None, now, peers),
@@ -149,9 +137,9 @@ impl PoolsService {
         let finder = Finder::new(bytes);
         let has_it = |claim: &ClaimInfo<'_>, peer: &str| finder.find(claim.who).is_some() || peer.contains(text);
         vec![
-            Table { info: &BUSIEST_FOUND, ..self.busiest(WhichKeys::With(bytes), now) },
-            Table { info: &HOTTEST_FOUND, ..self.hottest(|key| finder.find(key).is_some(), now) },
-            Table { info: &CLAIMS_FOUND, ..self.claims_where(has_it, now, peers) },
+            busiest_found(self.busiest(WhichKeys::With(bytes), now)),
+            hottest_found(self.hottest(|key| finder.find(key).is_some(), now)),
+            claims_found(self.claims_where(has_it, now, peers)),
         ]
     }
 
@@ -192,13 +180,13 @@ fn table_of<'a>(
         };
         vec![
             Cell::Number(*place),
-            Cell::Text(state.into()),
+            Cell::text(state),
             Cell::client(claim.conn, peers),
             who_of(&claim),
-            Cell::Time(now.since(claim.since)),
-            Cell::Name(top_keys::truncated(claim.key).into()),
-            Cell::Name(claim.type_name.into()),
+            Cell::time(now.since(claim.since)),
+            Cell::text(top_keys::truncated(claim.key)),
+            Cell::text(claim.type_name),
         ]
     };
-    Table { info: &CLAIMS, rows: claims.map(row).collect(), note }
+    Table { note, ..claims_table().rows(claims.map(row)) }
 }

@@ -1,115 +1,160 @@
 //! Columns of tables: names, units and metrics of their cells.
 
+use crate::shown::Text;
 use poolcounter_core::stats::{Row, Stat, Unit};
+use serde::{Deserialize, Serialize};
 
 /// Column of a table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Column {
     /// Name in the JSON, unique in the table.
-    pub name: &'static str,
+    pub name: Text,
     /// Heading.
-    pub title: &'static str,
+    pub title: Text,
+    /// One-sentence description.
+    pub help: Text,
     /// Meaning of its cells.
     pub unit: ColumnUnit,
-    /// One-sentence description.
-    pub help: &'static str,
-    /// Metric of the column.
-    pub metric: ColumnMetric,
+    /// True if a value only grows.
+    pub is_counter: bool,
     /// Emphasis of its values.
     pub emphasis: Emphasis,
+    /// True if every row has zero or nothing there: pages then leave out the column.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_zero: bool,
+    /// Path of the pages about each name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<Text>,
+    /// Actions on each key, for viewers with permission.
+    #[serde(skip_serializing_if = "<[_]>::is_empty", skip_deserializing)]
+    pub actions: &'static [&'static str],
+    /// Metric of the column.
+    #[serde(skip)]
+    pub metric: ColumnMetric,
 }
 
 impl Column {
-    /// Empty column.
-    pub const BLANK: Column = Column {
-        name: "",
-        title: "",
-        unit: ColumnUnit::Text,
-        help: "",
-        metric: ColumnMetric::None,
-        emphasis: Emphasis::None,
-    };
+    /// Returns a column without a metric.
+    pub fn new(name: impl Into<Text>, title: impl Into<Text>, unit: ColumnUnit, help: impl Into<Text>) -> Column {
+        Column { name: name.into(), title: title.into(), unit, help: help.into(), ..Column::default() }
+    }
+
+    /// Returns a column of names with a page about each below this path.
+    pub fn linked(
+        name: impl Into<Text>,
+        title: impl Into<Text>,
+        path: impl Into<Text>,
+        help: impl Into<Text>,
+    ) -> Column {
+        Column { link: Some(path.into()), ..Column::new(name, title, ColumnUnit::Name, help) }
+    }
 
     /// Returns a column of current numbers, with a metric for each row.
-    pub const fn level(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
-        let metric = ColumnMetric::Each(metric);
-        Column { name, title, unit: ColumnUnit::Level, help, metric, emphasis: Emphasis::None }
+    pub fn level(
+        name: impl Into<Text>,
+        title: impl Into<Text>,
+        metric: impl Into<Text>,
+        help: impl Into<Text>,
+    ) -> Column {
+        Column::new(name, title, ColumnUnit::Number, help).each(metric)
     }
 
     /// Returns a column of numbers that only grow, with a metric for each row.
-    pub const fn count(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
-        Column { unit: ColumnUnit::Count, ..Column::level(name, title, metric, help) }
+    pub fn count(
+        name: impl Into<Text>,
+        title: impl Into<Text>,
+        metric: impl Into<Text>,
+        help: impl Into<Text>,
+    ) -> Column {
+        Column { is_counter: true, ..Column::level(name, title, metric, help) }
     }
 
     /// Returns a column of durations, with a metric for each row.
-    pub const fn times(name: &'static str, metric: &'static str, help: &'static str) -> Column {
-        Column { unit: ColumnUnit::Times, ..Column::level(name, name, metric, help) }
+    pub fn times(name: &'static str, metric: impl Into<Text>, help: impl Into<Text>) -> Column {
+        Column::new(name, name, ColumnUnit::Times, help).each(metric)
     }
 
     /// Returns the column of a statistic that each row has, such as each `pool`. Name, metric and help are those of the
-    /// statistic. Leaks its texts, so it is for tables that are made once.
-    pub fn of(stat: impl Stat, rows: &str, title: &'static str, emphasis: Emphasis) -> Column {
+    /// statistic.
+    pub fn of(stat: impl Stat, rows: &str, title: &'static str) -> Column {
         let Row { name, unit, help, metric: _ } = *stat.row();
-        let kept = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
-        let metric = kept(format!("{rows}_{}", name.replace([':', ' '], "_")));
+        let metric = format!("{rows}_{}", name.replace([':', ' '], "_"));
         let name = name.rsplit(':').next().unwrap_or(name);
-        let help = kept(format!("{}, by {rows}.", help.trim_end_matches('.')));
-        let column = match unit {
+        let help = format!("{}, by {rows}.", help.trim_end_matches('.'));
+        match unit {
             Unit::Count => Column::count(name, title, metric, help),
             Unit::Level => Column::level(name, title, metric, help),
             Unit::Uptime | Unit::Duration | Unit::Latest | Unit::Bytes => {
                 unreachable!("{unit:?} of a row is no number")
             }
-        };
-        Column { emphasis, ..column }
+        }
     }
 
-    /// Leaks columns, for use as long as the process runs.
-    pub fn kept(columns: Vec<Column>) -> &'static [Column] {
-        Box::leak(columns.into_boxed_slice())
+    /// Returns the same with an emphasis.
+    pub fn marked(self, emphasis: Emphasis) -> Column {
+        Column { emphasis, ..self }
+    }
+
+    /// Returns the same as a label of this name of the metrics.
+    pub fn label(self, name: impl Into<Text>) -> Column {
+        Column { metric: ColumnMetric::Label(name.into()), ..self }
+    }
+
+    /// Returns the same with a metric of this name.
+    pub fn each(self, name: impl Into<Text>) -> Column {
+        Column { metric: ColumnMetric::Each(name.into()), ..self }
+    }
+
+    /// Returns true if its cells are text.
+    pub fn is_text(&self) -> bool {
+        matches!(self.unit, ColumnUnit::Name | ColumnUnit::Key | ColumnUnit::Address | ColumnUnit::Text)
+    }
+
+    /// Returns the suffix of the metric's name.
+    pub fn suffix(&self) -> &'static str {
+        match (self.unit, self.is_counter) {
+            (ColumnUnit::Bytes, _) => "_bytes",
+            (ColumnUnit::Seconds | ColumnUnit::Times, false) => "_seconds",
+            (ColumnUnit::Seconds | ColumnUnit::Times, true) => "_seconds_total",
+            (_, true) => "_total",
+            (_, false) => "",
+        }
     }
 }
 
-/// Meaning of the cells of a column. The suffix is that of the metric's name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Meaning of the cells of a column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ColumnUnit {
-    /// Name given by clients: [`Cell::Name`](super::Cell::Name).
+    /// Name given by clients.
     Name,
-    /// The same, with a page about each below this path.
-    Linked(&'static str),
-    /// The key of a thing, unique in its service: [`Cell::Text`](super::Cell::Text). There is a page about each below
-    /// the path, with buttons for these operations.
-    Key(&'static str, &'static [&'static str]),
-    /// Address of a peer: [`Cell::Text`](super::Cell::Text).
+    /// The key of a thing, unique in its service. There are buttons for the actions of the column.
+    Key,
+    /// Address of a peer, or a connection.
     Address,
-    /// Connection, shown as its peer's address, with a page about it below this path:
-    /// [`Cell::Client`](super::Cell::Client).
-    Client(&'static str),
-    /// Word defined by the service: [`Cell::Text`](super::Cell::Text).
+    /// Word defined by the service.
+    #[default]
     Text,
-    /// Current number: [`Cell::Number`](super::Cell::Number).
-    Level,
-    /// Number that only grows: [`Cell::Number`](super::Cell::Number), suffix `_total`.
-    Count,
-    /// Current number of bytes: [`Cell::Number`](super::Cell::Number), suffix `_bytes`.
+    /// Number.
+    Number,
+    /// Number of bytes.
     Bytes,
-    /// Current span, such as an age: [`Cell::Time`](super::Cell::Time), suffix `_seconds`.
-    Age,
-    /// Sum of spans, which only grows: [`Cell::Time`](super::Cell::Time), suffix `_seconds_total`.
-    Duration,
-    /// Durations of many events: [`Cell::Times`](super::Cell::Times), suffix `_seconds`.
+    /// Span, such as an age.
+    Seconds,
+    /// Durations of many events.
     Times,
 }
 
 /// Metric of a column, named `poolcounter_`, service, name and suffix.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum ColumnMetric {
     /// No metric.
+    #[default]
     None,
     /// Label of this name, which distinguishes the rows.
-    Label(&'static str),
+    Label(Text),
     /// Metric of this name, with a value for each row.
-    Each(&'static str),
+    Each(Text),
     /// Metric with the largest value of all rows; 0 without rows.
     Largest {
         /// Name.
@@ -120,9 +165,11 @@ pub enum ColumnMetric {
 }
 
 /// Emphasis of the cells of a column, or of a curve; a zero is always faint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Emphasis {
     /// No emphasis.
+    #[default]
     None,
     /// Work of the service: the share of each row.
     Work,

@@ -2,23 +2,14 @@
 //! Each daemon sends durations with all counts, so that quantiles are exact over all; without the counts, the quantiles
 //! are those of the slowest daemon.
 
+use super::column::{Column, ColumnUnit, Emphasis};
 use super::snapshot::{ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownService, Snapshot, Values};
-use super::tables::{ColumnHead, ShownCell, ShownTable, ShownTimes};
+use super::tables::{Cell, Table, Times};
 use crate::shown::{ShownRecent, Text};
 use std::collections::HashMap;
 
-/// Column with the name of the daemon.
-const SERVER: ColumnHead = ColumnHead {
-    name: Text::Borrowed("server"),
-    title: Text::Borrowed("server"),
-    help: Text::Borrowed("Daemon that reports this row."),
-    unit: Text::Borrowed("text"),
-    is_counter: false,
-    emphasis: Text::Borrowed("none"),
-    is_zero: false,
-    link: None,
-    actions: &[],
-};
+/// Name of the column with the name of the daemon.
+const SERVER: &str = "server";
 /// Number of rows of a merged table with curves.
 const CURVES: usize = 20;
 
@@ -36,7 +27,7 @@ pub struct Merged {
 #[derive(Default)]
 struct Growing {
     /// Rows, each with its curve and its index in the daemon's table.
-    rows: Vec<(Vec<ShownCell>, Curve, usize)>,
+    rows: Vec<(Vec<Cell>, Curve, usize)>,
     /// Index of the row by its name.
     places: HashMap<String, usize>,
     notes: Vec<(String, String)>,
@@ -125,7 +116,7 @@ impl Merged {
 
 impl Growing {
     /// Adds the rows of a daemon.
-    fn add(&mut self, heading: &mut ShownTable, server: &str, table: ShownTable) {
+    fn add(&mut self, heading: &mut Table, server: &str, table: Table) {
         self.tellers += 1;
         self.notes.extend(table.note.map(|note| (server.to_string(), note)));
         heading.more =
@@ -136,25 +127,24 @@ impl Growing {
         }
         let mut curves = recent.map(|recent| recent.curves).unwrap_or_default().into_iter();
         // A daemon of another version may have other columns.
-        let place_of = |head: &ColumnHead| {
-            table.columns.iter().position(|other| other.name == head.name && other.unit == head.unit)
-        };
+        let place_of =
+            |head: &Column| table.columns.iter().position(|other| other.name == head.name && other.unit == head.unit);
         let places: Vec<Option<usize>> = heading.columns.iter().map(place_of).collect();
         for (rank, mut cells) in table.rows.into_iter().enumerate() {
             let mut take = |place: &Option<usize>| match place {
-                Some(place) => std::mem::replace(&mut cells[*place], ShownCell::Nothing),
-                None => ShownCell::Nothing,
+                Some(place) => std::mem::replace(&mut cells[*place], Cell::Nothing),
+                None => Cell::Nothing,
             };
-            let mut row: Vec<ShownCell> = places.iter().map(&mut take).collect();
+            let mut row: Vec<Cell> = places.iter().map(&mut take).collect();
             let curve = curves.next().unwrap_or_default();
             if !heading.is_of_kinds {
-                let place = heading.columns.iter().position(|head| head.name == SERVER.name).unwrap_or_default();
-                row[place] = ShownCell::Text(server.into());
+                let place = heading.columns.iter().position(|head| head.name == SERVER).unwrap_or_default();
+                row[place] = Cell::Text(server.into());
                 self.rows.push((row, curve, rank));
                 continue;
             }
             let name = match row.first() {
-                Some(ShownCell::Text(name)) => name.clone(),
+                Some(Cell::Text(name)) => name.clone(),
                 _ => String::new(),
             };
             match self.places.get(&name) {
@@ -173,7 +163,7 @@ impl Growing {
     }
 
     /// Moves the rows into the table.
-    fn finish(mut self, table: &mut ShownTable) {
+    fn finish(mut self, table: &mut Table) {
         if self.tellers > 1 {
             let columns = &table.columns;
             self.rows.sort_by_cached_key(|(row, _, rank)| (worst_first(columns, row), *rank));
@@ -194,61 +184,53 @@ impl Growing {
 }
 
 /// Returns a sort key: rows with most trouble first, then those with most work, by orders of magnitude.
-fn worst_first(columns: &[ColumnHead], row: &[ShownCell]) -> [i64; 3] {
-    ["alarm", "caution", "work"].map(|emphasis| {
+fn worst_first(columns: &[Column], row: &[Cell]) -> [i64; 3] {
+    [Emphasis::Alarm, Emphasis::Caution, Emphasis::Work].map(|emphasis| {
         let cells = columns.iter().zip(row).filter(|(head, _)| head.emphasis == emphasis);
-        let sum = cells.map(|(_, cell)| if let ShownCell::Number(number) = cell { *number } else { 0 });
+        let sum = cells.map(|(_, cell)| if let Cell::Number(number) = cell { *number } else { 0 });
         -i64::from(sum.fold(0, u64::saturating_add).saturating_add(1).ilog2())
     })
 }
 
-impl ShownTable {
+impl Table {
     /// Returns the table without rows, with a column for the daemon if rows are of a single daemon.
-    fn heading(&self) -> ShownTable {
+    fn heading(&self) -> Table {
         let recent = self.recent.as_ref().map(|recent| ShownRecent { curves: Vec::new(), ..recent.clone() });
         let mut columns = self.columns.clone();
         if !self.is_of_kinds {
-            columns.retain(|column| column.name != SERVER.name);
-            columns.insert(columns.len().min(1), SERVER.clone());
+            columns.retain(|column| column.name != SERVER);
+            columns.insert(
+                columns.len().min(1),
+                Column::new(SERVER, SERVER, ColumnUnit::Text, "Daemon that reports this row."),
+            );
         }
         let texts = [&self.name, &self.title, &self.help, &self.empty].map(Clone::clone);
         let [name, title, help, empty] = texts;
-        ShownTable {
-            name,
-            title,
-            help,
-            empty,
-            columns,
-            recent,
-            is_of_kinds: self.is_of_kinds,
-            note: None,
-            more: 0,
-            rows: Vec::new(),
-        }
+        Table { name, title, help, empty, columns, recent, is_of_kinds: self.is_of_kinds, ..Table::default() }
     }
 }
 
-impl ShownCell {
+impl Cell {
     /// Adds the cell of another daemon for the same row: numbers are added up, ages keep the longest, texts stay only
     /// if they are equal.
-    fn add(&mut self, other: ShownCell, head: &ColumnHead) {
+    fn add(&mut self, other: Cell, head: &Column) {
         match (&mut *self, other) {
-            (ShownCell::Number(own), ShownCell::Number(more)) => *own = own.saturating_add(more),
-            (ShownCell::Seconds(own), ShownCell::Seconds(more)) if head.is_counter => *own += more,
-            (ShownCell::Seconds(own), ShownCell::Seconds(more)) => *own = own.max(more),
-            (ShownCell::Times(own), ShownCell::Times(more)) => own.add(&more),
-            (ShownCell::Nothing, other) if !head.is_text() => *self = other,
-            (own, other) if *own != other && !matches!(other, ShownCell::Nothing) => *own = ShownCell::Nothing,
+            (Cell::Number(own), Cell::Number(more)) => *own = own.saturating_add(more),
+            (Cell::Seconds(own), Cell::Seconds(more)) if head.is_counter => *own += more,
+            (Cell::Seconds(own), Cell::Seconds(more)) => *own = own.max(more),
+            (Cell::Times(own), Cell::Times(more)) => own.add(&more),
+            (Cell::Nothing, other) if !head.is_text() => *self = other,
+            (own, other) if *own != other && !matches!(other, Cell::Nothing) => *own = Cell::Nothing,
             _ => {}
         }
     }
 }
 
-impl ShownTimes {
-    fn add(&mut self, other: &ShownTimes) {
+impl Times {
+    fn add(&mut self, other: &Times) {
         if let (Some(mut all), Some(more)) = (self.all.take(), &other.all) {
             all.add(more);
-            *self = ShownTimes { all: Some(all.clone()), ..ShownTimes::of(&all) };
+            *self = Times::of(all);
         } else if other.p99 > self.p99 {
             *self = other.clone();
         }

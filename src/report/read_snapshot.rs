@@ -1,9 +1,10 @@
 //! Snapshot received from another daemon, in JSON. The sender is not trusted: texts are made safe to show, links lead to
 //! pages of the server that shows them, and numbers can be added up.
 
-use super::matrix::ShownMatrix;
+use super::column::{Column, ColumnUnit};
+use super::matrix::Matrix;
 use super::snapshot::Snapshot;
-use super::tables::{ColumnHead, ShownCell, ShownClient, ShownTimes};
+use super::tables::{Cell, Client, Times};
 use poolcounter_core::text::{is_visible, visible};
 use serde::Deserialize;
 use serde_json::Value;
@@ -51,8 +52,8 @@ impl Snapshot {
                 table.rows =
                     rows.map(|row| table.columns.iter().map(|column| column.read_cell(row)).collect()).collect();
             }
-            service.matrix = service.matrix.take().filter(ShownMatrix::is_sound);
-            if let Some(ShownMatrix { path, row, column, .. }) = &mut service.matrix {
+            service.matrix = service.matrix.take().filter(Matrix::is_sound);
+            if let Some(Matrix { path, row, column, .. }) = &mut service.matrix {
                 [path, &mut row.1, &mut column.1].into_iter().for_each(|link| keep_link(link.to_mut()));
             }
         }
@@ -60,7 +61,7 @@ impl Snapshot {
     }
 }
 
-impl ShownMatrix {
+impl Matrix {
     /// Returns true if each line has a value for each column, for the other columns, and for all.
     fn is_sound(&self) -> bool {
         let lines = self.rows.iter().map(|line| &line.values).chain([&self.others, &self.all]);
@@ -68,20 +69,20 @@ impl ShownMatrix {
     }
 }
 
-impl ColumnHead {
-    fn read_cell(&self, row: &Value) -> ShownCell {
+impl Column {
+    fn read_cell(&self, row: &Value) -> Cell {
         let text = |value: &Value| value.as_str().map(String::from);
         let value = &row[&*self.name];
-        let cell = match &*self.unit {
-            "times" => ShownTimes::deserialize(value).ok().map(ShownCell::Times),
-            "seconds" => value.as_f64().map(ShownCell::Seconds),
-            "number" | "bytes" => value.as_u64().map(ShownCell::Number),
+        let cell = match self.unit {
+            ColumnUnit::Times => Times::deserialize(value).ok().map(Cell::Times),
+            ColumnUnit::Seconds => value.as_f64().map(Cell::Seconds),
+            ColumnUnit::Number | ColumnUnit::Bytes => value.as_u64().map(Cell::Number),
             _ => text(value).map(|address| match text(&row[&format!("{}_key", self.name)]) {
-                Some(key) => ShownCell::Client(ShownClient { address, key }),
-                None => ShownCell::Text(address),
+                Some(key) => Cell::Client(Client { address, key }),
+                None => Cell::Text(address),
             }),
         };
-        cell.unwrap_or(ShownCell::Nothing)
+        cell.unwrap_or(Cell::Nothing)
     }
 }
 

@@ -3,11 +3,11 @@
 //!
 //! Durations are in seconds. The size is bounded, because it must stay below the limit of a connection's unsent output.
 
-use super::matrix::ShownMatrix;
+use super::matrix::Matrix;
 use super::room::{Room, fit};
 pub use super::shown_health::{ShownCondition, ShownHealth, ShownPast};
-use super::tables::{ShownTable, word_of};
-use super::{Moment, SeriesInfo, ServiceReport, ShownBlock};
+use super::tables::Table;
+use super::{Emphasis, Moment, SeriesInfo, ServiceReport, ShownBlock};
 use crate::loop_stats::Budget;
 use crate::shown::{ShownRecent, Text, seconds};
 use poolcounter_core::stats::Unit;
@@ -30,7 +30,7 @@ pub struct Remembered<'a> {
     pub values: &'a dyn Fn(&'static str, &'static SeriesInfo) -> Values,
     /// Periods of the counts and times of tables that do not show totals since the start, with the names of service and
     /// table.
-    pub recent: &'a [(&'static str, &'static str, ShownRecent)],
+    pub recent: &'a [(&'static str, Text, ShownRecent)],
 }
 
 /// Everything that the page shows. Its JSON ends with the rows of the tables: under the name of each service with
@@ -112,10 +112,10 @@ pub struct ShownService {
     /// Statistics.
     pub figures: Vec<ShownFigure>,
     /// Tables.
-    pub tables: Vec<ShownTable>,
+    pub tables: Vec<Table>,
     /// Heat map of two kinds of names.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub matrix: Option<ShownMatrix>,
+    pub matrix: Option<Matrix>,
 }
 
 /// Entry of a service's statistics.
@@ -159,8 +159,8 @@ pub struct ShownCurve {
     pub unit: Text,
     /// True if the values are growth per second.
     pub is_rate: bool,
-    /// Word for its emphasis on a page.
-    pub emphasis: Text,
+    /// Emphasis of its values.
+    pub emphasis: Emphasis,
     /// Current value; since the start if it only grows.
     pub now: u64,
     /// Values, oldest first.
@@ -225,7 +225,7 @@ impl Snapshot {
     pub fn of(moment: &Moment<'_>, room: Room, remembered: &Remembered<'_>) -> Snapshot {
         let (loop_stats, usage) = (moment.loop_stats, &moment.usage);
         let services = moment.overview.services.iter();
-        let services = services.map(|service| ShownService::of(service, room, remembered.recent));
+        let services = services.map(|service| ShownService::of(service, remembered.recent));
         let snapshot = Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             uptime: seconds(moment.now.since(Time::START)),
@@ -263,17 +263,18 @@ impl Snapshot {
         snapshot.cut(room)
     }
 
-    /// Returns the same with only as many rows of each table as fit.
+    /// Returns the same with only as many rows of each table and matrix as fit.
     pub fn cut(mut self, mut room: Room) -> Snapshot {
-        let tables = || self.services.iter().flat_map(|service| &service.tables);
-        let fitting = fit(&tables().map(ShownTable::costs).collect::<Vec<_>>(), &mut room.bytes);
-        let tables = self.services.iter_mut().flat_map(|service| &mut service.tables);
-        for (table, rows) in tables.zip(fitting) {
-            table.cut(rows.min(room.rows));
+        self.services.iter_mut().filter_map(|service| service.matrix.as_mut()).for_each(|it| it.cut(MATRIX_BYTES));
+        let mut tables: Vec<&mut Table> = self.services.iter_mut().flat_map(|service| &mut service.tables).collect();
+        for table in &mut tables {
+            table.cut(room.rows);
             if !room.has_all_times {
                 table.forget_all_times();
             }
         }
+        let fitting = fit(&tables.iter().map(|table| table.costs()).collect::<Vec<_>>(), &mut room.bytes);
+        tables.into_iter().zip(fitting).for_each(|(table, rows)| table.cut(rows));
         self
     }
 
@@ -290,7 +291,7 @@ impl Snapshot {
 }
 
 impl ShownService {
-    fn of(service: &ServiceReport, room: Room, recent: &[(&'static str, &'static str, ShownRecent)]) -> ShownService {
+    fn of(service: &ServiceReport, recent: &[(&'static str, Text, ShownRecent)]) -> ShownService {
         let traffic = &service.traffic;
         let figures = service.report.figures.iter().map(|(row, value)| ShownFigure {
             name: row.name.into(),
@@ -301,8 +302,8 @@ impl ShownService {
             is_counter: row.unit.is_counter(),
         });
         let tables = service.report.tables.iter().map(|table| {
-            let recent = recent.iter().find(|(of, name, _)| *of == service.name && *name == table.info.name);
-            ShownTable::of(table, room, recent.map(|(_, _, recent)| recent.clone()))
+            let recent = recent.iter().find(|(of, name, _)| *of == service.name && *name == table.name);
+            Table { recent: recent.map(|(_, _, recent)| recent.clone()), ..table.clone() }
         });
         ShownService {
             name: service.name.into(),
@@ -317,7 +318,7 @@ impl ShownService {
             sent_bytes: traffic.sent_bytes.get(),
             figures: figures.collect(),
             tables: tables.collect(),
-            matrix: service.report.matrix.as_ref().map(|matrix| ShownMatrix::of(matrix, MATRIX_BYTES)),
+            matrix: service.report.matrix.clone(),
         }
     }
 }
@@ -330,7 +331,7 @@ impl ShownHistory {
             title: info.title.into(),
             unit: info.unit.into(),
             is_rate: info.is_rate,
-            emphasis: word_of(info.emphasis).into(),
+            emphasis: info.emphasis,
             now: *now,
             values: (remembered.values)(service, info),
         });
@@ -367,7 +368,7 @@ impl Serialize for RowsOf<'_> {
     }
 }
 
-struct RowsByTable<'a>(&'a [ShownTable]);
+struct RowsByTable<'a>(&'a [Table]);
 
 impl Serialize for RowsByTable<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,10 +1,10 @@
-//! Tables of a report as shown to people: visible names, seconds, and as many rows as fit.
+//! Tables of a report: visible names, seconds, and as many rows as fit.
 
-use super::room::Room;
-use super::{Cell, Column, ColumnUnit, Emphasis, Table};
+use super::Column;
+use super::column::ColumnUnit;
 use crate::peer::Peers;
 use crate::shown::{ShownRecent, Text, duration, seconds};
-use poolcounter_core::histogram::{Histogram, Quantile};
+use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::text::visible;
 use poolcounter_core::time::Span;
@@ -22,17 +22,17 @@ const TIMES_COST: usize = 220;
 const COUNT_COST: usize = 21;
 
 /// Table. Its rows are elsewhere in the JSON.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub struct ShownTable {
-    /// Name in the JSON.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Table {
+    /// Name in the JSON, unique among the tables of the service.
     pub name: Text,
-    /// Title.
+    /// Heading.
     pub title: Text,
-    /// One-sentence description.
+    /// Explanation for the reader; may be empty.
     pub help: Text,
-    /// Text shown if there are no rows.
+    /// Text shown if there are no rows. If empty, people do not see a table without rows.
     pub empty: Text,
-    /// True if rows of the same name mean the same at every daemon.
+    /// True if rows of the same name mean the same at every daemon, as types of work do, and can be added up.
     pub is_of_kinds: bool,
     /// Sentence about the current rows.
     pub note: Option<String>,
@@ -41,61 +41,35 @@ pub struct ShownTable {
     /// Period of the counts and times; None for totals since the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recent: Option<ShownRecent>,
-    /// Columns.
-    pub columns: Vec<ColumnHead>,
-    /// Rows, with one cell for each column.
+    /// Columns. The first identifies the row.
+    pub columns: Vec<Column>,
+    /// Rows with one cell for each column, most important first: if room is short, the last ones are left out.
     #[serde(skip)]
-    pub rows: Vec<Vec<ShownCell>>,
+    pub rows: Vec<Vec<Cell>>,
 }
 
-/// Column of a table.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub struct ColumnHead {
-    /// Name in the JSON.
-    pub name: Text,
-    /// Title.
-    pub title: Text,
-    /// One-sentence description.
-    pub help: Text,
-    /// Unit of its cells.
-    pub unit: Text,
-    /// True if a value only grows.
-    pub is_counter: bool,
-    /// Word for the emphasis of its values on a page.
-    pub emphasis: Text,
-    /// True if every row has zero or nothing there: pages then leave out the column.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_zero: bool,
-    /// Path of the pages about each name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub link: Option<Text>,
-    /// Actions on each key, for viewers with permission.
-    #[serde(skip_serializing_if = "<[_]>::is_empty", skip_deserializing)]
-    pub actions: &'static [&'static str],
-}
-
-/// Cell of a table. Spans are in seconds.
-#[derive(Clone, PartialEq, Serialize)]
+/// Cell of a table.
+#[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(untagged)]
-pub enum ShownCell {
-    /// No value.
+pub enum Cell {
+    /// No value, in a column of any unit.
     Nothing,
     /// Text, safe to show.
     Text(String),
     /// Connection.
-    Client(ShownClient),
+    Client(Client),
     /// Number.
     Number(u64),
-    /// Seconds.
+    /// Seconds; in a column of numbers, a rate.
     Seconds(f64),
-    /// Quantiles of durations.
-    Times(ShownTimes),
+    /// Durations of many events.
+    Times(Times),
 }
 
 /// Connection.
-#[derive(Clone, PartialEq, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(transparent)]
-pub struct ShownClient {
+pub struct Client {
     /// Address of the peer.
     pub address: String,
     /// Path of the page about it, below the path of its column.
@@ -104,8 +78,8 @@ pub struct ShownClient {
 }
 
 /// Quantiles of durations; null without durations.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-pub struct ShownTimes {
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Times {
     /// Median in seconds: half of the durations are not longer.
     pub p50: Option<f64>,
     /// 99th percentile in seconds.
@@ -114,34 +88,54 @@ pub struct ShownTimes {
     pub p50_is_over: bool,
     /// The same for `p99`.
     pub p99_is_over: bool,
-    /// All counts, for merging the reports of several daemons.
+    /// All counts, for metrics and for merging the reports of several daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all: Option<Histogram>,
 }
 
-impl ShownTable {
-    /// Returns as many rows of a table as there is room for.
-    pub fn of(table: &Table, room: Room, recent: Option<ShownRecent>) -> ShownTable {
-        let info = table.info;
-        let shown = table.rows.iter().take(room.rows);
-        let shown = shown.map(|row| row.iter().map(|cell| ShownCell::of(cell, room.has_all_times)).collect());
-        ShownTable {
-            name: info.name.into(),
-            title: info.title.into(),
-            help: info.help.into(),
-            empty: info.empty.into(),
-            is_of_kinds: info.is_of_kinds,
-            note: table.note.clone(),
-            more: table.rows.len().saturating_sub(room.rows),
-            recent,
-            columns: info.columns.iter().map(ColumnHead::of).collect(),
-            rows: shown.collect(),
+impl Table {
+    /// Returns a table without rows.
+    pub fn new(name: impl Into<Text>, title: impl Into<Text>, columns: Vec<Column>) -> Table {
+        Table { name: name.into(), title: title.into(), columns, ..Table::default() }
+    }
+
+    /// Returns the same with an explanation.
+    pub fn help(self, help: impl Into<Text>) -> Table {
+        Table { help: help.into(), ..self }
+    }
+
+    /// Returns the same with a text for the case that there are no rows.
+    pub fn empty(self, empty: impl Into<Text>) -> Table {
+        Table { empty: empty.into(), ..self }
+    }
+
+    /// Returns the same with rows that can be added up over daemons, see [`Table::is_of_kinds`].
+    pub fn of_kinds(self) -> Table {
+        Table { is_of_kinds: true, ..self }
+    }
+
+    /// Returns the same with rows.
+    pub fn rows(self, rows: impl IntoIterator<Item = Vec<Cell>>) -> Table {
+        Table { rows: rows.into_iter().collect(), ..self }
+    }
+
+    /// Checks the rows against the columns.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they do not fit.
+    pub fn check(&self) {
+        for row in &self.rows {
+            assert_eq!(row.len(), self.columns.len(), "{}: {row:?}", self.name);
+            for (cell, column) in row.iter().zip(&self.columns) {
+                assert!(column.takes(cell), "{}.{}: {cell:?}", self.name, column.name);
+            }
         }
     }
 
     /// Returns the largest possible size of each row in the status page, in bytes.
     pub fn costs(&self) -> Vec<usize> {
-        self.rows.iter().map(|row| row.iter().map(ShownCell::cost).sum()).collect()
+        self.rows.iter().map(|row| row.iter().map(Cell::cost).sum()).collect()
     }
 
     /// Keeps only the first `rows` rows.
@@ -151,8 +145,7 @@ impl ShownTable {
         // The name and the first figure are always shown.
         let first = self.columns.iter().position(|column| !column.is_text()).unwrap_or(0);
         for (n, column) in self.columns.iter_mut().enumerate() {
-            let is_zero =
-                !self.rows.is_empty() && self.rows.iter().all(|row| row.get(n).is_none_or(ShownCell::is_zero));
+            let is_zero = !self.rows.is_empty() && self.rows.iter().all(|row| row.get(n).is_none_or(Cell::is_zero));
             column.is_zero = is_zero && n > 0 && n != first;
         }
     }
@@ -160,7 +153,7 @@ impl ShownTable {
     /// Removes the full counts of durations, which are not shown.
     pub fn forget_all_times(&mut self) {
         for cell in self.rows.iter_mut().flatten() {
-            if let ShownCell::Times(times) = cell {
+            if let Cell::Times(times) = cell {
                 times.all = None;
             }
         }
@@ -168,24 +161,24 @@ impl ShownTable {
 
     /// Returns the table with a column for each quantile in place of the columns of times, so that each cell is one
     /// value.
-    pub fn flat(mut self) -> ShownTable {
+    pub fn flat(mut self) -> Table {
         let rows = std::mem::take(&mut self.rows).into_iter();
-        let columns = self.columns.iter().flat_map(|column| match &*column.unit {
-            "times" => ["p50", "p99"].map(|share| {
+        let columns = self.columns.iter().flat_map(|column| match column.unit {
+            ColumnUnit::Times => ["p50", "p99"].map(|share| {
                 let title = format!("{} {share}", column.title).into();
-                Some(ColumnHead { title, unit: "seconds".into(), ..column.clone() })
+                Some(Column { title, unit: ColumnUnit::Seconds, ..column.clone() })
             }),
             _ => [Some(column.clone()), None],
         });
-        let is_times = |at: usize| self.columns[at].unit == "times";
-        let flat = |(at, cell): (usize, ShownCell)| match cell {
-            ShownCell::Times(times) => times.cells().map(Some),
-            ShownCell::Nothing if is_times(at) => [Some(ShownCell::Nothing), Some(ShownCell::Nothing)],
+        let is_times = |at: usize| self.columns[at].unit == ColumnUnit::Times;
+        let flat = |(at, cell): (usize, Cell)| match cell {
+            Cell::Times(times) => times.cells().map(Some),
+            Cell::Nothing if is_times(at) => [Some(Cell::Nothing), Some(Cell::Nothing)],
             cell => [Some(cell), None],
         };
         let rows = rows.map(|row| row.into_iter().enumerate().flat_map(flat).flatten().collect());
         let (rows, columns) = (rows.collect(), columns.flatten().collect());
-        ShownTable { rows, columns, ..self }
+        Table { rows, columns, ..self }
     }
 
     /// Returns the rows as objects with a member for each column.
@@ -194,110 +187,90 @@ impl ShownTable {
     }
 }
 
-impl ColumnHead {
-    /// Returns true if its cells are text.
-    pub fn is_text(&self) -> bool {
-        !matches!(&*self.unit, "number" | "bytes" | "seconds" | "times")
-    }
-
-    fn of(column: &Column) -> ColumnHead {
-        let unit = match column.unit {
-            ColumnUnit::Name | ColumnUnit::Linked(_) => "name",
-            ColumnUnit::Key(..) => "key",
-            ColumnUnit::Address | ColumnUnit::Client(_) => "address",
-            ColumnUnit::Text => "text",
-            ColumnUnit::Level | ColumnUnit::Count => "number",
-            ColumnUnit::Bytes => "bytes",
-            ColumnUnit::Age | ColumnUnit::Duration => "seconds",
-            ColumnUnit::Times => "times",
-        };
-        let Column { name, title, help, emphasis, .. } = *column;
-        let (link, actions): (_, &[_]) = match column.unit {
-            ColumnUnit::Linked(path) | ColumnUnit::Client(path) => (Some(path), &[]),
-            ColumnUnit::Key(path, actions) => (Some(path), actions),
-            _ => (None, &[]),
-        };
-        ColumnHead {
-            name: name.into(),
-            title: title.into(),
-            help: help.into(),
-            unit: unit.into(),
-            is_counter: column.unit.is_counter(),
-            emphasis: word_of(emphasis).into(),
-            is_zero: false,
-            link: link.map(Text::from),
-            actions,
+impl Column {
+    /// Returns true if the column can have this kind of cell.
+    pub fn takes(&self, cell: &Cell) -> bool {
+        match cell {
+            Cell::Nothing => true,
+            Cell::Text(_) => self.is_text(),
+            Cell::Client(_) => self.unit == ColumnUnit::Address && self.link.is_some(),
+            Cell::Number(_) => matches!(self.unit, ColumnUnit::Number | ColumnUnit::Bytes),
+            Cell::Seconds(_) => self.unit == ColumnUnit::Seconds,
+            Cell::Times(_) => self.unit == ColumnUnit::Times,
         }
     }
 }
 
-impl ShownCell {
+impl Cell {
+    /// Returns the cell of a name given by clients, or of a text.
+    pub fn text(bytes: impl AsRef<[u8]>) -> Cell {
+        Cell::Text(visible(bytes.as_ref(), NAME_BYTES))
+    }
+
+    /// Returns the cell for a connection.
+    pub fn client(conn: ConnId, peers: &dyn Peers) -> Cell {
+        Cell::client_at(peers.peer(conn), conn)
+    }
+
+    /// Returns the cell for a connection whose peer has this address.
+    pub fn client_at(address: String, conn: ConnId) -> Cell {
+        Cell::Client(Client { key: client_key(&address, conn), address })
+    }
+
+    /// Returns the cell of a span.
+    pub fn time(span: Span) -> Cell {
+        Cell::Seconds(seconds(span))
+    }
+
+    /// Returns the cell of durations.
+    pub fn times(durations: Histogram) -> Cell {
+        Cell::Times(Times::of(durations))
+    }
+
     /// Returns true if it is zero or empty.
     pub fn is_zero(&self) -> bool {
         match self {
-            ShownCell::Nothing | ShownCell::Number(0) => true,
-            ShownCell::Text(text) => text.is_empty(),
-            ShownCell::Seconds(seconds) => *seconds == 0.0,
-            ShownCell::Times(times) => times.p50.is_none(),
-            ShownCell::Number(_) | ShownCell::Client(_) => false,
-        }
-    }
-
-    fn of(cell: &Cell, has_all_times: bool) -> ShownCell {
-        match cell {
-            Cell::Nothing => ShownCell::Nothing,
-            Cell::Name(bytes) => ShownCell::Text(visible(bytes, NAME_BYTES)),
-            Cell::Text(text) => ShownCell::Text(visible(text.as_bytes(), NAME_BYTES)),
-            Cell::Client(address, conn) => {
-                ShownCell::Client(ShownClient { key: client_key(address, *conn), address: address.clone() })
-            }
-            Cell::Number(number) => ShownCell::Number(*number),
-            Cell::Time(span) => ShownCell::Seconds(seconds(*span)),
-            Cell::Times(histogram) => ShownCell::Times(ShownTimes {
-                all: has_all_times.then(|| histogram.clone()),
-                ..ShownTimes::of(histogram)
-            }),
+            Cell::Nothing | Cell::Number(0) => true,
+            Cell::Text(text) => text.is_empty(),
+            Cell::Seconds(seconds) => *seconds == 0.0,
+            Cell::Times(times) => times.p50.is_none(),
+            Cell::Number(_) | Cell::Client(_) => false,
         }
     }
 
     /// Returns the largest possible size in the status page, in bytes.
     fn cost(&self) -> usize {
         match self {
-            ShownCell::Text(text) => CELL_COST + TEXT_COST * text.len(),
-            ShownCell::Client(client) => 2 * CELL_COST + TEXT_COST * client.key.len(),
-            ShownCell::Times(times) => TIMES_COST + times.all.as_ref().map_or(0, |all| COUNT_COST * all.filled()),
-            ShownCell::Nothing | ShownCell::Number(_) | ShownCell::Seconds(_) => CELL_COST,
+            Cell::Text(text) => CELL_COST + TEXT_COST * text.len(),
+            Cell::Client(client) => 2 * CELL_COST + TEXT_COST * client.key.len(),
+            Cell::Times(times) => TIMES_COST + times.all.as_ref().map_or(0, |all| COUNT_COST * all.filled()),
+            Cell::Nothing | Cell::Number(_) | Cell::Seconds(_) => CELL_COST,
         }
     }
 }
 
-impl ShownTimes {
-    /// Returns the quantiles as cells: seconds, or a text if they are beyond what can be recorded.
-    fn cells(&self) -> [ShownCell; 2] {
-        [(self.p50, self.p50_is_over), (self.p99, self.p99_is_over)].map(|(seconds, is_over)| match seconds {
-            None => ShownCell::Nothing,
-            Some(seconds) if is_over => ShownCell::Text(format!("over {}", duration(seconds))),
-            Some(seconds) => ShownCell::Seconds(seconds),
-        })
+impl Times {
+    /// Returns the quantiles of a histogram, and its counts.
+    pub fn of(histogram: Histogram) -> Times {
+        let [p50, p99] = [0.5, 0.99].map(|share| histogram.quantile(share));
+        let [p50_is_over, p99_is_over] = [p50, p99].map(|it| it.is_some_and(|it| it.is_beyond));
+        let [p50, p99] = [p50, p99].map(|it| it.map(|it| seconds(Span::from_micros(it.value))));
+        Times { p50, p99, p50_is_over, p99_is_over, all: Some(histogram) }
     }
 
-    /// Returns the quantiles of a histogram.
-    pub fn of(histogram: &Histogram) -> ShownTimes {
-        let [p50, p99] = [0.5, 0.99].map(|share| histogram.quantile(share));
-        let time = |it: Quantile| seconds(Span::from_micros(it.value));
-        ShownTimes {
-            p50: p50.map(time),
-            p99: p99.map(time),
-            p50_is_over: p50.is_some_and(|it| it.is_beyond),
-            p99_is_over: p99.is_some_and(|it| it.is_beyond),
-            all: None,
-        }
+    /// Returns the quantiles as cells: seconds, or a text if they are beyond what can be recorded.
+    fn cells(&self) -> [Cell; 2] {
+        [(self.p50, self.p50_is_over), (self.p99, self.p99_is_over)].map(|(seconds, is_over)| match seconds {
+            None => Cell::Nothing,
+            Some(seconds) if is_over => Cell::Text(format!("over {}", duration(seconds))),
+            Some(seconds) => Cell::Seconds(seconds),
+        })
     }
 }
 
 struct RowByColumn<'a> {
-    columns: &'a [ColumnHead],
-    cells: &'a [ShownCell],
+    columns: &'a [Column],
+    cells: &'a [Cell],
 }
 
 impl Serialize for RowByColumn<'_> {
@@ -305,7 +278,7 @@ impl Serialize for RowByColumn<'_> {
         let mut map = serializer.serialize_map(None)?;
         for (column, cell) in self.columns.iter().zip(self.cells) {
             map.serialize_entry(&column.name, cell)?;
-            if let ShownCell::Client(ShownClient { key, .. }) = cell {
+            if let Cell::Client(Client { key, .. }) = cell {
                 map.serialize_entry(&format_args!("{}_key", column.name), key)?;
             }
         }
@@ -325,14 +298,4 @@ pub fn client_of(key: &str, peers: &dyn Peers) -> Option<ConnId> {
     // Lossless: an id has at most 32 bits.
     let conn = ConnId::from_index(number.parse::<u32>().ok()? as usize);
     (peers.peer(conn) == address).then_some(conn)
-}
-
-/// Returns the word for an emphasis in the JSON.
-pub fn word_of(emphasis: Emphasis) -> &'static str {
-    match emphasis {
-        Emphasis::None => "none",
-        Emphasis::Work => "work",
-        Emphasis::Caution => "caution",
-        Emphasis::Alarm => "alarm",
-    }
 }

@@ -6,7 +6,7 @@ use poolcounter_client::{Client, ListedClaim};
 use poolcounter_core::text::visible;
 use poolcounter_service::report::merge::Merged;
 use poolcounter_service::report::snapshot::Snapshot;
-use poolcounter_service::report::tables::{ColumnHead, ShownCell, ShownTable};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
 use std::time::{Duration, Instant};
 
 /// Number of rows of each table requested from each server.
@@ -62,26 +62,18 @@ impl Sample {
     }
 
     /// Returns the claims on the requested key, as a table.
-    pub fn claims(&self) -> Option<ShownTable> {
+    pub fn claims(&self) -> Option<Table> {
         let (key, claims) = self.key.as_ref()?;
-        let columns = [("state", "text"), ("for", "seconds"), ("client", "text"), ("who", "text")];
-        let column = |(title, unit): (&'static str, &'static str)| ColumnHead {
-            title: title.into(),
-            unit: unit.into(),
-            ..ColumnHead::default()
-        };
+        let column = |title: &'static str, unit| Column::new("", title, unit, "");
+        let text = |title| column(title, ColumnUnit::Text);
+        let columns = vec![text("state"), column("for", ColumnUnit::Seconds), text("client"), text("who")];
         let row = |claim: &ListedClaim| {
-            let text = |text: &str| ShownCell::Text(visible(text.as_bytes(), usize::MAX));
-            let age = ShownCell::Seconds(Duration::from(claim.age).as_secs_f64());
+            let text = |text: &str| Cell::Text(visible(text.as_bytes(), usize::MAX));
+            let age = Cell::Seconds(Duration::from(claim.age).as_secs_f64());
             vec![text(state_of(claim)), age, text(&claim.peer), text(&claim.who)]
         };
-        Some(ShownTable {
-            title: key.clone().into(),
-            empty: "No holders or waiters, or the name of the key was not shown in full.".into(),
-            columns: columns.map(column).into(),
-            rows: claims.iter().map(row).collect(),
-            ..ShownTable::default()
-        })
+        let empty = "No holders or waiters, or the name of the key was not shown in full.";
+        Some(Table::new("", key.clone(), columns).empty(empty).rows(claims.iter().map(row)))
     }
 
     /// Returns the report of the only server that answered, or the sum of the reports, with the used services.

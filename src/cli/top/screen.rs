@@ -5,7 +5,7 @@ use super::view::{Panel, ServerLine, ServiceLine, Total, View};
 use crate::report::{text_of, texts_of, value_of};
 use crate::terminal::aligned;
 use poolcounter_service::health::Level;
-use poolcounter_service::report::tables::{ColumnHead, ShownCell};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -145,13 +145,13 @@ fn service_line(service: &ServiceLine, has_focus: bool, width: usize) -> Line<'s
     let mut totals: Vec<&Total> = service.totals.iter().collect();
     let length = |total: &&Total| 3 + total.name.chars().count() + total.text.chars().count();
     if line.width() + totals.iter().map(length).sum::<usize>() > width {
-        totals.sort_by_key(|total| style_of(&total.emphasis) == Style::new());
+        totals.sort_by_key(|total| style_of(total.emphasis) == Style::new());
     }
     let all = totals.len();
     for (n, Total { name, text, emphasis }) in totals.into_iter().enumerate() {
         let total = [
             Span::from("  "),
-            Span::styled(text.clone(), bold.patch(style_of(emphasis))),
+            Span::styled(text.clone(), bold.patch(style_of(*emphasis))),
             Span::from(format!(" {name}")),
         ];
         let is_last = n + 1 == all;
@@ -166,17 +166,17 @@ fn service_line(service: &ServiceLine, has_focus: bool, width: usize) -> Line<'s
 }
 
 /// Returns the style of a value that is not zero: coloured if something is refused now, or waits.
-fn style_of(emphasis: &str) -> Style {
+fn style_of(emphasis: Emphasis) -> Style {
     match emphasis {
-        "alarm" => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
-        "caution" => Style::new().fg(Color::Yellow),
+        Emphasis::Alarm => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        Emphasis::Caution => Style::new().fg(Color::Yellow),
         _ => Style::new(),
     }
 }
 
-fn style_of_cell(cell: &ShownCell, column: &ColumnHead) -> Style {
-    let is_now = column.is_counter || column.emphasis == "caution" && column.unit == "number";
-    if is_now && value_of(cell) > Some(0.0) { style_of(&column.emphasis) } else { Style::new() }
+fn style_of_cell(cell: &Cell, column: &Column) -> Style {
+    let is_now = column.is_counter || column.emphasis == Emphasis::Caution && column.unit == ColumnUnit::Number;
+    if is_now && value_of(cell) > Some(0.0) { style_of(column.emphasis) } else { Style::new() }
 }
 
 fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, has_focus: bool, controls: &Controls) {
@@ -193,11 +193,10 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, has_focus: bool,
     let selected = controls.selected(panel);
     // The selected row is at most the last one.
     let skipped = (selected + 2).saturating_sub(usize::from(table.height)).min(selected);
-    let seen: Vec<&Vec<ShownCell>> =
+    let seen: Vec<&Vec<Cell>> =
         shown.rows.iter().skip(skipped).take(usize::from(table.height).saturating_sub(1)).collect();
     let heads = heads_of(panel);
-    let cells =
-        |row: &&Vec<ShownCell>| row.iter().zip(&shown.columns).map(|(cell, head)| text_of(cell, head)).collect();
+    let cells = |row: &&Vec<Cell>| row.iter().zip(&shown.columns).map(|(cell, head)| text_of(cell, head)).collect();
     let texts: Vec<Vec<String>> = seen.iter().map(cells).collect();
     let width = |column: usize| {
         let all = [&heads].into_iter().chain(&texts).map(|row| row[column].chars().count());

@@ -4,8 +4,8 @@ use super::sample::{KEY_TABLE, Sample};
 use crate::report::{rate_text, tables_of, text_of, value_of};
 use poolcounter_service::health::Level;
 use poolcounter_service::report::snapshot::{ShownCurve, ShownService, Snapshot};
-use poolcounter_service::report::tables::{ColumnHead, ShownCell, ShownTable};
-use poolcounter_service::shown::{Text, duration};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table};
+use poolcounter_service::shown::duration;
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub struct Panel {
     /// Index of its service.
     pub service: usize,
     /// Its columns, and its visible rows in order. The first column identifies the row.
-    pub table: ShownTable,
+    pub table: Table,
     /// Order of the rows.
     pub order: SortOrder,
 }
@@ -61,8 +61,8 @@ pub struct ServiceLine {
 pub struct Total {
     pub name: String,
     pub text: String,
-    /// Emphasis of the value; empty if nothing happens now.
-    pub emphasis: Text,
+    /// Emphasis of the value; none if nothing happens now.
+    pub emphasis: Emphasis,
 }
 
 /// All visible contents.
@@ -135,14 +135,14 @@ impl ServiceLine {
                 }
                 false => (curve.title.to_string(), Some(curve.now as f64)),
             };
-            let is_now = (curve.is_rate || curve.emphasis == "caution") && value > Some(0.0);
-            let emphasis = if is_now { curve.emphasis.clone() } else { Text::default() };
+            let is_now = (curve.is_rate || curve.emphasis == Emphasis::Caution) && value > Some(0.0);
+            let emphasis = if is_now { curve.emphasis } else { Emphasis::None };
             let text =
                 value.map_or("-".into(), |value| if curve.is_rate { rate_text(value) } else { value.to_string() });
             Total { name, text, emphasis }
         };
         let series = now.history.series.iter().filter(|series| series.service == service.name).map(total);
-        let (text, emphasis) = (service.connections.to_string(), Text::default());
+        let (text, emphasis) = (service.connections.to_string(), Emphasis::None);
         let connections = Total { name: "connections".into(), text, emphasis };
         ServiceLine { name: service.name.to_string(), totals: [connections].into_iter().chain(series).collect() }
     }
@@ -154,15 +154,15 @@ impl Panel {
         let is_of_keys =
             self.id.starts_with("pools.") && self.table.columns.first().is_some_and(|head| head.title == KEY);
         match self.table.rows.get(row)?.first()? {
-            ShownCell::Text(key) if is_of_keys => Some(key),
+            Cell::Text(key) if is_of_keys => Some(key),
             _ => None,
         }
     }
 
     fn of(
         id: String,
-        mut table: ShownTable,
-        was: Option<&ShownTable>,
+        mut table: Table,
+        was: Option<&Table>,
         seconds: f64,
         service: usize,
         filter: &str,
@@ -180,12 +180,12 @@ impl Panel {
             for at in (0..row.len()).filter(|at| table.columns[*at].is_counter) {
                 if let Some(now) = value_of(&row[at]) {
                     let was = was.and_then(|was| value_of(was.get(at)?));
-                    row[at] = rate_of(now, was, seconds).map_or(ShownCell::Nothing, ShownCell::Seconds);
+                    row[at] = rate_of(now, was, seconds).map_or(Cell::Nothing, Cell::Seconds);
                 }
             }
         }
         for column in table.columns.iter_mut().filter(|column| column.is_counter) {
-            (column.title, column.unit) = (format!("{}/s", column.title).into(), "number".into());
+            (column.title, column.unit) = (format!("{}/s", column.title).into(), ColumnUnit::Number);
         }
         if let Some(column) = order.column.filter(|column| *column < table.columns.len()) {
             table.rows.sort_by(|a, b| compare(&a[column], &b[column]).then_with(|| compare(&a[0], &b[0])));
@@ -198,15 +198,15 @@ impl Panel {
 }
 
 /// Returns the cells of a row in columns of text, which identify it.
-fn names_of(row: &[ShownCell], columns: &[ColumnHead]) -> Vec<String> {
+fn names_of(row: &[Cell], columns: &[Column]) -> Vec<String> {
     let cells = row.iter().zip(columns).filter(|(_, column)| column.is_text());
     cells.map(|(cell, column)| text_of(cell, column)).collect()
 }
 
 /// Compares in the default order: names ascending, numbers descending.
-fn compare(one: &ShownCell, other: &ShownCell) -> Ordering {
+fn compare(one: &Cell, other: &Cell) -> Ordering {
     match (one, other) {
-        (ShownCell::Text(a), ShownCell::Text(b)) => a.cmp(b),
+        (Cell::Text(a), Cell::Text(b)) => a.cmp(b),
         // An unknown value is less than any number.
         (a, b) => value_of(b).unwrap_or(-1.0).total_cmp(&value_of(a).unwrap_or(-1.0)),
     }
@@ -224,40 +224,31 @@ pub mod tests {
     use crate::report::texts_of;
     use poolcounter_core::text::visible;
     use poolcounter_service::report::snapshot::{ShownFigure, ShownHistory, Values};
-    use poolcounter_service::report::tables::ShownTimes;
+    use poolcounter_service::report::tables::Times;
     use std::time::{Duration, Instant};
 
     /// Returns the report of a server: a service with two tables, and an unused one.
     fn report(acquired: u64, jobs: &[(&str, u64, u64, f64)], locks: &[(&str, f64)]) -> Snapshot {
-        let column = |(name, unit, is_counter): (&'static str, &'static str, bool)| ColumnHead {
-            name: name.into(),
-            title: name.into(),
-            unit: unit.into(),
-            is_counter,
-            emphasis: "none".into(),
-            ..ColumnHead::default()
+        let column = |name: &'static str, unit| Column::new(name, name, unit, "");
+        let table = |name: &'static str, title: &'static str, columns| {
+            Table::new(name, title, columns).empty(format!("No {name}."))
         };
-        let table =
-            |name: &'static str, title: &'static str, columns: &[(&'static str, &'static str, bool)]| ShownTable {
-                name: name.into(),
-                title: title.into(),
-                empty: format!("No {name}.").into(),
-                columns: columns.iter().copied().map(column).collect(),
-                ..ShownTable::default()
-            };
-        let text = |text: &str| ShownCell::Text(visible(text.as_bytes(), 100));
+        let text = |text: &str| Cell::Text(visible(text.as_bytes(), 100));
         let jobs = jobs.iter().map(|(name, ready, done, p50)| {
-            let times = ShownTimes { p50: Some(*p50), p99: None, p50_is_over: false, p99_is_over: false, all: None };
-            vec![text(name), ShownCell::Number(*ready), ShownCell::Number(*done), ShownCell::Times(times)]
+            let times = Times { p50: Some(*p50), p99: None, p50_is_over: false, p99_is_over: false, all: None };
+            vec![text(name), Cell::Number(*ready), Cell::Number(*done), Cell::Times(times)]
         });
-        let locks = locks.iter().map(|(key, age)| vec![text(key), ShownCell::Seconds(*age)]);
-        let jobs_columns =
-            [("type", "name", false), ("ready", "number", false), ("done", "number", true), ("wait", "times", false)];
-        let jobs_table = table("jobs", "Jobs by type", &jobs_columns);
-        let locks_table = table("locks", "Longest locks", &[("key", "name", false), ("for", "seconds", false)]);
+        let locks = locks.iter().map(|(key, age)| vec![text(key), Cell::Seconds(*age)]);
+        let jobs_columns = vec![
+            column("type", ColumnUnit::Name),
+            column("ready", ColumnUnit::Number),
+            Column { is_counter: true, ..column("done", ColumnUnit::Number) },
+            column("wait", ColumnUnit::Times),
+        ];
+        let locks_columns = vec![column("key", ColumnUnit::Name), column("for", ColumnUnit::Seconds)];
         let tables = vec![
-            ShownTable { rows: jobs.collect(), is_of_kinds: true, ..jobs_table },
-            ShownTable { rows: locks.collect(), ..locks_table },
+            table("jobs", "Jobs by type", jobs_columns).of_kinds().rows(jobs),
+            table("locks", "Longest locks", locks_columns).rows(locks),
         ];
         let service = |name: &'static str, connections: u64, tables| ShownService {
             name: name.into(),
@@ -274,14 +265,14 @@ pub mod tests {
             title: title.into(),
             unit: "".into(),
             is_rate,
-            emphasis: "none".into(),
+            emphasis: Emphasis::None,
             now,
             values: Values::Levels(Vec::new()),
         };
         let series = vec![curve("Done", true, acquired), curve("Ready", false, 7)];
         Snapshot {
             uptime: 90_061.5,
-            services: vec![service("work", 3, tables), service("idle", 0, vec![table("none", "None", &[])])],
+            services: vec![service("work", 3, tables), service("idle", 0, vec![table("none", "None", Vec::new())])],
             history: ShownHistory { series, ..ShownHistory::default() },
             ..Snapshot::default()
         }
