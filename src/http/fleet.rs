@@ -14,7 +14,6 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, timer_keys};
 use poolcounter_service::access;
 use poolcounter_service::contract::{Context, Wake};
-use poolcounter_service::report::merge::Merged;
 use poolcounter_service::report::snapshot::Snapshot;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table};
 use std::collections::BTreeMap;
@@ -238,13 +237,9 @@ impl Fleet {
         if self.servers.iter().all(is_unknown) {
             return None;
         }
-        let mut merged = Merged::with(own);
-        for watched in &self.servers {
-            if let Some(told) = watched.told(target, now) {
-                merged.add(&watched.name, told.clone());
-            }
-        }
-        let mut merged = merged.finish();
+        let mut merged = own;
+        let told = self.servers.iter().filter_map(|watched| Some((watched, watched.told(target, now)?)));
+        told.enumerate().for_each(|(n, (watched, told))| merged.add(&watched.name, n, told.clone()));
         let is_view = !target.starts_with("/status.json");
         if is_view && merged.title.is_none() {
             merged.title = Some("No server that answers has such an entry.".into());

@@ -82,7 +82,6 @@ mod merged {
     use super::*;
     use poolcounter_service::health::{Condition, ConditionInfo, ConditionOn, HealthLine, Level};
     use poolcounter_service::report::matrix::{Heat, Matrix, MatrixLine};
-    use poolcounter_service::report::merge::Merged;
     use serde_json::Value;
 
     const SERVICES: [&str; 5] = ["pools", "counters", "members", "jobs", "admin"];
@@ -109,16 +108,15 @@ mod merged {
         overview
     }
 
-    fn merger(all: Vec<(&str, Snapshot)>) -> Merged {
+    fn merger(all: Vec<(&str, Snapshot)>) -> Snapshot {
         let mut own = told(Overview::default());
         own.services.clear();
-        let mut merged = Merged::with(own);
-        all.into_iter().for_each(|(server, told)| merged.add(server, told));
-        merged
+        all.into_iter().enumerate().for_each(|(n, (server, told))| own.add(server, n, told));
+        own
     }
 
     fn merged(all: Vec<(&str, Snapshot)>) -> Value {
-        serde_json::from_str(&merger(all).finish().to_json()).expect("is JSON")
+        serde_json::from_str(&merger(all).to_json()).expect("is JSON")
     }
 
     /// Returns one service with all parts of a snapshot: tables, a matrix, and a line of health with a condition.
@@ -269,7 +267,7 @@ mod merged {
                 let both = [read(), read(), Snapshot::read(json.to_string().as_bytes(), &SERVICES).ok()];
                 // As few rows as are cut in the page.
                 let room = Room { rows: 1, bytes: usize::MAX, has_all_times: false };
-                let all = merger(both.into_iter().flatten().map(|told| ("a", told)).collect()).finish().cut(room);
+                let all = merger(both.into_iter().flatten().map(|told| ("a", told)).collect()).cut(room);
                 let all = all.to_json();
                 assert!(!all.contains(['\u{202e}', '\u{9b}', '\u{1b}']), "{place}: {value:?}");
             }

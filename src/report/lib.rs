@@ -38,7 +38,7 @@ mod column;
 pub mod health;
 pub mod loop_stats;
 pub mod matrix;
-pub mod merge;
+mod merge;
 mod moment;
 pub mod peer;
 pub mod read_snapshot;

@@ -3,9 +3,9 @@
 //! are those of the slowest daemon.
 
 use super::column::{Column, ColumnUnit, Emphasis};
-use super::snapshot::{ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownService, Snapshot, Values};
+use super::snapshot::{ShownCondition, ShownCurve, ShownHealth, ShownService, Snapshot, Values};
 use super::tables::{Cell, Table, Times};
-use crate::shown::{ShownRecent, Text};
+use crate::shown::ShownRecent;
 use std::collections::HashMap;
 
 /// Name of the column with the name of the daemon.
@@ -13,174 +13,123 @@ const SERVER: &str = "server";
 /// Number of rows of a merged table with curves.
 const CURVES: usize = 20;
 
-/// Work done and work refused in each second.
-type Curve = [Vec<f64>; 2];
-
-/// Snapshot to which daemons are added.
-pub struct Merged {
-    snapshot: Snapshot,
-    /// Tables under construction, with the names of service and table.
-    tables: Vec<(Text, Text, Growing)>,
-}
-
-/// Table under construction from several daemons.
-#[derive(Default)]
-struct Growing {
-    /// Rows, each with its curve and its index in the daemon's table.
-    rows: Vec<(Vec<Cell>, Curve, usize)>,
-    /// Index of the row by its name.
-    places: HashMap<String, usize>,
-    notes: Vec<(String, String)>,
-    /// Number of daemons that have this table.
-    tellers: usize,
-}
-
-impl Merged {
-    /// Starts with values that are not from any daemon.
-    pub fn with(snapshot: Snapshot) -> Merged {
-        Merged { snapshot, tables: Vec::new() }
-    }
-
-    /// Adds the snapshot of the daemon of this name.
-    pub fn add(&mut self, server: &str, told: Snapshot) {
-        let own = &mut self.snapshot;
-        own.title = own.title.take().or(told.title);
-        own.tab = own.tab.take().or(told.tab);
-        told.health.into_iter().for_each(|health| own.add_health(server, health));
-        if own.history.series.is_empty() {
-            (own.history.interval, own.history.most) = (told.history.interval, told.history.most);
+impl Snapshot {
+    /// Adds the snapshot of the daemon of this name, after those of `earlier` daemons.
+    pub fn add(&mut self, server: &str, earlier: usize, told: Snapshot) {
+        self.title = self.title.take().or(told.title);
+        self.tab = self.tab.take().or(told.tab);
+        told.health.into_iter().for_each(|health| self.add_health(server, health));
+        if self.history.series.is_empty() {
+            (self.history.interval, self.history.most) = (told.history.interval, told.history.most);
         }
-        for curve in told.history.series {
-            own.add_curve(curve, told.history.interval);
+        if (self.history.interval - told.history.interval).abs() < 1e-9 {
+            told.history.series.into_iter().for_each(|curve| self.add_curve(curve));
         }
-        for service in told.services {
-            self.add_service(server, service);
+        for mut service in told.services {
+            service.tables.iter_mut().for_each(|table| table.name_server(server));
+            match self.services.iter_mut().find(|own| own.name == service.name) {
+                Some(own) => own.add(earlier, service),
+                None => self.services.push(service),
+            }
         }
     }
+}
 
-    fn add_service(&mut self, server: &str, told: ShownService) {
-        let services = &mut self.snapshot.services;
-        let place = services.iter().position(|service| service.name == told.name).unwrap_or_else(|| {
-            services.push(ShownService { name: told.name.clone(), ..ShownService::default() });
-            services.len() - 1
-        });
-        let own = &mut services[place];
-        if own.title.is_empty() {
-            (own.title, own.option) = (told.title, told.option);
+impl ShownService {
+    fn add(&mut self, earlier: usize, told: ShownService) {
+        self.is_enabled |= told.is_enabled;
+        let sums = [
+            (&mut self.connections, told.connections),
+            (&mut self.connections_opened, told.connections_opened),
+            (&mut self.connect_errors, told.connect_errors),
+            (&mut self.failed_sends, told.failed_sends),
+            (&mut self.received_bytes, told.received_bytes),
+            (&mut self.sent_bytes, told.sent_bytes),
+        ];
+        sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        for figure in told.figures {
+            match self.figures.iter_mut().find(|own| own.name == figure.name) {
+                // Spans that do not only grow keep the longest.
+                Some(own) if own.is_seconds && !own.is_counter => own.value = own.value.max(figure.value),
+                Some(own) => own.value += figure.value,
+                None => self.figures.push(figure),
+            }
         }
-        own.is_enabled |= told.is_enabled;
-        add_to([
-            (&mut own.connections, told.connections),
-            (&mut own.connections_opened, told.connections_opened),
-            (&mut own.connect_errors, told.connect_errors),
-            (&mut own.failed_sends, told.failed_sends),
-            (&mut own.received_bytes, told.received_bytes),
-            (&mut own.sent_bytes, told.sent_bytes),
-        ]);
-        told.figures.into_iter().for_each(|figure| own.add_figure(figure));
-        own.matrix = match (own.matrix.take(), told.matrix) {
+        self.matrix = match (self.matrix.take(), told.matrix) {
             (Some(one), Some(other)) => Some(one.with(&other)),
             (one, other) => one.or(other),
         };
         for table in told.tables {
-            let heading = own.tables.iter_mut().find(|own| own.name == table.name);
-            let heading = match heading {
-                Some(heading) => heading,
-                None => {
-                    own.tables.push(table.heading());
-                    own.tables.last_mut().expect("was pushed just now")
-                }
-            };
-            let is_it = |it: &(Text, Text, Growing)| it.0 == own.name && it.1 == table.name;
-            let place = self.tables.iter().position(is_it).unwrap_or_else(|| {
-                self.tables.push((own.name.clone(), table.name.clone(), Growing::default()));
-                self.tables.len() - 1
-            });
-            self.tables[place].2.add(heading, server, table);
-        }
-    }
-
-    /// Returns the snapshot, with the worst rows first.
-    pub fn finish(mut self) -> Snapshot {
-        for service in &mut self.snapshot.services {
-            for table in &mut service.tables {
-                let growing = self.tables.iter().position(|it| it.0 == service.name && it.1 == table.name);
-                if let Some(place) = growing {
-                    self.tables.swap_remove(place).2.finish(table);
-                }
+            match self.tables.iter_mut().find(|own| own.name == table.name) {
+                Some(own) => own.add(earlier, table),
+                None => self.tables.push(table),
             }
         }
-        self.snapshot
     }
 }
 
-impl Growing {
-    /// Adds the rows of a daemon.
-    fn add(&mut self, heading: &mut Table, server: &str, table: Table) {
-        self.tellers += 1;
-        self.notes.extend(table.note.map(|note| (server.to_string(), note)));
-        heading.more =
-            if heading.is_of_kinds { heading.more.max(table.more) } else { heading.more.saturating_add(table.more) };
-        let recent = table.recent;
-        if let (Some(own), Some(told)) = (&mut heading.recent, &recent) {
-            own.seconds = own.seconds.max(told.seconds);
-        }
-        let mut curves = recent.map(|recent| recent.curves).unwrap_or_default().into_iter();
-        // A daemon of another version may have other columns.
-        let place_of =
-            |head: &Column| table.columns.iter().position(|other| other.name == head.name && other.unit == head.unit);
-        let places: Vec<Option<usize>> = heading.columns.iter().map(place_of).collect();
-        for (rank, mut cells) in table.rows.into_iter().enumerate() {
-            let mut take = |place: &Option<usize>| match place {
-                Some(place) => std::mem::replace(&mut cells[*place], Cell::Nothing),
-                None => Cell::Nothing,
-            };
-            let mut row: Vec<Cell> = places.iter().map(&mut take).collect();
-            let curve = curves.next().unwrap_or_default();
-            if !heading.is_of_kinds {
-                let place = heading.columns.iter().position(|head| head.name == SERVER).unwrap_or_default();
-                row[place] = Cell::Text(server.into());
-                self.rows.push((row, curve, rank));
-                continue;
-            }
-            let name = match row.first() {
-                Some(Cell::Text(name)) => name.clone(),
-                _ => String::new(),
-            };
-            match self.places.get(&name) {
-                Some(place) => {
-                    let (own, own_curve, _) = &mut self.rows[*place];
-                    let columns = own.iter_mut().zip(row).zip(&heading.columns);
-                    columns.for_each(|((cell, other), head)| cell.add(other, head));
-                    own_curve.iter_mut().zip(curve).for_each(|(own, other)| add_values(own, other));
-                }
-                None => {
-                    self.places.insert(name, self.rows.len());
-                    self.rows.push((row, curve, rank));
-                }
-            }
+impl Table {
+    /// Adds the name of the daemon to the note, and to each row of a single daemon.
+    fn name_server(&mut self, server: &str) {
+        self.note = self.note.take().map(|note| format!("{server}: {note}"));
+        if !self.is_of_kinds && self.columns.iter().all(|column| column.name != SERVER) {
+            let place = self.columns.len().min(1);
+            let column = Column::new(SERVER, SERVER, ColumnUnit::Text, "Daemon that reports this row.");
+            self.columns.insert(place, column);
+            self.rows.iter_mut().for_each(|row| row.insert(place, Cell::text(server)));
         }
     }
 
-    /// Moves the rows into the table.
-    fn finish(mut self, table: &mut Table) {
-        if self.tellers > 1 {
-            let columns = &table.columns;
-            self.rows.sort_by_cached_key(|(row, _, rank)| (worst_first(columns, row), *rank));
-        }
-        self.notes.dedup_by(|one, other| one.1 == other.1);
-        table.note = match &self.notes[..] {
-            [] => None,
-            [(_, only)] => Some(only.clone()),
-            several => {
-                Some(several.iter().map(|(server, note)| format!("{server}: {note}")).collect::<Vec<_>>().join(" "))
-            }
+    /// Adds the rows of another daemon, with the worst rows first, and rows that are as bad by their places. A daemon of
+    /// another version may have other columns.
+    fn add(&mut self, earlier: usize, mut told: Table) {
+        let places: Vec<_> = self
+            .columns
+            .iter()
+            .map(|head| told.columns.iter().position(|it| it.name == head.name && it.unit == head.unit))
+            .collect();
+        self.more = if self.is_of_kinds { self.more.max(told.more) } else { self.more.saturating_add(told.more) };
+        self.note = match (self.note.take(), told.note) {
+            (Some(one), Some(other)) => Some(format!("{one} {other}")),
+            (one, other) => one.or(other),
         };
-        if let Some(recent) = &mut table.recent {
-            recent.curves = self.rows.iter_mut().take(CURVES).map(|row| std::mem::take(&mut row.1)).collect();
+        let curves = |recent: &mut Option<ShownRecent>| {
+            let curves = recent.as_mut().map(|recent| std::mem::take(&mut recent.curves)).unwrap_or_default();
+            curves.into_iter().chain(std::iter::repeat_with(Default::default))
+        };
+        let (own_curves, told_curves) = (curves(&mut self.recent), curves(&mut told.recent));
+        let own = std::mem::take(&mut self.rows).into_iter().zip(own_curves).enumerate();
+        let mut rows: Vec<_> = own.map(|(n, (row, curve))| (n / earlier.max(1), row, curve)).collect();
+        let mut names: HashMap<String, usize> = HashMap::new();
+        if self.is_of_kinds {
+            names.extend(rows.iter().enumerate().filter_map(|(n, (_, row, _))| Some((name_of(row)?, n))));
         }
-        table.rows = self.rows.into_iter().map(|(row, _, _)| row).collect();
+        for (rank, (mut cells, curve)) in told.rows.into_iter().zip(told_curves).enumerate() {
+            let take = |place: &Option<usize>| {
+                place.map_or(Cell::Nothing, |at| std::mem::replace(&mut cells[at], Cell::Nothing))
+            };
+            let row: Vec<Cell> = places.iter().map(take).collect();
+            match name_of(&row).and_then(|name| names.get(&name)) {
+                Some(place) => {
+                    let (_, own, own_curve) = &mut rows[*place];
+                    let columns = own.iter_mut().zip(row).zip(&self.columns);
+                    columns.for_each(|((cell, other), head)| cell.add(other, head));
+                    own_curve.iter_mut().zip(curve).for_each(|(own, other)| add_values(own, other));
+                }
+                None => rows.push((rank, row, curve)),
+            }
+        }
+        rows.sort_by_cached_key(|(rank, row, _)| (worst_first(&self.columns, row), *rank));
+        if let (Some(own), Some(told)) = (&mut self.recent, &told.recent) {
+            own.seconds = own.seconds.max(told.seconds);
+            own.curves = rows.iter_mut().take(CURVES).map(|(.., curve)| std::mem::take(curve)).collect();
+        }
+        self.rows = rows.into_iter().map(|(_, row, _)| row).collect();
     }
+}
+
+fn name_of(row: &[Cell]) -> Option<String> {
+    if let Some(Cell::Text(name)) = row.first() { Some(name.clone()) } else { None }
 }
 
 /// Returns a sort key: rows with most trouble first, then those with most work, by orders of magnitude.
@@ -190,24 +139,6 @@ fn worst_first(columns: &[Column], row: &[Cell]) -> [i64; 3] {
         let sum = cells.map(|(_, cell)| if let Cell::Number(number) = cell { *number } else { 0 });
         -i64::from(sum.fold(0, u64::saturating_add).saturating_add(1).ilog2())
     })
-}
-
-impl Table {
-    /// Returns the table without rows, with a column for the daemon if rows are of a single daemon.
-    fn heading(&self) -> Table {
-        let recent = self.recent.as_ref().map(|recent| ShownRecent { curves: Vec::new(), ..recent.clone() });
-        let mut columns = self.columns.clone();
-        if !self.is_of_kinds {
-            columns.retain(|column| column.name != SERVER);
-            columns.insert(
-                columns.len().min(1),
-                Column::new(SERVER, SERVER, ColumnUnit::Text, "Daemon that reports this row."),
-            );
-        }
-        let texts = [&self.name, &self.title, &self.help, &self.empty].map(Clone::clone);
-        let [name, title, help, empty] = texts;
-        Table { name, title, help, empty, columns, recent, is_of_kinds: self.is_of_kinds, ..Table::default() }
-    }
 }
 
 impl Cell {
@@ -237,17 +168,6 @@ impl Times {
     }
 }
 
-impl ShownService {
-    /// Adds a figure: levels and counts are added up, spans that do not only grow keep the longest.
-    fn add_figure(&mut self, told: ShownFigure) {
-        match self.figures.iter_mut().find(|figure| figure.name == told.name) {
-            Some(own) if own.is_seconds && !own.is_counter => own.value = own.value.max(told.value),
-            Some(own) => own.value += told.value,
-            None => self.figures.push(told),
-        }
-    }
-}
-
 impl Snapshot {
     /// Adds the health of a service at this daemon.
     fn add_health(&mut self, server: &str, told: ShownHealth) {
@@ -260,11 +180,7 @@ impl Snapshot {
         own.add(health);
     }
 
-    /// Adds a curve, unless its interval differs.
-    fn add_curve(&mut self, told: ShownCurve, interval: f64) {
-        if (self.history.interval - interval).abs() > 1e-9 {
-            return;
-        }
+    fn add_curve(&mut self, told: ShownCurve) {
         let is_it = |curve: &&mut ShownCurve| (&curve.service, &curve.name) == (&told.service, &told.name);
         let Some(own) = self.history.series.iter_mut().find(is_it) else { return self.history.series.push(told) };
         // Times are not added: the longer one is shown.
@@ -291,10 +207,6 @@ impl Values {
             Values::Rates(values) => values.clone(),
         }
     }
-}
-
-fn add_to<const N: usize>(sums: [(&mut u64, u64); N]) {
-    sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
 }
 
 fn add_values(own: &mut Vec<f64>, more: Vec<f64>) {

@@ -4,7 +4,6 @@ use crate::holders::state_of;
 use crate::report::{self, is_used};
 use poolcounter_client::{Client, ListedClaim};
 use poolcounter_core::text::visible;
-use poolcounter_service::report::merge::Merged;
 use poolcounter_service::report::snapshot::Snapshot;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
 use std::time::{Duration, Instant};
@@ -83,9 +82,9 @@ impl Sample {
         let mut sum = match &answered[..] {
             [(_, only)] => (*only).clone(),
             several => {
-                let mut merged = Merged::with(Snapshot::default());
-                several.iter().for_each(|(server, report)| merged.add(server, (*report).clone()));
-                merged.finish()
+                let mut sum = Snapshot::default();
+                several.iter().enumerate().for_each(|(n, (server, report))| sum.add(server, n, (*report).clone()));
+                sum
             }
         };
         sum.services.retain(|service| match &self.only {

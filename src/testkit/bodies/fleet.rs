@@ -7,7 +7,6 @@ use poolcounter_core::time::Span;
 use poolcounter_http::page;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::output::MAX_BYTES;
-use poolcounter_service::report::merge::Merged;
 use poolcounter_service::report::room::Room;
 use poolcounter_service::report::snapshot::Snapshot;
 use std::cell::OnceCell;
@@ -49,13 +48,13 @@ thread_local! {
 /// Returns the page of a path and its JSON for these answers of daemons.
 fn shown(answers: &[&[u8]]) -> [String; 2] {
     let services: Vec<&str> = SERVICES.iter().map(|info| info.name).filter(|name| *name != "http").collect();
-    let mut merged = Merged::with(Snapshot::default());
+    let mut merged = Snapshot::default();
     for (n, answer) in answers.iter().enumerate() {
         if let Ok(told) = Snapshot::read(answer, &services) {
-            merged.add(&format!("server{n}"), told);
+            merged.add(&format!("server{n}"), n, told);
         }
     }
-    let merged = merged.finish().cut(Room { rows: 20, bytes: 780_000, has_all_times: false });
+    let merged = merged.cut(Room { rows: 20, bytes: 780_000, has_all_times: false });
     [page::render(&merged), merged.to_json()]
 }
 
