@@ -262,8 +262,7 @@ impl Members {
         Ok(true)
     }
 
-    /// Writes as many waiters as the connection's output takes, once they are put into their order, and returns true
-    /// after the last one. Waiters that come or go meanwhile may be missing.
+    /// Writes as many waiters as the connection's output takes, and returns true after the last one. Waiters that come or go meanwhile may be missing.
     fn list_waiters(
         &self,
         conn: ConnId,
@@ -273,28 +272,21 @@ impl Members {
     ) -> Result<bool, Refusal> {
         let (peers, now) = (context.conns.peers, context.time.now);
         let (mut place, last) = listing.place();
-        let is_in_order = self.state.collect_waiters(pool, last, &mut listing.waiters, now);
-        match listing.begin(is_in_order)? {
-            Some(true) => {}
-            Some(false) => return Ok(false),
-            None => return Ok(true),
-        }
-        for _ in 0..LISTED_PER_TURN {
+        let rows = self.state.waiters_after(pool, last, now, |conn| peers.peer(conn));
+        let Some(rows) = listing.begin(rows)? else { return Ok(true) };
+        for (n, (rank, row)) in rows.enumerate() {
             if listing.left == 0 {
                 return Ok(true);
             }
-            if context.output.is_full(conn) {
+            if n == LISTED_PER_TURN || context.output.is_full(conn) {
                 return Ok(false);
             }
-            let next = self.state.next_waiter(&mut listing.waiters, now, |conn| peers.peer(conn));
-            let Some(next) = next else { return Ok(true) };
-            let Some((rank, row)) = next else { continue };
             place += 1;
             context.output.reply_lines(conn, |bytes| wire::write_waiter(bytes, place, &row));
             listing.left -= 1;
             listing.set_place(place, rank);
         }
-        Ok(false)
+        Ok(true)
     }
 
     /// Writes as many pools as the connection's output takes, and returns true after the last one.

@@ -5,7 +5,7 @@
 //! is not taken for one that does not. Replies do not wait for them, except while a list is written, whose lines must
 //! be together.
 
-use super::state::{Event, Rank, Refusal, WaiterOrder, What};
+use super::state::{Event, Rank, Refusal, What};
 use crate::wire;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Unreadable, Writer};
@@ -35,10 +35,7 @@ impl Sessions {
     /// Returns the number of bytes that are kept for a connection.
     pub fn kept_bytes(&self, conn: ConnId) -> usize {
         let session = self.sessions.get(conn.index()).and_then(Option::as_ref);
-        session.map_or(0, |session| {
-            let listed = session.listing.as_ref().map_or(0, |listing| listing.waiters.bytes());
-            session.behind_list.capacity() + session.owed.capacity() + listed
-        })
+        session.map_or(0, |session| session.behind_list.capacity() + session.owed.capacity())
     }
 }
 
@@ -62,9 +59,6 @@ pub struct Listing {
     pub left: u32,
     /// True when its pool was found.
     is_begun: bool,
-    /// Waiters still to be listed. A successor collects them again.
-    #[serde(skip)]
-    pub waiters: WaiterOrder,
 }
 
 impl Listing {
@@ -76,7 +70,7 @@ impl Listing {
             Query::Pools | Query::Utilization { .. } => (None, None),
         };
         let (after, left) = (after.map(Box::from), limit.unwrap_or(u32::MAX));
-        Listing { after, left, is_begun: false, waiters: WaiterOrder::default() }
+        Listing { after, left, is_begun: false }
     }
 
     /// Begins or continues a list with the found thing. Returns None if that has gone since the list began.

@@ -35,16 +35,13 @@ mod lending;
 mod lifecycle;
 mod loading;
 mod members;
-mod offers;
 mod pairs;
 mod phase;
-mod placing;
 mod pool_changes;
 mod pools;
 mod providers;
 mod queries;
 mod reasons;
-mod reserving;
 mod restored;
 mod saved;
 mod side_table;
@@ -65,7 +62,7 @@ pub use poolcounter_protocol::members::request::{
 };
 pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use reasons::KeptOut;
-pub use waiter_list::{WaiterOrder, WaiterRow};
+pub use waiter_list::WaiterRow;
 pub use waiters::Rank;
 
 use agents::{Agent, Agents, Backoff, PROVEN_AGE, ProviderState};
@@ -79,9 +76,8 @@ use phase::{MemberPhase, PhaseKind};
 use pools::{Pool, Pools};
 use reasons::Reason;
 use side_table::SideTable;
-use starts::{StartProgress, Starts};
-use takes::Asker;
-use waiters::{WaitSource, Waiter, Waiters};
+use starts::{Start, StartProgress, Starts};
+use waiters::{Cursor, Place, Waiter, Waiters};
 
 id! {
     /// Id of a pool.
@@ -356,18 +352,14 @@ impl State {
             && self.background.is_empty()
     }
 
-    /// Settles the pools that the step has changed.
+    /// Settles the pools and groups that the step has changed.
     fn settle(&mut self, step: &mut Step<'_, '_>) {
         loop {
             while let Some(id) = self.pools.next_touched() {
-                if !self.is_at_rest(id) {
-                    self.settle_pool(id, step);
-                } else if cfg!(debug_assertions) {
-                    self.assert_at_rest(id, step);
-                }
+                self.settle_pool(id, step);
             }
             if let Some(group) = self.pools.next_touched_group() {
-                self.begin(BackgroundTask::Place(group), step);
+                self.begin(BackgroundTask::Group(group), step);
             } else if self.has_room() && !self.pools.cramped.is_empty() && !self.background.is_launching() {
                 self.begin(BackgroundTask::Launch, step);
             } else {
@@ -447,6 +439,7 @@ impl State {
 
     /// Returns the number of waiters for members of a pool, including those for its group.
     fn queued(&self, id: PoolId) -> u32 {
-        self.waiters.queued(id, self.pool(id).group)
+        let of_group = self.pool(id).group.map_or(0, |group| self.waiters.queued(Place::Group(group)));
+        self.waiters.queued(Place::Pool(id)) + of_group
     }
 }

@@ -210,8 +210,10 @@ impl MembersTwin {
                 ["!CLEAN", pool, member] => {
                     hints.cleans.entry((pool.into(), member.into())).or_default().insert(*client);
                 }
-                ["MEMBER", _, pool, ..] | ["MEMBERS", _, _, _, pool, ..] => {
-                    hints.served.insert(pool.into());
+                ["MEMBER" | "MEMBERS", ..] => {
+                    let lines = piece.lines().filter_map(|line| line.strip_prefix("MEMBER "));
+                    let pools = lines.filter_map(|line| line.split(' ').nth(1)).map(String::from);
+                    hints.served.entry(*client).or_default().extend(pools);
                 }
                 _ => {}
             }
@@ -289,7 +291,6 @@ impl MembersTwin {
     }
 
     fn compare(&mut self, told: Vec<(usize, String)>) {
-        self.is_tied |= self.model.is_ambiguous;
         if self.is_tied {
             return;
         }

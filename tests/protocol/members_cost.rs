@@ -10,7 +10,6 @@ const OPERATOR: usize = 0;
 const PROVIDER: usize = 1;
 const CONSUMER: usize = 2;
 const OTHER: usize = 3;
-const LATER: usize = 4;
 /// Time after which there is a budget again for work in slices.
 const TICK: Span = Span::from_millis(20);
 /// Number of the first of many connections.
@@ -102,27 +101,6 @@ fn a_waiter_for_several_costs_others_little() {
         // The member is behind the others again.
         assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 id=99999"), "m99999");
     }
-}
-
-#[test]
-fn waiters_for_several_that_cannot_be_served_keep_nothing() {
-    let mut timed = crowd(100_000);
-    (0..100_000).for_each(|n| timed.say(MANY + n, &format!("TAKE p 600 n=2 id={n}")));
-    for n in [0, 5, 99_999] {
-        assert_eq!(borrow(&mut timed, CONSUMER, &format!("TAKE p 0 id={n}")), format!("m{n}"));
-    }
-    assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0"), "m99999");
-    // All but one of the members that it could have are held back by the operator.
-    let mut timed = crowd(100_000);
-    (0..100_000).filter(|n| n % 2 == 0).for_each(|n| timed.say(OPERATOR, &format!("HOLD p m{n} 600")));
-    timed.say(OTHER, "TAKE p 900 n=2 side=left");
-    for _ in 0..100 {
-        assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 side=left"), "first");
-        assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0"), "first");
-        assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 id=99999"), "m99999");
-    }
-    assert_eq!(ask(&mut timed, OPERATOR, "FREE p m500"), "OK");
-    assert!(told(&timed, OTHER).starts_with("MEMBERS 2"), "{:?}", timed.events);
 }
 
 #[test]
@@ -265,56 +243,6 @@ fn members_are_lost_with_their_provider() {
     }
 }
 
-/// Returns two pools of a group, all of whose members are taken: as many clients as are asked for hold a member of `p`
-/// each, as many as they may, and wait for another one of the group.
-fn limited(clients: usize, adds: impl Fn(&mut Timed)) -> Timed {
-    let mut timed = Timed::new();
-    for pool in ["p", "q"] {
-        timed.say(OPERATOR, &format!("POOL {pool} 0 9000 per_client=1 queue=9000 group=g cull_interval=0"));
-    }
-    timed.say(OPERATOR, "ADD q m");
-    timed.say(OPERATOR, "TAKE q");
-    adds(&mut timed);
-    for n in 0..clients {
-        assert!(ask(&mut timed, MANY + n, "TAKE p").starts_with("MEMBER "));
-        assert_eq!(ask(&mut timed, MANY + n, "TAKEGROUP g 300"), "");
-    }
-    timed
-}
-
-#[test]
-fn a_waiter_behind_many_that_are_at_their_limit_causes_a_start() {
-    for clients in [10, 600, 2_000] {
-        let mut timed = limited(clients, |timed| {
-            timed.say(PROVIDER, &format!("PROVIDE p {clients}"));
-            (0..clients).for_each(|n| timed.say(PROVIDER, &format!("OFFER p m{n}")));
-        });
-        assert_eq!(ask(&mut timed, CONSUMER, "TAKEGROUP g 300"), "");
-        timed.events.clear();
-        timed.say(OTHER, "PROVIDE p 10");
-        timed.pass(TICK);
-        assert_eq!(told(&timed, OTHER), "OK\n!START p 1", "{clients}");
-        assert_eq!(ask(&mut timed, OTHER, "STARTED 1 more"), "OK");
-        timed.pass(TICK);
-        assert!(told(&timed, CONSUMER).ends_with(" p more"), "{clients}");
-    }
-}
-
-#[test]
-fn a_return_finds_the_waiter_behind_many_that_are_at_their_limit() {
-    for (clients, option) in [(10, ""), (4_200, ""), (4_200, " os=linux"), (4_200, " n=1 pri=1")] {
-        let mut timed = limited(clients, |timed| {
-            (0..=clients).for_each(|n| timed.say(OPERATOR, &format!("ADD p m{n} os=linux")));
-        });
-        let taken = ask(&mut timed, OTHER, "TAKE p");
-        assert_eq!(ask(&mut timed, CONSUMER, &format!("TAKEGROUP g 300{option}")), "");
-        let lease = taken.split(' ').nth(1).expect("it has a lease");
-        assert_eq!(ask(&mut timed, OTHER, &format!("RETURN {lease}")), "RETURNED");
-        timed.pass(TICK);
-        assert!(told(&timed, CONSUMER).contains(" p m"), "{clients}{option}");
-    }
-}
-
 #[test]
 fn many_members_are_cleaned_by_another_when_their_cleaner_is_lost() {
     let mut timed = Timed::new();
@@ -333,53 +261,4 @@ fn many_members_are_cleaned_by_another_when_their_cleaner_is_lost() {
     timed.pass(Span::from_secs(1));
     assert_eq!(told(&timed, OTHER).matches("!CLEAN p ").count(), cleaned);
     assert!(cleaned >= 1_000, "{cleaned}");
-}
-
-/// A later take for the pool alone, or one for any member, comes after a waiter that is found by a search only.
-#[test]
-fn a_waiter_behind_many_that_are_at_their_limit_is_not_overtaken() {
-    for (first, later) in
-        [("", "TAKE p 300 pri=9"), (" os=linux", "TAKEGROUP g 300"), ("", "TAKE p 300 os=linux pri=6")]
-    {
-        let mut timed = limited(16, |timed| {
-            (0..17).for_each(|n| timed.say(OPERATOR, &format!("ADD p m{n} os=linux")));
-        });
-        let taken = ask(&mut timed, OTHER, "TAKE p");
-        assert_eq!(ask(&mut timed, CONSUMER, &format!("TAKEGROUP g 300{first}")), "");
-        assert_eq!(ask(&mut timed, LATER, later), "");
-        let lease = taken.split(' ').nth(1).expect("it has a lease");
-        timed.events.clear();
-        assert_eq!(ask(&mut timed, OTHER, &format!("RETURN {lease}")), "RETURNED");
-        (0..10).for_each(|_| timed.pass(TICK));
-        assert_eq!(told(&timed, LATER), "", "{later}");
-        assert!(told(&timed, CONSUMER).contains(" p m"), "{later}");
-    }
-}
-
-/// Pools that are noted over and over come once, and none before one that has waited for its turn.
-#[test]
-fn a_start_does_not_wait_behind_pools_that_change_often() {
-    const CLIENTS: usize = 500;
-    let mut timed = Timed::new();
-    for (pool, provider) in [("p", PROVIDER), ("q", LATER)] {
-        timed.say(OPERATOR, &format!("POOL {pool} 0 9000 per_client=1 queue=9000 group=g cull_interval=0"));
-        timed.say(provider, &format!("PROVIDE {pool} {}", CLIENTS + 11));
-        (0..=CLIENTS).for_each(|n| timed.say(provider, &format!("OFFER {pool} m{n}")));
-    }
-    timed.say(OPERATOR, "POOL r 0 10 group=g queue=9000");
-    for n in 0..CLIENTS {
-        for pool in ["p", "q"] {
-            assert!(ask(&mut timed, MANY + n, &format!("TAKE {pool}")).starts_with("MEMBER "));
-        }
-        assert_eq!(ask(&mut timed, MANY + n, "TAKEGROUP g 300"), "");
-    }
-    for pool in ["p", "q"].into_iter().cycle().take(8_000) {
-        timed.say(CONSUMER, &format!("TAKE {pool} 300 member=m1"));
-        timed.say(CONSUMER, "CANCEL");
-    }
-    timed.look();
-    timed.say(OTHER, "PROVIDE r 1");
-    timed.pass(TICK);
-    assert_eq!(told(&timed, OTHER), "OK\n!START r 1");
-    assert!(timed.steps < 100, "{} slices", timed.steps);
 }

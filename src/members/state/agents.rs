@@ -1,13 +1,15 @@
 //! Table of the agents: connections that provide or clean for a pool, and lost providers that still have members.
 
 use super::*;
-use poolcounter_core::meter::Metered as _;
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashSet};
 
 mod backoff;
 
 pub(super) use backoff::{Backoff, PROVEN_AGE};
 
+/// Most starts that a provider has under way: its loss ends them all in one step.
+const MOST_STARTS: u32 = 4_096;
 /// Most stops without an answer in time that are remembered for a provider.
 const MOST_LATE_STOPS: usize = 65_536;
 
@@ -24,10 +26,28 @@ pub(super) struct Agent {
     /// True while background work is under way for its members.
     pub is_pending: bool,
     pub backoff: Backoff,
+    /// Position among the providers of its pool that may be asked for starts.
+    room: Option<Room>,
     /// Name that lasts over its connections.
     pub session: Option<Arc<[u8]>>,
     /// Time of its loss, and its address then.
     pub lost: Option<Box<(Time, String)>>,
+}
+
+/// Room that a provider has left in proportion to its capacity, in 2^-32.
+pub(super) type Share = u64;
+
+/// Room of a provider that may be asked for starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Room {
+    /// It has a capacity of its own, and this share left.
+    Own(Share),
+    /// Its capacity is the maximum of its pool, and this number of members and starts are its own.
+    OfPool(u32),
+}
+
+fn share(capacity: u32, taken: u32) -> Share {
+    (u64::from(capacity.saturating_sub(taken)) << 32) / u64::from(capacity.max(1))
 }
 
 pub(super) enum ProviderState {
@@ -52,6 +72,7 @@ impl Agent {
             to_suspend: 0,
             is_pending: false,
             backoff: Backoff::default(),
+            room: None,
             session: None,
             lost: None,
         }
@@ -63,6 +84,14 @@ impl Agent {
             ProviderState::Serves(conn) | ProviderState::Dismissed(conn) => Some(conn),
             ProviderState::Grace(_) | ProviderState::Lost => None,
         }
+    }
+
+    fn room_for(&self, taken: u32, starts: u32) -> Option<Room> {
+        let is_able = self.provides && matches!(self.state, ProviderState::Serves(_)) && !self.backoff.is_running();
+        (is_able && starts < MOST_STARTS).then(|| match self.capacity {
+            Some(capacity) => Room::Own(share(capacity, taken)),
+            None => Room::OfPool(taken),
+        })
     }
 
     /// Returns whether it is in the list of its pool: while it is connected and, in a removed pool, until the pool is
@@ -92,6 +121,10 @@ struct PoolAgents {
     listed: Vec<AgentId>,
     /// Number of agents with `is_pending`.
     pending: u32,
+    /// Providers that may be asked for starts, with a capacity of their own, least room first.
+    own: BTreeSet<(Share, Reverse<AgentId>)>,
+    /// Providers that may be asked for starts, with the pool's capacity, most room first.
+    of_pool: BTreeSet<(u32, AgentId)>,
 }
 
 #[derive(Default)]
@@ -125,10 +158,44 @@ impl Agents {
         self.in_pool(pool).iter().any(|agent| self.get(*agent).provides)
     }
 
-    /// Returns whether one of the first `most` providers of the pool is connected and not in backoff.
-    pub fn can_start(&self, pool: PoolId, most: usize) -> bool {
-        let agents = self.in_pool(pool).iter().take(most).metered();
-        agents.map(|agent| self.get(*agent)).any(|agent| agent.provides && !agent.backoff.is_running())
+    /// Returns whether a provider of the pool is connected and not in backoff.
+    pub fn can_start(&self, pool: PoolId) -> bool {
+        let PoolAgents { own, of_pool, .. } = self.by_pool.get(pool);
+        !own.is_empty() || !of_pool.is_empty()
+    }
+
+    /// Returns the provider of a pool, the maximum of which is `max`, that has most room in proportion to its capacity,
+    /// and that share.
+    pub fn roomiest(&self, pool: PoolId, max: u32) -> Option<(Share, AgentId)> {
+        let PoolAgents { own, of_pool, .. } = self.by_pool.get(pool);
+        let of_pool = of_pool.first().map(|(taken, id)| (share(max, *taken), Reverse(*id)));
+        let best = own.last().copied().max(of_pool).filter(|(share, _)| *share > 0);
+        best.map(|(share, Reverse(id))| (share, id))
+    }
+
+    /// Puts a provider with this number of members and starts, and of starts alone, into its place among those of its
+    /// pool.
+    pub fn set_room(&mut self, id: AgentId, taken: u32, starts: u32) {
+        self.leave_room(id);
+        let agent = &mut self.agents[id.index()];
+        agent.room = agent.room_for(taken, starts);
+        let of_pool = self.by_pool.get_mut(agent.pool);
+        match agent.room {
+            Some(Room::Own(share)) => _ = of_pool.own.insert((share, Reverse(id))),
+            Some(Room::OfPool(taken)) => _ = of_pool.of_pool.insert((taken, id)),
+            None => {}
+        }
+    }
+
+    /// Removes a provider from those that may be asked for starts.
+    fn leave_room(&mut self, id: AgentId) {
+        let agent = &mut self.agents[id.index()];
+        let of_pool = self.by_pool.get_mut(agent.pool);
+        match agent.room.take() {
+            Some(Room::Own(share)) => _ = of_pool.own.remove(&(share, Reverse(id))),
+            Some(Room::OfPool(taken)) => _ = of_pool.of_pool.remove(&(taken, id)),
+            None => {}
+        }
     }
 
     /// Returns whether background work is under way for members of a lost provider of the pool: some may still be in
@@ -266,6 +333,7 @@ impl Agents {
 
     /// Marks an agent as lost, with the timer of its grace if it has one.
     pub fn set_lost(&mut self, id: AgentId, grace: Option<TimerId>) {
+        self.leave_room(id);
         if grace.is_none() {
             self.end_session(id);
         }
@@ -320,6 +388,7 @@ impl Agents {
         for id in self.in_pool(pool).to_vec() {
             if let ProviderState::Serves(conn) = self.get(id).state {
                 self.end_session(id);
+                self.leave_room(id);
                 self.agents[id.index()].state = ProviderState::Dismissed(conn);
                 let of_conn = self.of_conn_mut(conn);
                 of_conn.serving = None;
@@ -332,6 +401,7 @@ impl Agents {
     pub fn remove_listed(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         for id in std::mem::take(&mut self.by_pool.get_mut(pool).listed) {
             self.end_session(id);
+            self.leave_room(id);
             let mut agent = self.agents.remove(id.index());
             agent.backoff.cancel(step);
             match agent.state {
@@ -354,6 +424,7 @@ impl Agents {
     /// Removes an agent that is in no list, and cancels its timers.
     pub fn remove(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         self.end_session(id);
+        self.leave_room(id);
         let mut agent = self.agents.remove(id.index());
         agent.backoff.cancel(step);
         self.by_pool.get_mut(agent.pool).pending -= u32::from(agent.is_pending);
@@ -400,8 +471,19 @@ impl Agents {
     }
 
     /// Compares the lists of pools and connections with the agents.
-    pub fn check(&self) {
+    ///
+    /// `taken` returns the number of members and starts of a provider, and that of starts alone.
+    pub fn check(&self, taken: impl Fn(AgentId) -> (u32, u32)) {
         for (id, agent) in self.iter() {
+            let (taken, starts) = taken(id);
+            assert_eq!(agent.room, agent.room_for(taken, starts), "the room of a provider");
+            let PoolAgents { own, of_pool, .. } = self.by_pool.get(agent.pool);
+            let is_found = match agent.room {
+                Some(Room::Own(share)) => own.contains(&(share, Reverse(id))),
+                Some(Room::OfPool(taken)) => of_pool.contains(&(taken, id)),
+                None => true,
+            };
+            assert!(is_found, "a provider is found by its room");
             assert!(agent.provides || agent.cleans, "an agent provides or cleans");
             assert_eq!(self.in_pool(agent.pool).contains(&id), agent.is_listed(), "an agent in the list of its pool");
             let of_conn = agent.conn().map(|conn| self.of_conn(conn).expect("a connected agent has a connection"));
@@ -421,6 +503,8 @@ impl Agents {
         for (pool, of_pool) in self.by_pool.iter() {
             let pending = self.iter().filter(|(_, agent)| agent.pool == pool && agent.is_pending).count();
             assert_eq!(of_pool.pending as usize, pending, "lost providers with background work");
+            let able = self.iter().filter(|(_, agent)| agent.pool == pool && agent.room.is_some()).count();
+            assert_eq!(of_pool.own.len() + of_pool.of_pool.len(), able, "providers that may be asked for starts");
             assert!(of_pool.listed.iter().all(|id| self.get(*id).pool == pool), "a list has agents of its pool");
         }
         for (conn, of_conn) in self.by_conn.iter() {

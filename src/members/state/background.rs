@@ -7,6 +7,11 @@ use poolcounter_core::slices::Slices;
 /// Cost of a member that is stopped, lost, returned or timed anew: half a microsecond, or a whole one with a holder.
 pub(super) const COST: u32 = 2;
 
+/// Spends the cost of an entry, or what is left of the budget for it. Returns false if too little is left.
+pub(super) fn spend(cost: u32, step: &mut Step<'_, '_>) -> bool {
+    step.timers.spend(cost.min(step.timers.budget().max(COST)))
+}
+
 pub(super) enum BackgroundTask {
     /// Return the members of a connection that has closed.
     Holding(HoldingId),
@@ -18,10 +23,10 @@ pub(super) enum BackgroundTask {
     Retire(PoolId, Option<Arc<[u8]>>),
     /// Time the members of a pool anew, those after this name.
     Retime(PoolId, Option<Arc<[u8]>>),
-    /// Offer the free members of a pool to its waiters.
-    Offer(PoolId),
-    /// Place waiters of a group in pools where starts are possible.
-    Place(GroupId),
+    /// Offer the free members of a pool to its waiters, those of the kinds behind this one.
+    Offer(PoolId, Option<Cursor>),
+    /// Offer the free members of a group's pools again, and start members for its waiters.
+    Group(GroupId),
     /// Refuse the waiters of a group all pools of which are being removed, and remove it once it has none.
     EndGroup(GroupId),
     /// Remove the pools of a group that joined it with a serial number below this one, gracefully (true) or at once.
@@ -40,14 +45,14 @@ impl BackgroundTask {
         match self {
             BackgroundTask::Holding(_)
             | BackgroundTask::Agent(_)
-            | BackgroundTask::Place(_)
+            | BackgroundTask::Group(_)
             | BackgroundTask::RemoveGroup(..)
             | BackgroundTask::EndGroup(_)
             | BackgroundTask::Launch => None,
             BackgroundTask::Remove(id)
             | BackgroundTask::Retire(id, _)
             | BackgroundTask::Retime(id, _)
-            | BackgroundTask::Offer(id)
+            | BackgroundTask::Offer(id, _)
             | BackgroundTask::Shorten(id, _)
             | BackgroundTask::Settle(id) => Some(*id),
         }
@@ -128,12 +133,12 @@ impl Background {
         match task {
             BackgroundTask::Retire(id, _) => self.by_pool.get_mut(*id).is_retiring = is_queued,
             BackgroundTask::Retime(id, _) => self.by_pool.get_mut(*id).is_retiming = is_queued,
-            BackgroundTask::Offer(id) => self.by_pool.get_mut(*id).is_offering = is_queued,
+            BackgroundTask::Offer(id, _) => self.by_pool.get_mut(*id).is_offering = is_queued,
             BackgroundTask::Settle(id) => self.by_pool.get_mut(*id).is_behind = is_queued,
             BackgroundTask::Holding(_)
             | BackgroundTask::Agent(_)
             | BackgroundTask::Remove(_)
-            | BackgroundTask::Place(_)
+            | BackgroundTask::Group(_)
             | BackgroundTask::RemoveGroup(..)
             | BackgroundTask::EndGroup(_)
             | BackgroundTask::Shorten(..) => {}
@@ -159,7 +164,7 @@ impl Background {
             let counts = [
                 self.count(|task| matches!(task, BackgroundTask::Retire(of, _) if *of == id)),
                 self.count(|task| matches!(task, BackgroundTask::Retime(of, _) if *of == id)),
-                self.count(|task| matches!(task, BackgroundTask::Offer(of) if *of == id)),
+                self.count(|task| matches!(task, BackgroundTask::Offer(of, _) if *of == id)),
                 self.count(|task| matches!(task, BackgroundTask::Settle(of) if *of == id)),
             ];
             let flags = [of_pool.is_retiring, of_pool.is_retiming, of_pool.is_offering, of_pool.is_behind];

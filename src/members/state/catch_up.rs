@@ -2,6 +2,7 @@
 //! in lists and counters.
 
 use super::lifecycle::Then;
+use super::waiters::Place;
 use super::*;
 
 impl State {
@@ -37,8 +38,8 @@ impl State {
                 let rest = self.retime_after(id, after.as_ref(), step);
                 rest.map(|after| BackgroundTask::Retime(id, Some(after)))
             }
-            BackgroundTask::Offer(id) => self.offer_free(id, step).then_some(task),
-            BackgroundTask::Place(id) => self.place_waiters(id, step).then_some(task),
+            BackgroundTask::Offer(id, after) => self.offer_free(id, after, step),
+            BackgroundTask::Group(id) => self.settle_group(id, step).then_some(task),
             BackgroundTask::RemoveGroup(id, graceful, before) => {
                 let rest = self.remove_pools(id, graceful, before, step);
                 rest.map(|before| BackgroundTask::RemoveGroup(id, graceful, before))
@@ -110,7 +111,8 @@ impl State {
             if !step.timers.spend(background::COST) {
                 return true;
             }
-            self.starts.end(start, step);
+            let ended = self.starts.end(start, step);
+            ended.into_iter().for_each(|(_, agent)| self.note_room(agent));
             self.pools.touch(id);
         }
         false
@@ -119,7 +121,7 @@ impl State {
     /// Refuses the waiters of a group all pools of which are being removed. Returns whether there are more.
     fn drain_group(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
         while !self.pools.is_lasting(id)
-            && let Some(waiter) = self.waiters.any_of_group(id)
+            && let Some(waiter) = self.waiters.first(Place::Group(id))
         {
             if !step.timers.spend(background::COST) {
                 return true;
@@ -129,7 +131,7 @@ impl State {
         if self.pools.group(id).pools.is_empty() {
             let is_its = |of: GroupId| of == id;
             self.background.remove(|task| match task {
-                BackgroundTask::Place(of) | BackgroundTask::RemoveGroup(of, ..) => is_its(*of),
+                BackgroundTask::Group(of) | BackgroundTask::RemoveGroup(of, ..) => is_its(*of),
                 _ => false,
             });
             self.pools.remove_group(id);
@@ -145,7 +147,7 @@ impl State {
             if !step.timers.spend(background::COST) {
                 return left;
             }
-            let Some(waiter) = self.waiters.newest_of_pool(id) else { break };
+            let Some(waiter) = self.waiters.newest(Place::Pool(id)) else { break };
             self.pools.count(id, Stat::QueueFull);
             self.refuse_wait(waiter, What::QueueFull, step);
         }
@@ -154,7 +156,7 @@ impl State {
 
     /// Refuses the waiters of a pool that is being removed. Returns whether there are more.
     fn refuse_waiters(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
-        while let Some(waiter) = self.waiters.any_of_pool(id) {
+        while let Some(waiter) = self.waiters.first(Place::Pool(id)) {
             if !step.timers.spend(background::COST) {
                 return true;
             }

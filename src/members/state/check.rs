@@ -1,6 +1,6 @@
 //! Invariants of the state. The checks change nothing.
 
-use super::waiters::Place;
+use super::takes::Picked;
 use super::*;
 
 impl State {
@@ -18,7 +18,10 @@ impl State {
         self.members.check();
         self.leases.check(|member| self.member(member).pool);
         self.waiters.check();
-        self.agents.check();
+        self.agents.check(|id| {
+            let starts = self.starts.of_agent(id);
+            (self.members.of_agent(id) + starts, starts)
+        });
         self.starts.check();
         self.background.check();
         let mut members = 0;
@@ -35,11 +38,8 @@ impl State {
 
     fn check_pool(&self, id: PoolId, pool: &Pool) {
         let (slots, of_pool, tasks) = (self.slots(id), self.members.in_pool(id), self.background.of_pool(id));
-        let has_waiters = self.waiters.any_of_pool(id).is_some();
-        assert!(
-            !pool.is_leaving || slots > 0 || !self.waiters.is_unused(id),
-            "a pool that leaves has something to wait for"
-        );
+        let has_waiters = self.waiters.queued(Place::Pool(id)) > 0;
+        assert!(!pool.is_leaving || slots > 0 || has_waiters, "a pool that leaves has something to wait for");
         let is_idle = self.free_count(id) == 0 && !has_waiters;
         assert!(
             !pool.is_leaving || pool.is_removed || tasks.is_retiring || is_idle,
@@ -51,34 +51,28 @@ impl State {
         let is_cleaned = !pool.is_leaving && !tasks.is_behind && !self.agents.in_pool(id).is_empty();
         let is_stuck = is_cleaned && of_pool.count(PhaseKind::Cleaning) < self.most_cleaned(id);
         assert!(!is_stuck || of_pool.first_unclean().is_none(), "agents are asked to clean");
-        let is_queued = |waiter: WaiterId| {
-            let place = self.waiters.find(waiter).map(Waiter::place);
-            place == Some(Place::Pool(id)) || place.is_some() && place == pool.group.map(Place::Group)
-        };
-        assert!(self.waiters.reserving(id).is_none_or(is_queued), "members are reserved for a waiter for them");
         let until = pool.unclean_until.as_ref().map(|(until, _)| *until);
         assert_eq!(until, self.unclean_until(id), "unclean members are timed while no agent is connected");
     }
 
     /// Checks that wanted members are started, as far as there is room.
     fn check_demand(&self, id: PoolId, pool: &Pool) {
-        let has_provider = self.roomiest_provider(id).is_some();
-        let has_room = self.may_start(id) && !self.background.is_launching();
-        assert!(!(has_room && has_provider && self.wanted(id) > 0), "wanted members are started");
-        let checks = self.members.in_pool(id).count(PhaseKind::Checking);
-        let is_waiting = self.waiters.first_no_wait(id).is_some() && !self.background.of_pool(id).is_behind;
-        assert!(!is_waiting || checks > 0, "a waiter for a check has one to wait for");
+        let is_behind = self.background.of_pool(id).is_behind;
+        let is_possible = self.next_provider(id).is_some() && self.has_room() && !self.background.is_launching();
+        assert!(!is_possible || self.wanted(id) == 0, "wanted members are started");
         let is_stoppable = |id: MemberId| self.member(id).owner != MemberOwner::Fixed;
         let has_surplus = self.is_above_max(id) && self.members.free(id).any(is_stoppable);
-        assert!(!has_surplus || self.background.of_pool(id).is_behind, "free members above max are stopped");
-        let is_behind = self.background.of_pool(id).is_behind;
-        let is_misplaced = self.waiters.first_misplaced(id, pool.group.filter(|_| !pool.is_leaving)).is_some();
-        assert!(!is_misplaced || is_behind, "a waiter causes starts in its pool or group");
-        let Some(group) = pool.group.filter(|group| !self.pools.has_candidates(*group)) else { return };
-        let is_left_out = self.waiters.unplaced(group, id).take(1).any(|waiter| self.can_take_from(waiter, id));
-        let is_possible = self.launchable(id) > 0 || self.has_spare_start(id);
-        let is_behind = is_behind || self.background.is_launching();
-        assert!(!(is_left_out && is_possible) || is_behind, "a waiter causes starts where they are possible");
+        assert!(!has_surplus || is_behind, "free members above max are stopped");
+        let Some(group) = pool.group else { return };
+        assert_eq!(
+            self.members.in_pool(id).group(),
+            Some(group).filter(|_| !pool.is_leaving),
+            "a pool is in its group"
+        );
+        if !self.pools.is_touched(group) {
+            assert_eq!(pool.supply, self.supply_of(id), "a group knows what its pools have for it");
+            assert!(!is_possible || !self.lacks_in_group(group), "members for a group are started");
+        }
     }
 
     fn check_member(&self, id: MemberId, pool: &Pool) {
@@ -151,21 +145,22 @@ impl State {
     ///
     /// Panics if a member is free that a waiter could have.
     pub fn check_waits(&self, now: Time) {
-        for (pool, _) in self.pools.iter() {
+        let is_settled = |pool: PoolId| {
             // A check under way is for a waiter.
             let has_checks = self.members.in_pool(pool).count(PhaseKind::Checking) > 0;
             let tasks = self.background.of_pool(pool);
-            if has_checks || tasks.is_offering || tasks.is_behind || self.agents.has_orphaned_free(pool) {
-                continue;
-            }
-            let first = self.reserving_waiter(pool, now);
-            for id in self.in_order(pool, now) {
-                let waiter = self.waiters.get(id);
-                let reserving = first.filter(|(rank, _)| *rank < waiter.rank(now)).map(|(_, first)| first);
-                let members = self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving);
-                let is_ready = members.is_some_and(|members| self.unproved(&members, waiter.since, now).is_empty());
-                assert!(!is_ready, "{} waits for a free member", waiter.conn);
-            }
+            !has_checks && !tasks.is_offering && !tasks.is_behind && !self.agents.has_orphaned_free(pool)
+        };
+        for (_, waiter) in self.waiters.iter() {
+            let is_ready = match waiter.place {
+                Place::Pool(pool) => is_settled(pool),
+                Place::Group(group) => {
+                    self.pools.group(group).pools.iter().all(|pool| is_settled(*pool)) && !self.pools.is_touched(group)
+                }
+            };
+            let found = self.find(waiter.place, waiter.filter.as_deref(), waiter.members(), waiter.rank);
+            let is_proved = |members: Picked| self.unproved(&members, waiter.since, now).is_empty();
+            assert!(!is_ready || !found.is_some_and(is_proved), "{} waits for a free member", waiter.conn);
         }
     }
 }

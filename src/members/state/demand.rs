@@ -1,51 +1,15 @@
-//! Demand of a pool: the number of members it needs, the starts that bring them, and the idle ones that it ends.
+//! Demand: the number of members that a pool or a group needs, the starts that bring them, and the idle ones that end.
 
 use super::lifecycle::{Cause, Then};
+use super::pools::Supply;
+use super::waiters::Place;
 use super::*;
 
-/// Most starts that a provider has under way: its loss ends them all in one step.
-const MOST_STARTS: u32 = 4_096;
 /// Most members that are culled at once; the rest follows a millisecond later, so that others are served in between.
 const MOST_CULLED: u32 = 1_000;
-/// Most pools that get room for starts at once.
-const MOST_CRAMPED: usize = 64;
 
 impl State {
-    /// Returns whether a waiter can use a member.
-    pub(super) fn suits(&self, waiter: WaiterId, member: MemberId) -> bool {
-        let filter = self.waiters.get(waiter).filter.as_ref();
-        filter.is_none_or(|filter| self.members.matches(filter, member))
-    }
-
-    /// Returns whether there is nothing to settle in a pool that has changed, as after most steps of a consumer.
-    #[inline]
-    pub(super) fn is_at_rest(&self, id: PoolId) -> bool {
-        let (pool, of_pool, starts) = (self.pool(id), self.members.in_pool(id), u64::from(self.starts.in_pool(id)));
-        let Settings { init, min_free, max, .. } = pool.settings;
-        let live = of_pool.live();
-        pool.is_at_rest()
-            && of_pool.first_unclean().is_none()
-            && live <= u64::from(max)
-            && live + starts >= u64::from(init)
-            && u64::from(of_pool.idle()) + starts >= u64::from(min_free)
-            && self.waiters.is_unused(id)
-            && self.waiters.reserving(id).is_none()
-    }
-
-    /// Settles a pool that is at rest, to prove that this does nothing.
-    pub(super) fn assert_at_rest(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let of_step = |step: &Step<'_, '_>| (step.events.len(), step.notices.len());
-        let of_state = |state: &State| {
-            let (pools, pool) = (state.pools.len(), state.pool(id));
-            (pools, pool.most_slots, state.members.in_pool(id).live(), state.starts.in_pool(id), state.background.len())
-        };
-        let before = (of_step(step), of_state(self));
-        self.settle_pool(id, step);
-        assert_eq!(before, (of_step(step), of_state(self)), "a pool at rest has nothing to settle");
-    }
-
-    /// Settles a pool that has changed: its size, waiters, cleaning and starts, and its end. This does nothing to a pool
-    /// that is at rest.
+    /// Settles a pool that has changed: its size, waiters, cleaning and starts, its part in its group, and its end.
     #[inline(never)]
     pub(super) fn settle_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         let Pool { owed, settings, .. } = self.pool(id);
@@ -56,36 +20,120 @@ impl State {
             self.clean_next(id, step);
             self.time_unclean(id, step);
         }
-        // A pool that is behind is settled again.
-        if self.pools.take_reconsider(id) && !self.background.of_pool(id).is_behind {
-            self.reconsider(id, step);
-        }
-        if !self.pool(id).retries.is_empty() {
-            self.retry_all(id, step);
-        }
-        self.settle_reserving_waiter(id, step.now);
-        self.waiters.unbind(id, self.under_way(id));
+        self.offer_again(id, step);
         let wanted = self.wanted(id);
         if wanted > 0 {
             self.launch(id, wanted, step);
-        }
-        self.unplace_waiters(id);
-        self.note_cramped(id);
-        if let Some(group) = self.pool(id).group
-            && self.waiters.has_unplaced(group)
-            && !self.pool(id).is_leaving
-            && !self.background.of_pool(id).is_behind
-        {
-            self.pools.add_candidate(group, id);
-            self.waiters.search_again(group, id);
+            self.note_cramped(id);
         }
         self.pools.end_growth(id);
-        self.end_no_wait_takes(id, step);
         let slots = self.slots(id);
         self.pools.limit_slots(id, slots);
-        if slots == 0 && self.pool(id).is_leaving && self.waiters.is_unused(id) {
+        if self.pool(id).group.is_some() {
+            self.note_supply(id);
+        }
+        if slots == 0 && self.pool(id).is_leaving && self.waiters.queued(Place::Pool(id)) == 0 {
             self.drop_pool(id, step);
         }
+    }
+
+    /// Notes what a pool has for the waiters of its group, which are settled if there are some.
+    fn note_supply(&mut self, id: PoolId) {
+        let Some(group) = self.pool(id).group else { return };
+        self.pools.set_supply(id, self.supply_of(id));
+        if self.waiters.want(Place::Group(group)) > 0 {
+            self.pools.touch_group(group);
+        }
+    }
+
+    /// Returns what a pool has for the waiters of its group.
+    pub(super) fn supply_of(&self, id: PoolId) -> Supply {
+        let Pool { group, settings, is_leaving, .. } = self.pool(id);
+        if *is_leaving {
+            return Supply::default();
+        }
+        let roomiest = self.agents.roomiest(id, settings.max).filter(|_| self.has_slot(id));
+        Supply {
+            spare: self.under_way(id).saturating_sub(self.need(id)),
+            kept: group.map_or(0, |group| self.kept(id, Place::Group(group))),
+            room: roomiest.map(|(share, _)| share),
+        }
+    }
+
+    /// Offers the free members of a group's pools again if they are to be, and starts the members that its waiters
+    /// lack. Returns whether there is more to do.
+    pub(super) fn settle_group(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
+        if self.pools.is_to_reconsider(id) {
+            // What the pools have for the group is known once they are settled.
+            let is_more = self.offer_in_group(id, step);
+            if !is_more {
+                self.pools.set_settled(id);
+                self.pools.touch_group(id);
+            }
+            return is_more;
+        }
+        while self.lacks_in_group(id)
+            && let Some(pool) = self.pools.roomiest(id)
+        {
+            if !self.has_room() {
+                self.pools.cramped.push_back(pool);
+                break;
+            }
+            if !step.timers.spend(background::COST) {
+                return true;
+            }
+            self.launch(pool, 1, step);
+            self.pools.set_supply(pool, self.supply_of(pool));
+        }
+        self.pools.set_settled(id);
+        false
+    }
+
+    /// Returns whether the waiters of a group want more starts and checks than are under way for them.
+    pub(super) fn lacks_in_group(&self, id: GroupId) -> bool {
+        let (place, group) = (Place::Group(id), self.pools.group(id));
+        let of_first = self.waiters.first_for_several(place).map_or(0, |(_, first)| self.waiters.get(first).want);
+        self.waiters.want(place) > group.spare + group.kept.min(u64::from(of_first))
+    }
+
+    /// Returns the number of free members of a pool that are kept for the first waiter for several, if it waits in this
+    /// queue: at most as many as it wants.
+    fn kept(&self, pool: PoolId, place: Place) -> u64 {
+        let Some((_, first)) = self.reserving_waiter(pool) else { return 0 };
+        let waiter = self.waiters.get(first);
+        if waiter.place != place { 0 } else { u64::from(self.free_for(pool, waiter.filter.as_deref(), waiter.want)) }
+    }
+
+    /// Returns the number of starts and checks under way in a pool.
+    pub(super) fn under_way(&self, id: PoolId) -> u64 {
+        let checks = self.members.in_pool(id).count(PhaseKind::Checking);
+        u64::from(self.starts.in_pool(id)) + u64::from(checks)
+    }
+
+    /// Returns the number of starts and checks that the waiters for a pool alone need.
+    fn need(&self, id: PoolId) -> u64 {
+        let want = self.waiters.want(Place::Pool(id));
+        if want == 0 { 0 } else { want.saturating_sub(self.kept(id, Place::Pool(id))) }
+    }
+
+    /// Returns the waiters that need the starts and checks under way in a pool; None if they do not need all.
+    pub(super) fn needed_by(&self, id: PoolId) -> Option<Place> {
+        let is_needed = |group: &GroupId| self.pools.group(*group).spare <= self.waiters.want(Place::Group(*group));
+        match self.under_way(id) > self.need(id) {
+            false => Some(Place::Pool(id)),
+            true => self.pool(id).group.filter(is_needed).map(Place::Group),
+        }
+    }
+
+    /// Removes a start that was answered.
+    fn finish_start(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Start {
+        let agent = match self.starts.get(id).progress {
+            StartProgress::UnderWay { agent, .. } => Some(agent),
+            StartProgress::Late => None,
+        };
+        let start = self.starts.finish(id, step);
+        agent.into_iter().for_each(|agent| self.note_room(agent));
+        start
     }
 
     /// Stops free members of a pool that has too many, longest idle first.
@@ -112,67 +160,53 @@ impl State {
         let (of_pool, starts) = (self.members.in_pool(id), u64::from(self.starts.in_pool(id)));
         let lacks = |target: u64, has: u64| target.saturating_sub(has + starts);
         let Settings { init, min_free, .. } = pool.settings;
-        let waiters = lacks(self.need(id), u64::from(of_pool.count(PhaseKind::Checking)));
+        let waiters = self.need(id).saturating_sub(self.under_way(id));
         let growth = if pool.is_to_grow { lacks(u64::from(init.max(1)), 0) } else { 0 };
         let floor = lacks(u64::from(init), of_pool.live());
         let reserve = lacks(u64::from(min_free), u64::from(of_pool.idle()));
         waiters.max(growth).max(floor).max(reserve).max(u64::from(pool.owed))
     }
 
-    /// Returns whether a pool and the daemon have room for a start.
-    pub(super) fn may_start(&self, id: PoolId) -> bool {
-        self.has_slot(id) && self.has_room()
-    }
-
     /// Asks providers for members, as far as there is room.
     pub(super) fn launch(&mut self, id: PoolId, wanted: u64, step: &mut Step<'_, '_>) {
         for _ in 0..wanted {
-            let agent = self.roomiest_provider(id).filter(|_| self.may_start(id) && !self.pool(id).is_leaving);
-            let Some(agent) = agent else { break };
+            let Some(agent) = self.next_provider(id).filter(|_| self.has_room()) else { break };
             let Some(conn) = self.agents.get(agent).conn() else { break };
             let Pool { name, settings, .. } = self.pools.get(id);
             let pool = name.clone();
             let start = self.starts.begin(conn, agent, (id, pool.clone()), settings.start_timeout, step);
+            self.note_room(agent);
             step.tell(conn, What::Start { pool, start });
             self.pools.note_start(id);
         }
     }
 
+    /// Returns the provider that is asked for the next start of a pool: that with most room in proportion to its
+    /// capacity. None if the pool may start nothing.
+    pub(super) fn next_provider(&self, id: PoolId) -> Option<AgentId> {
+        let Pool { settings, is_leaving, .. } = self.pool(id);
+        let is_possible = !is_leaving && self.has_slot(id);
+        self.agents.roomiest(id, settings.max).filter(|_| is_possible).map(|(_, agent)| agent)
+    }
+
     /// Notes a pool that could start members if the daemon had room for them.
-    pub(super) fn note_cramped(&mut self, id: PoolId) {
-        if !self.has_room() && self.lacks_starts(id) {
+    fn note_cramped(&mut self, id: PoolId) {
+        if !self.has_room() && self.has_slot(id) {
             self.pools.cramped.push_back(id);
         }
     }
 
-    /// Returns whether a pool wants members, or has waiters of its group that cause starts in no pool.
-    pub(super) fn lacks_starts(&self, id: PoolId) -> bool {
-        let Pool { group, is_leaving, .. } = *self.pool(id);
-        let has_unplaced = || group.is_some_and(|group| self.waiters.has_unplaced(group));
-        !is_leaving && self.has_slot(id) && (self.wanted(id) > 0 || has_unplaced())
-    }
-
     /// Settles pools that lacked room for starts, as long as there is some. Returns whether there are more.
     pub(super) fn launch_cramped(&mut self, step: &mut Step<'_, '_>) -> bool {
-        for _ in 0..MOST_CRAMPED {
-            let next = if self.has_room() { self.pools.cramped.pop_front() } else { None };
-            let Some(id) = next else { return false };
+        while self.has_room()
+            && let Some(id) = self.pools.cramped.pop_front()
+        {
             self.settle_pool(id, step);
-        }
-        self.has_room() && !self.pools.cramped.is_empty()
-    }
-
-    /// Returns the provider with the most room left in proportion to its capacity, of those in no backoff; the first of
-    /// several.
-    pub(super) fn roomiest_provider(&self, id: PoolId) -> Option<AgentId> {
-        let mut best: Option<(AgentId, u64, u64)> = None;
-        for agent in self.agents.in_pool(id) {
-            let (room, capacity) = self.room_of(*agent);
-            if room > 0 && self.is_able(*agent) && best.is_none_or(|(_, best, of)| room * of > best * capacity) {
-                best = Some((*agent, room, capacity));
+            if !step.timers.spend(background::COST) {
+                return self.has_room() && !self.pools.cramped.is_empty();
             }
         }
-        best.map(|(agent, ..)| agent)
+        false
     }
 
     /// Returns whether a provider may be asked for starts: it is in no backoff.
@@ -180,13 +214,11 @@ impl State {
         !self.agents.get(id).backoff.is_running()
     }
 
-    /// Returns the number of members that a provider may be asked to start, and its capacity.
-    pub(super) fn room_of(&self, id: AgentId) -> (u64, u64) {
+    /// Returns whether a provider has room for a start.
+    fn has_room_left(&self, id: AgentId) -> bool {
         let Agent { provides, capacity, pool, .. } = self.agents.get(id);
-        let capacity = u64::from(capacity.unwrap_or(self.pool(*pool).settings.max));
-        let (members, starts) = (self.members.of_agent(id), self.starts.of_agent(id));
-        let room = capacity.saturating_sub(u64::from(members) + u64::from(starts));
-        (if *provides && starts < MOST_STARTS { room } else { 0 }, capacity)
+        let capacity = capacity.unwrap_or(self.pool(*pool).settings.max);
+        *provides && self.members.of_agent(id) + self.starts.of_agent(id) < capacity
     }
 
     /// Returns a start of a connection that ends, with its provider and pool; without these if it is late, as each is in
@@ -210,15 +242,15 @@ impl State {
             return Err(named.err().unwrap_or(Refusal::BadStart));
         };
         let Some((agent, pool)) = under_way else {
-            let start = self.starts.finish(id, step);
+            let start = self.finish_start(id, step);
             let member: Arc<[u8]> = named?.0.into();
             self.agents.remember_late_stop(conn, member.clone());
             step.tell(conn, What::Error(Refusal::TooLate));
             step.tell(conn, What::Stop { pool: start.pool_name, member });
             return Ok(());
         };
-        let cause = if self.has_spare_start(pool) { Cause::Other } else { Cause::Start };
-        let start = self.starts.finish(id, step);
+        let cause = self.needed_by(pool).map_or(Cause::Other, Cause::Start);
+        let start = self.finish_start(id, step);
         let (name, attributes) = match named {
             Ok((name, _)) if self.known_member(pool, name, step).is_some() => {
                 self.note_failure(agent, b"the pool has a member of this name", step);
@@ -246,10 +278,10 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
         let (id, under_way) = self.find_start(conn, number).ok_or(Refusal::BadStart)?;
+        self.finish_start(id, step);
         if let Some((agent, _)) = under_way {
             self.note_failure(agent, text, step);
         }
-        self.starts.finish(id, step);
         step.tell(conn, What::Ok);
         Ok(())
     }
@@ -258,6 +290,7 @@ impl State {
     pub(super) fn start_is_late(&mut self, id: StartId, step: &mut Step<'_, '_>) {
         let (pool, agent) = self.starts.time_out(id);
         self.pools.touch(pool);
+        self.note_room(agent);
         if self.pool(pool).is_leaving {
             return;
         }
@@ -274,6 +307,7 @@ impl State {
     /// Starts a backoff of a provider at which a start has failed, or whose member has died young.
     pub(super) fn begin_backoff(&mut self, id: AgentId, text: &[u8], step: &mut Step<'_, '_>) {
         self.agents.backoff(id).begin(id, step);
+        self.note_room(id);
         let agent = self.agents.get(id);
         let provider = agent.conn().map(|conn| (step.peer)(conn)).unwrap_or_default();
         step.notices.push(Notice::StartFailed {
@@ -287,6 +321,7 @@ impl State {
     /// Asks a provider for starts again after its backoff.
     pub(super) fn backoff_is_over(&mut self, id: AgentId) {
         self.agents.backoff(id).fired();
+        self.note_room(id);
         self.pools.touch(self.agents.get(id).pool);
     }
 
@@ -316,17 +351,12 @@ impl State {
             && self.members.oldest_provided(id).is_some_and(|member| now.since(self.member(member).since) > *max_age)
     }
 
-    /// Returns whether a start or a check is under way that no waiter needs.
-    pub(super) fn has_spare_start(&self, id: PoolId) -> bool {
-        self.under_way(id) > self.need(id)
-    }
-
     /// Returns why a take has no member of the pool. `asks` is true if it asks for a start.
     pub(super) fn miss_reason(&self, id: PoolId, asks: bool) -> NoMembers {
         let (of_pool, starts) = (self.members.in_pool(id), self.starts.in_pool(id));
         let (has_slot, is_provided) = (self.has_slot(id), self.agents.is_provided(id));
         let is_in_backoff = || {
-            let waits = |id: &AgentId| !self.is_able(*id) && self.room_of(*id).0 > 0;
+            let waits = |id: &AgentId| !self.is_able(*id) && self.has_room_left(*id);
             has_slot && (asks || self.wanted(id) > 0) && self.agents.in_pool(id).iter().any(waits)
         };
         if starts > 0 || of_pool.count(PhaseKind::Checking) > 0 || is_in_backoff() {

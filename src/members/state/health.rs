@@ -2,7 +2,7 @@
 
 use super::queries::{MemberRow, PoolRow};
 use super::waiter_list::WaiterRow;
-use super::waiters::Demand;
+use super::waiters::Place;
 use super::{MemberId, MemberPhase, PhaseKind, PoolId, State, WaiterId};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter::Metered as _;
@@ -99,7 +99,7 @@ impl State {
             held_long: 0,
             longest_held: None,
             is_provided: self.agents.is_provided(id),
-            can_start: self.agents.can_start(id, MOST_OF_POOL),
+            can_start: self.agents.can_start(id),
             has_room: self.members.in_pool(id).live() < u64::from(row.figures.max),
             is_leaving: pool.is_leaving,
             starving: None,
@@ -108,10 +108,12 @@ impl State {
         };
         let (mut visits, mut candidates) = (0, Vec::new());
         if health.row.figures.queued > 0 {
-            let waiters = self.waiters.for_pool(id, pool.group).take(MOST_OF_POOL).metered();
+            let own = self.waiters.after(Place::Pool(id), None);
+            let of_group = pool.group.map(|group| self.waiters.after(Place::Group(group), None));
+            let waiters = own.chain(of_group.into_iter().flatten()).map(|(_, id)| id).take(MOST_OF_POOL);
             let since = waiters.inspect(|_| visits += 1).map(|id| self.waiters.get(id).since).min();
             health.longest_wait = since.map_or(Span::ZERO, |since| now.since(since));
-            health.reserving = self.reserving_waiter(id, now).map(|(_, waiter)| self.waiter_row(waiter, now, peer));
+            health.reserving = self.reserving_waiter(id).map(|(_, waiter)| self.waiter_row(waiter, now, peer));
             let can_start = health.has_room && health.can_start;
             if warn_wait > Span::ZERO && !can_start && self.members.in_pool(id).live() <= MOST_OF_POOL as u64 {
                 candidates = self.candidates(id, warn_wait, now);
@@ -173,10 +175,10 @@ impl State {
     /// Returns the oldest takes from this pool alone that wait for one member with a filter for longer than
     /// `warn_wait`.
     fn candidates(&self, id: PoolId, warn_wait: Span, now: Time) -> Vec<Candidate> {
-        let waiters = self.waiters.for_pool(id, None).take(MOST_OF_POOL).metered();
+        let waiters = self.waiters.after(Place::Pool(id), None).map(|(_, id)| id).take(MOST_OF_POOL);
         let late = waiters.filter(|waiter| {
             let waiter = self.waiters.get(*waiter);
-            waiter.demand() == Demand::Matching && now.since(waiter.since) > warn_wait
+            waiter.filter.is_some() && !waiter.is_several() && now.since(waiter.since) > warn_wait
         });
         let candidate = |waiter| {
             let since = self.waiters.get(waiter).since;
@@ -191,7 +193,7 @@ impl State {
     /// Notes a member that fits a take: one that is free or comes back soon, or that is kept out or held since that
     /// time.
     fn consider(&self, candidate: &mut Candidate, member: MemberId, held_since: Option<Time>) {
-        if self.suits(candidate.waiter, member) {
+        if self.fits(candidate.waiter, member) {
             candidate.fitting += 1;
             candidate.member = Some(member);
             candidate.has_hope |= held_since.is_none_or(|held| held > candidate.since);

@@ -2,6 +2,7 @@
 
 use super::queries::Holder;
 use super::*;
+use poolcounter_core::meter::Metered as _;
 
 mod check;
 mod restored;
@@ -218,10 +219,11 @@ impl Leases {
         }
     }
 
-    /// Detaches a lease from its connection, and returns the connection if it has not ended.
-    pub fn detach(&mut self, id: LeaseId, pool: PoolId) -> Option<ConnId> {
+    /// Detaches a lease from its connection.
+    pub fn detach(&mut self, id: LeaseId, pool: PoolId) {
         let lease = &mut self.leases[id.index()];
-        let holding = &mut self.holdings[lease.holding.take()?.index()];
+        let Some(holding) = lease.holding.take() else { return };
+        let holding = &mut self.holdings[holding.index()];
         holding.leases.remove(&mut self.links, id);
         holding.of_rules -= u32::from(lease.token.as_ref().is_some_and(|token| token.rule.is_some()));
         if let Ok(at) = holding.place_of(pool) {
@@ -230,7 +232,6 @@ impl Leases {
                 holding.by_pool.remove(at);
             }
         }
-        holding.conn
     }
 
     /// Removes a detached lease with its timer.
@@ -309,6 +310,13 @@ impl Leases {
     pub fn held(&self, conn: ConnId, pool: PoolId) -> u32 {
         let holding = self.consumers.get(conn).holding.map(|holding| self.holding(holding));
         holding.map_or(0, |holding| holding.place_of(pool).map_or(0, |at| holding.by_pool[at].1))
+    }
+
+    /// Returns the number of members of some pools that a connection holds, those of one pool after those of another.
+    pub fn held_of(&self, conn: ConnId, is_meant: impl Fn(PoolId) -> bool) -> impl Iterator<Item = u32> {
+        let holding = self.consumers.get(conn).holding.map(|holding| self.holding(holding));
+        let by_pool = holding.into_iter().flat_map(|holding| &holding.by_pool).metered();
+        by_pool.filter(move |(pool, _)| is_meant(*pool)).map(|(_, held)| *held)
     }
 
     /// Returns the number of members that a connection holds, without leases with a token that count for a rule.

@@ -1,7 +1,7 @@
 //! Begin and end of leases: takes, returns, losses, and connections that end.
 
 use super::lifecycle::{FailedBy, Then};
-use super::waits::Retry;
+use super::takes::Asker;
 use super::*;
 use poolcounter_service::access::Holds;
 
@@ -15,22 +15,23 @@ pub(super) enum Outcome {
 
 impl State {
     /// Hands out free members.
-    pub(super) fn hand_out(&mut self, asker: &Asker, pool: PoolId, members: &[MemberId], step: &mut Step<'_, '_>) {
+    pub(super) fn hand_out(&mut self, asker: &Asker, members: &[MemberId], step: &mut Step<'_, '_>) {
         let what = match (asker.count, members) {
-            (None, [only]) => What::Member(self.begin_lease(asker, pool, *only, step)),
-            _ => What::Members(members.iter().map(|member| self.begin_lease(asker, pool, *member, step)).collect()),
+            (None, [only]) => What::Member(self.begin_lease(asker, *only, step)),
+            _ => What::Members(members.iter().map(|member| self.begin_lease(asker, *member, step)).collect()),
         };
         step.tell(asker.conn, what);
-        self.pools.note_free(pool, self.members.in_pool(pool).idle());
     }
 
-    fn begin_lease(&mut self, asker: &Asker, pool: PoolId, member: MemberId, step: &mut Step<'_, '_>) -> Taken {
+    fn begin_lease(&mut self, asker: &Asker, member: MemberId, step: &mut Step<'_, '_>) -> Taken {
+        let pool = self.member(member).pool;
         self.leave_state(member, step);
         let id = self.leases.begin(asker.conn, member, pool, asker.lease, step);
         self.members.enter_state(member, MemberPhase::InUse(id));
         self.members.count_use(member);
         self.arm_lease(id, step);
         self.pools.count(pool, Stat::Takes);
+        self.pools.note_free(pool, self.members.in_pool(pool).idle());
         let lease = self.leases.get(id);
         Taken {
             lease: lease.number,
@@ -73,11 +74,7 @@ impl State {
     /// Detaches a lease from its connection.
     fn detach_lease(&mut self, id: LeaseId) {
         let pool = self.member(self.leases.get(id).member).pool;
-        let conn = self.leases.detach(id, pool);
-        // If it waits for its group, it may have another member of this pool now.
-        if let Some(conn) = conn.filter(|conn| self.waiters.of_conn(*conn).is_some()) {
-            self.pools.retry(pool, Retry::Waiter(conn));
-        }
+        self.leases.detach(id, pool);
     }
 
     /// Ends a lease without a message to its connection, and returns its member, which is in no queue.
@@ -150,10 +147,6 @@ impl State {
             self.detach_lease(id);
             let pool = self.member(self.leases.get(id).member).pool;
             self.leases.attach(id, conn, pool);
-            if self.waiters.of_conn(conn).is_some() {
-                // Members that are reserved for it here go to others if it may not have as many any more.
-                self.pools.touch(pool);
-            }
         }
         self.arm_lease(id, step);
         step.tell(conn, What::Renewed);

@@ -1,5 +1,6 @@
 //! Life of a member: from its creation through its phases, with checks and cleaning, to its end.
 
+use super::waiters::Place;
 use super::*;
 
 /// Consequence of the end of a member.
@@ -11,10 +12,10 @@ pub(super) enum Then {
     Nothing,
 }
 
-/// Reason for which a member became free: a start for waiters, or another one.
+/// Reason for which a member became free: a start that waiters wanted, or another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
-    Start,
+    Start(Place),
     Other,
 }
 
@@ -48,6 +49,7 @@ impl State {
         let id = id.expect("the callers have looked for this name");
         if let MemberOwner::Agent(agent) = owner {
             self.agents.backoff(agent).add(id, step.now);
+            self.note_room(agent);
         }
         self.arm_life(id, step);
         self.pools.touch(pool);
@@ -95,7 +97,11 @@ impl State {
         let pool = self.member(id).pool;
         self.members.push_free(id, &self.pools.get(pool).settings, step);
         self.pools.touch(pool);
-        self.offer_to_waiters(id, cause, step);
+        if !self.offer_member(id, step)
+            && let Cause::Start(place) = cause
+        {
+            self.waiters.spend_start(place);
+        }
     }
 
     /// Holds a member that is in no queue for an operator.
@@ -164,7 +170,16 @@ impl State {
         let owner = self.member(id).owner;
         self.disown(id, step);
         self.members.remove(id, step);
+        if let MemberOwner::Agent(agent) = owner {
+            self.note_room(agent);
+        }
         self.drop_owner_if_over(owner, step);
+    }
+
+    /// Puts a provider into its place by room, after its members, starts or state have changed.
+    pub(super) fn note_room(&mut self, id: AgentId) {
+        let starts = self.starts.of_agent(id);
+        self.agents.set_room(id, self.members.of_agent(id) + starts, starts);
     }
 
     /// Notes that a provider does not have a member any more.
@@ -321,7 +336,7 @@ impl State {
             let has_put_off = settings.check_on_take > Span::ZERO;
             self.members.end_check(id, settings, step);
             self.pools.touch(pool);
-            self.offer_to_waiters(id, Cause::Other, step);
+            self.offer_member(id, step);
             if has_put_off && self.free_count(pool) > 0 && self.queued(pool) > 0 {
                 // The check of another member may have been put off while as many as there are waiters were under way.
                 self.pools.reconsider(pool);

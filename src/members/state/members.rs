@@ -5,6 +5,8 @@
 use super::saved::SavedMember;
 use super::*;
 use poolcounter_core::sorted::Sorted;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 mod attributes;
 mod check;
@@ -78,6 +80,8 @@ pub(super) struct MemberTable {
     used: Option<MemberId>,
     by_pool: SideTable<PoolId, PoolMembers>,
     by_agent: SideTable<AgentId, AgentMembers>,
+    /// Pools of a group that have free members, by their number.
+    by_group: SideTable<GroupId, BTreeSet<(u32, Reverse<PoolId>)>>,
     /// Fixed members, each of which is in one pool.
     fixed: BTreeMap<Arc<[u8]>, MemberId>,
     free_links: Links,
@@ -101,6 +105,9 @@ pub(super) struct PoolMembers {
     counts: [u32; PhaseKind::COUNT],
     /// Number of fixed members: all members of the pool, or none.
     fixed: u32,
+    /// Group whose takes and waiters get its members, and the number of free ones under which it has the pool.
+    group: Option<GroupId>,
+    free_in_group: u32,
 }
 
 /// The members of a provider.
@@ -109,8 +116,6 @@ struct AgentMembers {
     members: List<MemberId>,
     /// Number of members, of any provider, that it is asked to clean.
     cleaning: u32,
-    /// Number of its members that stop.
-    stopping: u32,
 }
 
 impl PoolMembers {
@@ -121,6 +126,11 @@ impl PoolMembers {
 
     pub fn len(&self) -> usize {
         self.by_name.len()
+    }
+
+    /// Returns the group whose takes and waiters get its members.
+    pub fn group(&self) -> Option<GroupId> {
+        self.group
     }
 
     /// Returns whether the pool has fixed members, and so no others.
@@ -136,12 +146,6 @@ impl PoolMembers {
     /// Returns the number of members that are not being stopped.
     pub fn live(&self) -> u64 {
         self.len() as u64 - u64::from(self.count(PhaseKind::Stopping))
-    }
-
-    /// Returns the number of members that are neither stopped nor kept out.
-    pub fn usable(&self) -> u64 {
-        let kept_out: u32 = PhaseKind::KEPT_OUT.iter().map(|kind| self.count(*kind)).sum();
-        self.live() - u64::from(kept_out)
     }
 
     /// Returns the number of members that are free, or are checked and will be.
@@ -203,17 +207,6 @@ impl MemberTable {
     /// Returns the number of members that an agent is asked to clean.
     pub fn cleaned_by(&self, agent: AgentId) -> u32 {
         self.by_agent.get(agent).cleaning
-    }
-
-    /// Returns the number of members of a provider that stop.
-    pub fn stopping_of(&self, agent: AgentId) -> u32 {
-        self.by_agent.get(agent).stopping
-    }
-
-    /// Returns the number of members of a pool with some attributes that are neither stopped nor kept out, but at most
-    /// `most`.
-    pub fn usable_with(&self, pool: PoolId, attributes: &Attributes, most: u64) -> u64 {
-        self.attributes.count_usable(pool, attributes, most)
     }
 
     /// Returns the time for which a member is held when it becomes free, and the reason.

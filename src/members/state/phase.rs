@@ -58,11 +58,6 @@ impl PhaseKind {
     pub const KEPT_OUT: [PhaseKind; 4] =
         [PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Orphaned];
 
-    /// Returns whether a member in this phase is neither stopped nor kept out.
-    pub fn is_usable(self) -> bool {
-        self != PhaseKind::Stopping && !PhaseKind::KEPT_OUT.contains(&self)
-    }
-
     /// Returns the name in the protocol.
     pub fn name(self) -> &'static str {
         match self {

@@ -139,6 +139,7 @@ impl State {
     /// Removes a pool, at once or as its members are returned.
     pub(super) fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
         self.pools.set_leaving(id, true);
+        self.members.set_group(id, None);
         if let Some(group) = self.pool(id).group {
             self.end_group_if_over(group, step);
         }
@@ -185,7 +186,6 @@ impl State {
             }
         }
         self.leave_group(id, step);
-        self.waiters.forget(id);
         self.pools.remove(id, step);
     }
 
@@ -193,6 +193,7 @@ impl State {
     fn join_group(&mut self, pool: PoolId) {
         if let Some(name) = self.pool(pool).settings.group.clone() {
             self.pools.join_group(pool, &name);
+            self.members.set_group(pool, self.pool(pool).group);
             self.pools.reconsider(pool);
         }
     }
@@ -200,10 +201,10 @@ impl State {
     /// Removes a pool from its group. A group without pools is removed, and its waiters are refused.
     fn leave_group(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         let Some(group) = self.pools.leave_group(pool) else { return };
-        self.waiters.end_search(group, pool);
-        // Waiters of the group have nothing reserved here any more.
-        self.settle_reserving_waiter(pool, step.now);
-        self.pools.touch(pool);
+        self.members.set_group(pool, None);
+        // Waiters of the group have nothing kept here any more, and want starts elsewhere.
+        self.pools.reconsider(pool);
+        self.pools.touch_group(group);
         self.end_group_if_over(group, step);
     }
 

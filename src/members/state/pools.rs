@@ -1,13 +1,14 @@
 //! Table of the pools and groups: names, settings, statistics, and the pools that a step has changed.
 
+use super::agents::Share;
 use super::saved::SavedPool;
-use super::waits::Retry;
 use super::*;
 use crate::stats::Times;
 use poolcounter_core::list::Queue;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
-mod candidates;
 mod check;
 
 pub(super) struct Pool {
@@ -36,12 +37,21 @@ pub(super) struct Pool {
     hash: Hash,
     /// True if it is in [`Pools::touched`].
     is_touched: bool,
-    /// True if the last placing of waiters had no time left to look at it: it comes first in the next.
-    is_overdue: bool,
     /// True if waiters may want a member that became free in another way than by a return.
     is_to_reconsider: bool,
-    /// Waiters that may get members which they could not get before.
-    pub retries: Vec<Retry>,
+    /// Part of the supply of its group.
+    pub supply: Supply,
+}
+
+/// Part that a pool has in the supply of its group.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Supply {
+    /// Number of starts and checks under way that no waiter for the pool alone needs.
+    pub spare: u64,
+    /// Number of free members that are kept for the group's first waiter for several.
+    pub kept: u64,
+    /// Share of room of its provider with most; None if the pool can start nothing now.
+    pub room: Option<Share>,
 }
 
 /// Pools from which members are taken together.
@@ -51,11 +61,17 @@ pub(super) struct Group {
     pub pools: Vec<PoolId>,
     /// Number of its pools that are not being removed.
     lasting: usize,
-    /// Pools in which a start may have become possible, for a waiter that causes none.
-    candidates: List<PoolId>,
-    /// True if all of its pools are candidates.
-    is_rescanned: bool,
-    /// True if it is in [`Pools::touched_groups`], or background work places its waiters.
+    /// Sums over its pools.
+    pub spare: u64,
+    pub kept: u64,
+    /// Pools that can start members now, by the share of room of their provider with most.
+    able: BTreeSet<(Share, Reverse<PoolId>)>,
+    /// Pools with a `per_client`, by that.
+    limits: BTreeSet<(u32, PoolId)>,
+    /// Number of pools, from this place on and round, whose free members are to be offered again.
+    to_reconsider: usize,
+    next: usize,
+    /// True if it is in [`Pools::touched_groups`], or background work settles it.
     is_touched: bool,
     hash: Hash,
 }
@@ -75,12 +91,10 @@ pub(super) struct Pools {
     group_names: Names<GroupId>,
     /// Pools that have changed in this step.
     touched: Vec<PoolId>,
-    /// Groups with candidates for their waiters.
+    /// Groups whose demand or supply has changed.
     touched_groups: Vec<GroupId>,
     /// Pools that could start members if there was room in the daemon, the first to wait for room first.
     pub cramped: Queue<PoolId>,
-    /// Links of the candidates of all groups.
-    candidate_links: Links,
     /// Statistics of dropped pools.
     past: Figures<Stat>,
 }
@@ -226,6 +240,8 @@ impl Pools {
         group.lasting += usize::from(!member.is_leaving);
         (member.group, member.joined) = (Some(id), self.joins);
         self.joins += 1;
+        let limit = member.settings.per_client;
+        group.limits.extend((limit > 0).then_some((limit, pool)));
     }
 
     /// Returns a number behind those of the first `pools` of a group.
@@ -241,9 +257,19 @@ impl Pools {
     pub fn find_or_add_group(&mut self, name: &Arc<[u8]>) -> GroupId {
         self.find_group(name).unwrap_or_else(|| {
             let hash = self.group_names.hash(name);
-            let (name, candidates) = (name.clone(), List::default());
-            let (pools, is_rescanned, is_touched) = (Vec::new(), false, false);
-            let group = Group { name, pools, lasting: 0, candidates, is_rescanned, is_touched, hash };
+            let group = Group {
+                name: name.clone(),
+                pools: Vec::new(),
+                lasting: 0,
+                spare: 0,
+                kept: 0,
+                able: BTreeSet::new(),
+                limits: BTreeSet::new(),
+                to_reconsider: 0,
+                next: 0,
+                is_touched: false,
+                hash,
+            };
             let id = GroupId::from_index(self.groups.insert(group));
             let groups = &self.groups;
             self.group_names.insert(hash, id, |id| groups[id.index()].hash);
@@ -258,13 +284,15 @@ impl Pools {
 
     /// Removes a pool from its group, and returns the group.
     pub fn leave_group(&mut self, pool: PoolId) -> Option<GroupId> {
+        self.set_supply(pool, Supply::default());
         let id = self.pools[pool.index()].group.take()?;
         let group = &mut self.groups[id.index()];
         // RMGROUP removes them from the end.
-        group.pools.iter().rposition(|other| *other == pool).into_iter().for_each(|at| _ = group.pools.remove(at));
-        if self.candidate_links.is_linked(pool) {
-            group.candidates.remove(&mut self.candidate_links, pool);
+        if let Some(at) = group.pools.iter().rposition(|other| *other == pool) {
+            group.pools.remove(at);
+            group.next -= usize::from(at < group.next);
         }
+        group.limits.remove(&(self.pools[pool.index()].settings.per_client, pool));
         group.lasting -= usize::from(!self.pools[pool.index()].is_leaving);
         Some(id)
     }
@@ -280,6 +308,11 @@ impl Pools {
     pub fn set_settings(&mut self, id: PoolId, settings: Settings) -> Settings {
         let pool = &mut self.pools[id.index()];
         pool.most_slots = pool.most_slots.max(u64::from(settings.max));
+        if let Some(group) = pool.group {
+            let limits = &mut self.groups[group.index()].limits;
+            limits.remove(&(pool.settings.per_client, id));
+            limits.extend((settings.per_client > 0).then_some((settings.per_client, id)));
+        }
         std::mem::replace(&mut pool.settings, settings)
     }
 
@@ -316,22 +349,78 @@ impl Pools {
         std::mem::take(&mut self.pools[id.index()].is_to_reconsider)
     }
 
-    /// Touches a pool, and notes waiters that may get members which they could not get before.
-    pub fn retry(&mut self, id: PoolId, retry: Retry) {
-        self.pools[id.index()].retries.push(retry);
-        self.touch(id);
-    }
-
-    /// Takes the notes about waiters that may get members which they could not get before.
-    pub fn take_retries(&mut self, id: PoolId) -> Vec<Retry> {
-        std::mem::take(&mut self.pools[id.index()].retries)
-    }
-
     /// Takes a touched pool.
     pub fn next_touched(&mut self) -> Option<PoolId> {
         let id = self.touched.pop()?;
         self.pools[id.index()].is_touched = false;
         Some(id)
+    }
+
+    /// Sets the part that a pool has in the supply of its group.
+    pub fn set_supply(&mut self, id: PoolId, supply: Supply) {
+        let pool = &mut self.pools[id.index()];
+        let before = std::mem::replace(&mut pool.supply, supply);
+        let Some(group) = pool.group.filter(|_| before != supply) else { return };
+        let group = &mut self.groups[group.index()];
+        group.spare = group.spare + supply.spare - before.spare;
+        group.kept = group.kept + supply.kept - before.kept;
+        before.room.into_iter().for_each(|room| _ = group.able.remove(&(room, Reverse(id))));
+        group.able.extend(supply.room.map(|room| (room, Reverse(id))));
+    }
+
+    /// Returns the pool of a group whose provider with most room has the most of all.
+    pub fn roomiest(&self, id: GroupId) -> Option<PoolId> {
+        self.group(id).able.last().map(|(_, Reverse(pool))| *pool)
+    }
+
+    /// Returns the smallest `per_client` of a group's pools; None without any.
+    pub fn limit_of(&self, id: GroupId) -> Option<u32> {
+        self.group(id).limits.first().map(|(limit, _)| *limit)
+    }
+
+    /// Notes that the demand or supply of a group has changed, so that it is settled at the end of the step.
+    pub fn touch_group(&mut self, id: GroupId) {
+        let group = &mut self.groups[id.index()];
+        if !group.is_touched {
+            group.is_touched = true;
+            self.touched_groups.push(id);
+        }
+    }
+
+    /// Touches a group, and notes that its waiters may want members that are free in any of its pools.
+    pub fn reconsider_group(&mut self, id: GroupId) {
+        let group = &mut self.groups[id.index()];
+        group.to_reconsider = group.pools.len();
+        self.touch_group(id);
+    }
+
+    /// Returns whether free members of a group's pools are still to be offered.
+    pub fn is_to_reconsider(&self, id: GroupId) -> bool {
+        self.group(id).to_reconsider > 0
+    }
+
+    /// Takes the next pool of a group whose free members are to be offered again.
+    pub fn next_to_reconsider(&mut self, id: GroupId) -> Option<PoolId> {
+        let group = &mut self.groups[id.index()];
+        group.to_reconsider = group.to_reconsider.checked_sub(1)?;
+        let at = if group.next < group.pools.len() { group.next } else { 0 };
+        group.next = at + 1;
+        group.pools.get(at).copied()
+    }
+
+    /// Takes a touched group. It stays touched until it is settled.
+    pub fn next_touched_group(&mut self) -> Option<GroupId> {
+        self.touched_groups.pop()
+    }
+
+    /// Returns whether a group is to be settled.
+    pub fn is_touched(&self, id: GroupId) -> bool {
+        self.group(id).is_touched
+    }
+
+    /// Notes that a group is settled.
+    pub fn set_settled(&mut self, id: GroupId) {
+        self.groups[id.index()].is_touched = false;
     }
 
     /// Counts one event of a pool.
@@ -420,15 +509,6 @@ impl Pools {
 }
 
 impl Pool {
-    /// Returns whether nothing is noted that settling would deal with: the pool is in no group, and is not being
-    /// removed.
-    #[inline]
-    pub fn is_at_rest(&self) -> bool {
-        let has_notes = self.is_to_grow || self.is_to_reconsider || !self.retries.is_empty() || self.owed > 0;
-        let is_special = self.group.is_some() || self.is_leaving || self.unclean_until.is_some();
-        !has_notes && !is_special && self.most_slots == u64::from(self.settings.max)
-    }
-
     fn new(name: Arc<[u8]>, settings: Settings) -> Self {
         Pool {
             name,
@@ -446,9 +526,8 @@ impl Pool {
             times: Box::default(),
             hash: Hash::default(),
             is_touched: false,
-            is_overdue: false,
             is_to_reconsider: false,
-            retries: Vec::new(),
+            supply: Supply::default(),
             settings,
         }
     }

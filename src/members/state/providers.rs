@@ -47,6 +47,7 @@ impl State {
             None => self.enlist(conn, name)?,
         };
         self.agents.set_provider(id, capacity);
+        self.note_room(id);
         if let Some(session) = session.filter(|_| known.is_none()) {
             self.agents.set_session(id, session.into());
         }
@@ -105,9 +106,10 @@ impl State {
     /// Fails the starts under way of a connection that ends, without a backoff, and removes all of its starts.
     fn fail_starts(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         for start in self.starts.of_conn(conn).collect::<Vec<_>>() {
-            if let Some(pool) = self.starts.end(start, step) {
+            if let Some((pool, agent)) = self.starts.end(start, step) {
                 self.pools.count(pool, Stat::StartsFailed);
                 self.pools.touch(pool);
+                self.note_room(agent);
             }
         }
         self.starts.forget(conn);
@@ -175,6 +177,7 @@ impl State {
         self.disown(id, step);
         self.members.set_owner(id, agent);
         self.agents.backoff(agent).add(id, born);
+        self.note_room(agent);
         self.drop_owner_if_over(owner, step);
         if !attributes.is_empty() {
             self.members.set_attributes(id, attributes);

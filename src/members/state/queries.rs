@@ -252,9 +252,9 @@ impl State {
     /// Returns the pool or group whose members a connection waits for.
     pub fn waits_for(&self, conn: ConnId) -> Option<From<'_>> {
         let waiter = self.waiters.get(self.waiters.of_conn(conn)?);
-        Some(match waiter.source {
-            WaitSource::Pool(pool) => From::Pool(&self.pool(pool).name),
-            WaitSource::Group(group, _) => From::Group(&self.pools.group(group).name),
+        Some(match waiter.place {
+            Place::Pool(pool) => From::Pool(&self.pool(pool).name),
+            Place::Group(group) => From::Group(&self.pools.group(group).name),
         })
     }
 

@@ -143,16 +143,17 @@ impl Reading<'_> {
             state.agents.set_to_suspend(id, state.members.of_agent(id));
             state.background.push(BackgroundTask::Agent(id));
         }
+        for id in state.agents.iter().map(|(id, _)| id).collect::<Vec<_>>() {
+            state.note_room(id);
+        }
         for id in self.parts.ids.pools.values() {
             state.pools.restore_slots(*id, state.slots(*id));
-            if state.lacks_starts(*id) {
-                // Only those that have changed are settled anyway.
-                state.pools.cramped.push_back(*id);
-            }
+            // It may lack room for its starts.
+            state.pools.touch(*id);
         }
         std::mem::take(&mut self.parts.tasks).into_iter().for_each(|task| state.background.push(task));
         for group in state.pools.groups().map(|(id, _)| id).collect::<Vec<_>>() {
-            if state.waiters.has_unplaced(group) {
+            if state.waiters.queued(Place::Group(group)) > 0 {
                 state.pools.reconsider_group(group);
             }
             if !state.pools.is_lasting(group) {
@@ -182,7 +183,8 @@ impl Reading<'_> {
             let id = *self.parts.ids.pools.get(pool)?;
             self.state.pool(id).group.is_none().then_some(())?;
             self.state.pools.join_group(id, name);
-            self.state.pools.touch(id);
+            let group = self.state.pool(id).group.filter(|_| !self.state.pool(id).is_leaving);
+            self.state.members.set_group(id, group);
         }
         Some(())
     }
@@ -197,7 +199,8 @@ impl Reading<'_> {
             SavedProviderState::Grace(until) => ProviderState::Grace(step.timers.arm(until, Timer::Grace(next))),
             SavedProviderState::Lost => ProviderState::Lost,
         };
-        let agent = Agent { provides, cleans, capacity, is_pending, ..Agent::new(provider, pool) };
+        let mut agent = Agent::new(provider, pool);
+        (agent.provides, agent.cleans, agent.capacity, agent.is_pending) = (provides, cleans, capacity, is_pending);
         self.parts.ids.agents.insert(saved.id, self.state.agents.insert(agent)?);
         Some(())
     }
@@ -265,13 +268,9 @@ impl Reading<'_> {
 
     fn read_waiter(&mut self, saved: SavedWaiter, step: &mut Step<'_, '_>) -> Option<()> {
         let state = &mut *self.state;
-        let pool = match saved.pool {
-            Some(pool) => Some(*self.parts.ids.pools.get(&pool)?),
-            None => None,
-        };
-        let source = match saved.group {
-            Some(name) => WaitSource::Group(state.pools.find_group(&name)?, pool),
-            None => WaitSource::Pool(pool?),
+        let place = match saved.place {
+            SavedPlace::Pool(pool) => Place::Pool(*self.parts.ids.pools.get(&pool)?),
+            SavedPlace::Group(name) => Place::Group(state.pools.find_group(&name)?),
         };
         // A filter asks for something, and one that names a member is for that one alone.
         let is_sound = |filter: &Filter| {
@@ -280,22 +279,20 @@ impl Reading<'_> {
         saved.filter.as_deref().is_none_or(is_sound).then_some(())?;
         let waiter = Waiter {
             conn: saved.conn,
-            source,
-            arrival: saved.arrival,
+            place,
+            rank: (saved.priority, saved.arrival),
             since: saved.since,
             priority: saved.priority,
             count: saved.count,
             filter: saved.filter,
             lease: saved.lease,
             want: saved.want,
-            starts_used: saved.starts_used,
-            no_wait: saved.no_wait,
             until: saved.until,
             timer: None,
             class: None,
         };
-        state.waiters.insert(waiter, step)?;
-        pool.into_iter().for_each(|pool| state.pools.touch(pool));
-        Some(())
+        let most = if waiter.asks_for_starts() { waiter.members() } else { 0 };
+        (waiter.want <= most).then_some(())?;
+        state.waiters.insert(waiter, step).map(|_| ())
     }
 }

@@ -128,9 +128,7 @@ pub(super) enum SavedProviderState {
 #[derive(Serialize, Deserialize)]
 pub(super) struct SavedWaiter {
     pub conn: ConnId,
-    /// Pool, or the group and the pool of its starts.
-    pub pool: Option<PoolId>,
-    pub group: Option<Arc<[u8]>>,
+    pub place: SavedPlace,
     pub arrival: u64,
     pub since: Time,
     pub until: Time,
@@ -139,8 +137,13 @@ pub(super) struct SavedWaiter {
     pub filter: Option<Box<Filter>>,
     pub lease: Option<Span>,
     pub want: u32,
-    pub starts_used: u32,
-    pub no_wait: bool,
+}
+
+/// Pool or group of a waiter.
+#[derive(Serialize, Deserialize)]
+pub(super) enum SavedPlace {
+    Pool(PoolId),
+    Group(Arc<[u8]>),
 }
 
 impl State {
@@ -194,7 +197,7 @@ impl State {
         let holds = holds.map(|(member, (_, reason))| (numbers.of(*member), reason.clone()));
         let holds = holds.map(|(member, reason)| Saved::Hold { member, reason });
         let mut waiters: Vec<&Waiter> = self.waiters.iter().map(|(_, waiter)| waiter).collect();
-        waiters.sort_unstable_by_key(|waiter| waiter.arrival);
+        waiters.sort_unstable_by_key(|waiter| waiter.rank.1);
         let waiters = waiters.into_iter().map(|waiter| self.save_waiter(waiter));
         let starts = self.starts.iter().map(|start| save_start(start, timers));
         let tasks = self.background.tasks().filter_map(|task| self.save_task(task));
@@ -229,15 +232,14 @@ impl State {
     }
 
     fn save_waiter(&self, waiter: &Waiter) -> Saved {
-        let group = match waiter.source {
-            WaitSource::Pool(_) => None,
-            WaitSource::Group(group, _) => Some(self.pools.group(group).name.clone()),
+        let place = match waiter.place {
+            Place::Pool(pool) => SavedPlace::Pool(pool),
+            Place::Group(group) => SavedPlace::Group(self.pools.group(group).name.clone()),
         };
         Saved::Waiter(Box::new(SavedWaiter {
             conn: waiter.conn,
-            pool: waiter.starts_in(),
-            group,
-            arrival: waiter.arrival,
+            place,
+            arrival: waiter.rank.1,
             since: waiter.since,
             until: waiter.until,
             priority: waiter.priority,
@@ -245,8 +247,6 @@ impl State {
             filter: waiter.filter.clone(),
             lease: waiter.lease,
             want: waiter.want,
-            starts_used: waiter.starts_used,
-            no_wait: waiter.no_wait,
         }))
     }
 

@@ -160,12 +160,12 @@ impl Starts {
         of_conn.by_number.insert(number, id).is_none()
     }
 
-    /// Marks a start under way as late, and returns its pool.
-    pub fn end(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Option<PoolId> {
-        let (pool, _, timer) = self.stop(id)?;
+    /// Marks a start under way as late, and returns its pool and provider.
+    pub fn end(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Option<(PoolId, AgentId)> {
+        let (pool, agent, timer) = self.stop(id)?;
         step.timers.cancel(timer);
         self.count_late(id);
-        Some(pool)
+        Some((pool, agent))
     }
 
     /// Marks a start whose timer has fired as late, and returns its pool and provider.

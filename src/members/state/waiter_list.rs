@@ -1,13 +1,8 @@
-//! List of the waiters of a pool in the order in which they are served, collected in slices. It changes nothing.
+//! List of the waiters of a pool in the order in which they are served.
 
-use super::waiters::Rank;
-use super::*;
-use poolcounter_core::meter::Metered as _;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-/// Most connections and waiters that one turn examines.
-const COLLECTED_PER_TURN: usize = 2048;
+use super::waiters::{Place, Turn};
+use super::{Filter, Rank, Refusal, Span, State, Time, WaiterId};
+use poolcounter_core::id::ConnId;
 
 /// Waiter in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,83 +19,30 @@ pub struct WaiterRow<'a> {
     pub filter: Option<&'a Filter>,
 }
 
-/// Waiters of a pool that are still to be listed.
-#[derive(Default)]
-pub struct WaiterOrder {
-    /// Number of connections examined so far.
-    looked_at: usize,
-    found: BinaryHeap<Reverse<(Rank, ConnId)>>,
-}
-
-impl WaiterOrder {
-    /// Returns the number of its bytes.
-    pub fn bytes(&self) -> usize {
-        self.found.capacity() * size_of::<(Rank, ConnId)>()
-    }
-}
-
 impl State {
-    /// Adds waiters of a pool, including those for its group, to a list: those that are served behind `after`. Returns
-    /// whether these are all; otherwise it must be called again.
+    /// Returns the waiters of a pool, including those for its group, behind a position in their order, each with its
+    /// position.
     ///
     /// # Errors
     ///
     /// Fails if there is no such pool.
-    pub fn collect_waiters(
+    pub fn waiters_after(
         &self,
         pool: &[u8],
         after: Option<Rank>,
-        order: &mut WaiterOrder,
-        now: Time,
-    ) -> Result<bool, Refusal> {
-        let id = self.pools.find(pool)?;
-        let (group, conns) = (self.pool(id).group, self.waiters.conns());
-        let mut add = |waiter: &Waiter| {
-            let rank = waiter.rank(now);
-            if after.is_none_or(|after| rank > after) {
-                order.found.push(Reverse((rank, waiter.conn)));
-            }
-        };
-        if order.looked_at == 0 && self.queued(id) as usize <= COLLECTED_PER_TURN {
-            let all = self.waiters.for_pool(id, group).metered();
-            all.for_each(|waiter| add(self.waiters.get(waiter)));
-            order.looked_at = conns;
-            return Ok(true);
-        }
-        let next = conns.min(order.looked_at + COLLECTED_PER_TURN);
-        for conn in (order.looked_at..next).metered() {
-            let waiter = self.waiters.of_conn(ConnId::from_index(conn)).map(|id| self.waiters.get(id));
-            let is_meant = |waiter: &&Waiter| match waiter.source {
-                WaitSource::Pool(of) => of == id,
-                WaitSource::Group(of, _) => Some(of) == group,
-            };
-            waiter.filter(is_meant).into_iter().for_each(&mut add);
-        }
-        order.looked_at = next;
-        Ok(next == conns)
-    }
-
-    /// Takes the next waiter of a list, with its rank; `Some(None)` for one that has left meanwhile, `None` behind the
-    /// last.
-    pub fn next_waiter(
-        &self,
-        order: &mut WaiterOrder,
         now: Time,
         peer: impl Fn(ConnId) -> String,
-    ) -> Option<Option<(Rank, WaiterRow<'_>)>> {
-        let Reverse((rank, conn)) = order.found.pop()?;
-        poolcounter_core::meter::visit();
-        let waiter = self.waiters.of_conn(conn).map(|id| self.waiters.get(id));
-        let row = waiter.filter(|waiter| waiter.arrival == rank.1);
-        Some(row.map(|waiter| (rank, self.row_of_waiter(waiter, now, peer))))
+    ) -> Result<impl Iterator<Item = (Rank, WaiterRow<'_>)>, Refusal> {
+        let id = self.pools.find(pool)?;
+        let own = self.waiters.after(Place::Pool(id), after);
+        let of_group = self.pool(id).group.map(|group| self.waiters.after(Place::Group(group), after));
+        let all = merged(own, of_group.into_iter().flatten());
+        Ok(all.map(move |(rank, waiter)| (rank, self.waiter_row(waiter, now, &peer))))
     }
 
     /// Returns a waiter as lists show it.
     pub(super) fn waiter_row(&self, id: WaiterId, now: Time, peer: impl Fn(ConnId) -> String) -> WaiterRow<'_> {
-        self.row_of_waiter(self.waiters.get(id), now, peer)
-    }
-
-    fn row_of_waiter<'a>(&'a self, waiter: &'a Waiter, now: Time, peer: impl Fn(ConnId) -> String) -> WaiterRow<'a> {
+        let waiter = self.waiters.get(id);
         let name = self.leases.name(waiter.conn).map(|name| String::from_utf8_lossy(name).into_owned());
         WaiterRow {
             who: name.unwrap_or_else(|| peer(waiter.conn)),
@@ -110,4 +52,16 @@ impl State {
             filter: waiter.filter.as_deref(),
         }
     }
+}
+
+/// Merges two lists that are in order.
+fn merged(one: impl Iterator<Item = Turn>, other: impl Iterator<Item = Turn>) -> impl Iterator<Item = Turn> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || {
+        let is_other = match (one.peek(), other.peek()) {
+            (Some(one), Some(other)) => other < one,
+            (one, _) => one.is_none(),
+        };
+        if is_other { other.next() } else { one.next() }
+    })
 }

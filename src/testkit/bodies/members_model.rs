@@ -147,9 +147,8 @@ fn provide(choices: &mut Choices<'_>, pool: &str) -> String {
     format!("PROVIDE {pool}{capacity}{session}")
 }
 
-/// Returns a take that waits for one member of the group: the model knows no other take of a group.
 fn wait_for_group(choices: &mut Choices<'_>) -> String {
-    let option = choices.pick(&["", "", " n=1", " pri=0", " pri=9", " lease=3.313"]);
+    let option = choices.pick(&["", "", " n=1", " pri=0", " pri=9", " lease=3.313", " n=2", " n=3 pri=4"]);
     format!("TAKEGROUP g {}{option}", choices.pick(&["2.003", "9.001", "101.009"]))
 }
 

@@ -2,11 +2,9 @@
 //! It was written from the protocol's page and shares no code with the daemon.
 //!
 //! The page leaves some choices open: which of several equal providers is asked, which of several equal pools of a
-//! group serves or starts, and when exactly a backoff ends. The model takes these from the daemon's behaviour, if they
-//! are allowed. Lines that one step sends to one client have no order, except within a reply of several lines, which is
-//! one piece here.
-//!
-//! Takes that wait for a group wait for one member each.
+//! group serves, and when exactly a backoff ends. The model takes these from the daemon's behaviour, if they are
+//! allowed. Lines that one step sends to one client have no order, except within a reply of several lines, which is one
+//! piece here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +23,8 @@ pub struct Hints {
     pub starts: BTreeMap<u64, (usize, String)>,
     /// Cleaners that were asked, by pool and member.
     pub cleans: BTreeMap<(String, String), BTreeSet<usize>>,
-    /// Pools from which members were handed out.
-    pub served: BTreeSet<String>,
+    /// Pools of the members that each client got.
+    pub served: BTreeMap<usize, Vec<String>>,
 }
 
 /// The service.
@@ -42,8 +40,6 @@ pub struct Members {
     numbers: BTreeSet<u64>,
     next_lease: u64,
     arrivals: u64,
-    /// Number of takes that ever waited, and of moves of those for groups to a pool, or to none.
-    moves: u64,
     /// Counter for the order in which members came free.
     frees: u64,
     tokens: u64,
@@ -51,8 +47,6 @@ pub struct Members {
     lost: BTreeMap<(String, String), Lost>,
     /// Connections that others of the same session have replaced.
     pub replaced: Vec<usize>,
-    /// True if it cannot be observed which of several equal pools was chosen.
-    pub is_ambiguous: bool,
     pub hints: Hints,
     /// Replies, by client.
     pub out: Vec<(usize, String)>,
@@ -93,10 +87,6 @@ struct Pool {
     owed: u64,
     /// Number of additional starts, for this step only.
     growth: u64,
-    /// Number of takes for its group that are bound to starts and checks under way here.
-    bound: u64,
-    /// Number of starts and checks under way when it was last settled.
-    covered: u64,
     cull_at: Option<u64>,
 }
 
@@ -177,25 +167,23 @@ struct Conn {
     late_stops: BTreeSet<String>,
 }
 
+/// A pool or a group, by its name.
+#[derive(Clone, PartialEq, Eq)]
+enum Place {
+    Pool(String),
+    Group(String),
+}
+
 struct Waiter {
     conn: usize,
-    /// Group that it waits for, if any.
-    group: Option<String>,
-    /// Pool that it waits for, or that starts a member for it; empty if there is none.
-    pool: String,
-    /// Position among those that wait for a group: the number of its last move to a pool, or to none.
-    moved: u64,
-    /// True if the member that it caused went elsewhere: it causes no other.
-    is_spent: bool,
-    members: u64,
-    /// True if the request gave a number of members.
-    counted: bool,
-    named: Option<String>,
+    place: Place,
+    asked: Asked,
+    /// Number of starts that it may cause.
+    want: u64,
     priority: u64,
     arrival: u64,
     since: u64,
     until: u64,
-    lease: Option<u64>,
 }
 
 struct Lease {
@@ -342,14 +330,56 @@ impl Members {
         self.starts.iter().filter(|start| start.pool == self.pools[pool].name).count() as u64
     }
 
-    /// Returns the number of members for waiters that starts can serve.
-    fn need(&self, pool: usize) -> u64 {
-        let name = &self.pools[pool].name;
-        self.waiters
-            .iter()
-            .filter(|waiter| waiter.pool == *name && waiter.named.is_none())
-            .map(|waiter| waiter.members)
-            .sum()
+    /// Returns the number of starts that the waiters of a place may cause.
+    fn want(&self, place: &Place) -> u64 {
+        self.waiters.iter().filter(|waiter| waiter.place == *place).map(|waiter| waiter.want).sum()
+    }
+
+    /// Returns the number of starts and checks that the waiters for a pool alone need.
+    fn need(&self, p: usize) -> u64 {
+        let own = Place::Pool(self.pools[p].name.clone());
+        self.want(&own).saturating_sub(self.kept(p, &own))
+    }
+
+    /// Returns the number of free members of a pool that are kept for the first waiter for several, if it waits for
+    /// this place.
+    fn kept(&self, p: usize, place: &Place) -> u64 {
+        let first = self.reserving_waiter(p).filter(|first| first.place == *place);
+        first.map_or(0, |first| first.want.min(self.pools[p].free()))
+    }
+
+    /// Returns the number of starts and checks under way in a pool that no waiter for it alone needs.
+    fn spare(&self, p: usize) -> u64 {
+        (self.starts_in(p) + self.pools[p].checking()).saturating_sub(self.need(p))
+    }
+
+    /// Returns whether the waiters of a group lack starts.
+    fn lacks_for(&self, group: &Place) -> bool {
+        let pools = self.pools_of(group);
+        let kept: u64 = pools.iter().map(|p| self.kept(*p, group)).sum();
+        let several = self.waiters.iter().filter(|waiter| waiter.place == *group && waiter.asked.members > 1);
+        let first = several.min_by_key(|waiter| self.rank(waiter)).map_or(0, |first| first.want);
+        let spare: u64 = pools.iter().map(|p| self.spare(*p)).sum();
+        self.want(group) > kept.min(first) + spare
+    }
+
+    /// Returns the place whose waiters need the starts and checks under way in a pool; None if they do not need all.
+    fn needed_by(&self, p: usize) -> Option<Place> {
+        if self.spare(p) == 0 {
+            return Some(Place::Pool(self.pools[p].name.clone()));
+        }
+        let group = Place::Group(self.pools[p].settings.group.clone());
+        let spare: u64 = self.pools_of(&group).into_iter().map(|p| self.spare(p)).sum();
+        (spare <= self.want(&group)).then_some(group)
+    }
+
+    /// Returns a pool, or the pools of a group, without those that are being removed.
+    fn pools_of(&self, place: &Place) -> Vec<usize> {
+        let is_meant = |pool: &Pool| match place {
+            Place::Pool(name) => pool.name == *name,
+            Place::Group(group) => !group.is_empty() && pool.settings.group == *group,
+        };
+        (0..self.pools.len()).filter(|p| is_meant(&self.pools[*p]) && !self.pools[*p].is_leaving).collect()
     }
 
     fn providers(&self, pool: usize) -> Vec<usize> {
@@ -394,8 +424,8 @@ impl Members {
             "HOLD" => self.hold(conn, words[1], words[2], seconds(words[3])),
             "FREE" => self.unhold(words[1], words[2]),
             "TAKEBACK" => self.take_back(words[1].parse().expect("a number")),
-            "TAKE" => self.take(conn, words[1], &words[2..]),
-            "TAKEGROUP" => self.take_from_group(conn, words[1], &words[2..]),
+            "TAKE" => self.take(conn, Place::Pool(words[1].into()), &words[2..]),
+            "TAKEGROUP" => self.take(conn, Place::Group(words[1].into()), &words[2..]),
             "RETURN" => self.give_back(conn, words[1], words.get(2) == Some(&"FAIL")),
             "RENEW" => self.renew(conn, words[1], words.get(2).map(|span| seconds(span))),
             "CANCEL" => match self.waiters.iter().position(|waiter| waiter.conn == conn) {
@@ -449,8 +479,6 @@ impl Members {
             is_leaving: false,
             owed: 0,
             growth: 0,
-            bound: 0,
-            covered: 0,
             cull_at,
         });
         Ok("OK")
@@ -465,7 +493,7 @@ impl Members {
         }
         self.pools[p].settings = settings;
         let excess = self.queued(p).saturating_sub(self.pools[p].settings.queue) as usize;
-        let is_its = |waiter: &&Waiter| waiter.group.is_none() && waiter.pool == name;
+        let is_its = |waiter: &&Waiter| waiter.place == Place::Pool(name.into());
         let mut waiting: Vec<(u64, usize)> =
             self.waiters.iter().filter(is_its).map(|waiter| (waiter.arrival, waiter.conn)).collect();
         waiting.sort_unstable();
@@ -480,14 +508,11 @@ impl Members {
         let p = self.pool(name).ok_or("NO_POOL")?;
         self.tell(conn, "OK");
         self.pools[p].is_leaving = true;
-        for w in self.placed_in(p) {
-            self.move_to(w, None);
-        }
         let lasting: BTreeSet<String> =
             self.pools.iter().filter(|pool| !pool.is_leaving).map(|pool| pool.settings.group.clone()).collect();
-        let is_over = |waiter: &mut Waiter| match &waiter.group {
-            Some(group) => !lasting.contains(group),
-            None => waiter.pool == name,
+        let is_over = |waiter: &mut Waiter| match &waiter.place {
+            Place::Group(group) => !lasting.contains(group),
+            Place::Pool(pool) => pool == name,
         };
         for waiter in self.waiters.extract_if(.., is_over).collect::<Vec<_>>() {
             self.tell(waiter.conn, "NO_MEMBERS removed");
@@ -642,19 +667,18 @@ impl Members {
         let at =
             self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
         let p = self.pool(&self.starts[at].pool).expect("it is known");
-        let is_spare = self.has_spare_start(p);
+        let needed_by = self.needed_by(p);
         self.starts.remove(at);
         if self.pools[p].at(member).is_some() {
             self.back_off(p, &Owner::Provider(conn));
             return Err("MEMBER_EXISTS");
         }
         self.enter(p, member, Owner::Provider(conn));
-        let suits = |waiter: &Waiter| waiter.named.as_ref().is_none_or(|named| named == member);
-        if !is_spare && !self.waiters.iter().any(|waiter| suits(waiter) && self.may_take(waiter, p)) {
-            for w in self.placed_in(p).into_iter().take(1) {
-                self.waiters[w].is_spent = true;
-                self.move_to(w, None);
-            }
+        let is_free = self.pools[p].at(member).is_some_and(|m| self.pools[p].members[m].state == State::Free);
+        if is_free && self.reserving_waiter(p).is_none() {
+            // No waiter gets it.
+            let is_its = |waiter: &&mut Waiter| Some(&waiter.place) == needed_by.as_ref() && waiter.want > 0;
+            self.waiters.iter_mut().find(is_its).into_iter().for_each(|waiter| waiter.want -= 1);
         }
         Ok("OK")
     }
@@ -754,7 +778,7 @@ impl Members {
         let member = &mut self.pools[p].members[m];
         member.state = State::Free;
         (member.freed, member.since, member.proved) = (self.frees, now, now);
-        self.serve_waiters(p);
+        self.serve_waiters();
     }
 
     fn own_pool(&self, conn: usize) -> Option<usize> {
@@ -970,56 +994,59 @@ impl Members {
         }
     }
 
-    fn take(&mut self, conn: usize, name: &str, words: &[&str]) -> Answer {
+    fn take(&mut self, conn: usize, place: Place, words: &[&str]) -> Answer {
         let asked = Asked::read(words);
         if self.waiters.iter().any(|waiter| waiter.conn == conn) {
             return Err("WAITING");
         }
-        let p = self.pool(name).ok_or("NO_POOL")?;
-        if self.pools[p].is_leaving {
+        let is_known = |pool: &Pool| match &place {
+            Place::Pool(name) => pool.name == *name,
+            Place::Group(group) => pool.settings.group == *group,
+        };
+        if !self.pools.iter().any(is_known) {
+            return Err("NO_POOL");
+        }
+        let pools = self.pools_of(&place);
+        if pools.is_empty() {
             return Ok("NO_MEMBERS removed");
         }
-        if asked.members > self.pools[p].settings.max {
+        if asked.members > pools.iter().map(|p| self.pools[*p].settings.max).sum() {
             return Err("TOO_MANY");
         }
-        if asked.named.as_ref().is_some_and(|named| self.pools[p].at(named).is_none()) {
+        if asked.named.as_ref().is_some_and(|named| pools.iter().all(|p| self.pools[*p].at(named).is_none())) {
             return Err("NO_SUCH_MEMBER");
         }
-        if self.is_limited(conn, p, asked.members) {
+        if self.is_limited(conn, &place, asked.members) {
             return Ok("LIMIT");
         }
-        if self.can_serve(p, &asked) {
-            self.serve(p, conn, &asked);
+        if let Some(found) = self.find_free(conn, &place, &asked, (asked.priority, u64::MAX), true) {
+            self.serve(conn, &asked, &found);
             return Ok("");
         }
         if asked.timeout == 0 {
-            self.ask(p, &asked);
-            return Ok(self.reason(p, asked.named.is_none()));
+            self.ask(&place, &asked);
+            let reasons: Vec<&str> = pools.iter().map(|p| self.reason(*p, asked.named.is_none())).collect();
+            let best = ["NO_MEMBERS starting", "NO_MEMBERS at_capacity", "NO_MEMBERS no_provider"];
+            return Ok(best.into_iter().find(|reason| reasons.contains(reason)).expect("it is known"));
         }
-        if self.queued(p) >= self.pools[p].settings.queue {
+        if pools.iter().all(|p| self.queued(*p) >= self.pools[*p].settings.queue) {
             return Ok("QUEUE_FULL");
         }
-        self.wait(conn, name.into(), None, asked);
+        self.wait(conn, place, asked);
         Ok("")
     }
 
-    fn wait(&mut self, conn: usize, pool: String, group: Option<String>, asked: Asked) {
+    fn wait(&mut self, conn: usize, place: Place, asked: Asked) {
         self.arrivals += 1;
-        self.moves += 1;
         self.waiters.push(Waiter {
             conn,
-            group,
-            pool,
-            moved: self.moves,
-            is_spent: false,
-            members: asked.members,
-            counted: asked.counted,
-            named: asked.named,
+            place,
+            want: if asked.named.is_some() { 0 } else { asked.members },
             priority: asked.priority,
             arrival: self.arrivals,
             since: self.now,
             until: self.now + asked.timeout,
-            lease: asked.lease,
+            asked,
         });
     }
 
@@ -1028,119 +1055,81 @@ impl Members {
     }
 
     fn waits_for(&self, waiter: &Waiter, p: usize) -> bool {
-        match &waiter.group {
-            Some(group) => self.pools[p].settings.group == *group,
-            None => waiter.pool == self.pools[p].name,
+        match &waiter.place {
+            Place::Group(group) => self.pools[p].settings.group == *group,
+            Place::Pool(pool) => *pool == self.pools[p].name,
         }
     }
 
-    /// Requests a start, and returns whether that was possible.
-    fn ask(&mut self, p: usize, asked: &Asked) -> bool {
-        let surplus = self.starts_in(p) + self.pools[p].checking() > self.need(p).saturating_sub(self.pools[p].free());
-        asked.named.is_none() && !surplus && self.launch(p)
+    /// Requests a start, unless one is under way that no waiter needs.
+    fn ask(&mut self, place: &Place, asked: &Asked) {
+        let pools = self.pools_of(place);
+        let is_needed = match place {
+            Place::Pool(_) => self.needed_by(pools[0]).is_some(),
+            Place::Group(_) => pools.iter().map(|p| self.spare(*p)).sum::<u64>() <= self.want(place),
+        };
+        if asked.named.is_none() && is_needed {
+            self.launch(place);
+        }
     }
 
-    fn take_from_group(&mut self, conn: usize, group: &str, words: &[&str]) -> Answer {
-        let asked = Asked::read(words);
-        if self.waiters.iter().any(|waiter| waiter.conn == conn) {
-            return Err("WAITING");
-        }
-        let mut pools: Vec<usize> = (0..self.pools.len()).filter(|p| self.pools[*p].settings.group == group).collect();
-        if pools.is_empty() {
-            return Err("NO_POOL");
-        }
-        pools.retain(|p| !self.pools[*p].is_leaving);
-        if pools.is_empty() {
-            return Ok("NO_MEMBERS removed");
-        }
-        pools.retain(|p| asked.members <= self.pools[*p].settings.max);
-        if pools.is_empty() {
-            return Err("TOO_MANY");
-        }
-        pools.retain(|p| !self.is_limited(conn, *p, asked.members));
-        if pools.is_empty() {
-            return Ok("LIMIT");
-        }
-        let able: Vec<usize> = pools.iter().copied().filter(|p| self.can_serve(*p, &asked)).collect();
-        let most = able.iter().map(|p| self.pools[*p].free()).max();
-        let mut best: Vec<usize> = able.into_iter().filter(|p| Some(self.pools[*p].free()) == most).collect();
-        let seen = best.iter().position(|p| self.hints.served.contains(&self.pools[*p].name));
-        if !best.is_empty() {
-            let p = best.swap_remove(seen.unwrap_or(0));
-            self.serve(p, conn, &asked);
-            return Ok("");
-        }
-        if asked.timeout > 0 {
-            if pools.iter().all(|p| self.queued(*p) >= self.pools[*p].settings.queue) {
-                return Ok("QUEUE_FULL");
-            }
-            self.wait(conn, String::new(), Some(group.into()), asked);
-            return Ok("");
-        }
-        _ = pools.iter().any(|p| self.ask(*p, &asked));
-        let reasons: Vec<&str> = pools.iter().map(|p| self.reason(*p, asked.named.is_none())).collect();
-        let first = ["NO_MEMBERS starting", "NO_MEMBERS at_capacity", "NO_MEMBERS no_provider"];
-        Ok(first.into_iter().find(|reason| reasons.contains(reason)).expect("it is known"))
+    fn is_limited(&self, conn: usize, place: &Place, members: u64) -> bool {
+        let is_its = |pool: &&Pool| match place {
+            Place::Pool(name) => pool.name == *name,
+            Place::Group(group) => pool.settings.group == *group,
+        };
+        let pools: Vec<&Pool> = self.pools.iter().filter(is_its).collect();
+        let limit = pools.iter().map(|pool| pool.settings.per_client).filter(|limit| *limit > 0).min();
+        let is_held = |lease: &&Lease| lease.conn == Some(conn) && pools.iter().any(|pool| pool.name == lease.pool);
+        let held = self.leases.iter().filter(is_held).count() as u64;
+        limit.is_some_and(|limit| held + members > limit)
     }
 
-    fn is_limited(&self, conn: usize, p: usize, members: u64) -> bool {
-        let (name, limit) = (&self.pools[p].name, self.pools[p].settings.per_client);
-        let held = self.leases.iter().filter(|lease| lease.conn == Some(conn) && lease.pool == *name).count() as u64;
-        limit > 0 && held + members > limit
-    }
-
-    fn rank(&self, waiter: &Waiter) -> (u64, u64) {
+    fn rank(&self, waiter: &Waiter) -> Rank {
         (if self.now >= waiter.since + AGED { 0 } else { waiter.priority }, waiter.arrival)
     }
 
-    /// Returns the rank of the first waiter for several that could be filled: it keeps members back.
-    fn reserving_waiter(&self, p: usize) -> Option<(u64, u64)> {
-        let name = &self.pools[p].name;
-        let several = self.waiters.iter().filter(|waiter| waiter.pool == *name && waiter.members > 1);
-        several.filter(|waiter| self.could_fill(p, waiter.members)).map(|waiter| self.rank(waiter)).min()
+    /// Returns the first waiter for several: it keeps what is free.
+    fn reserving_waiter(&self, p: usize) -> Option<&Waiter> {
+        let several = self.waiters.iter().filter(|waiter| waiter.asked.members > 1 && self.waits_for(waiter, p));
+        several.min_by_key(|waiter| self.rank(waiter))
     }
 
-    /// Returns whether there could be this number of members, now or later.
-    fn could_fill(&self, p: usize, members: u64) -> bool {
-        let (pool, starts) = (&self.pools[p], self.starts_in(p));
-        let is_out = |member: &Member| {
-            matches!(member.state, State::Quarantined(_) | State::Held(_) | State::Delayed(_) | State::Orphaned)
-        };
-        let room = |conn: &usize| {
-            let capacity = self.conns[conn].capacity.unwrap_or(pool.settings.max);
-            let is_own =
-                |member: &Member| member.owner == Owner::Provider(*conn) && !matches!(member.state, State::Stopping(_));
-            let starts = self.starts.iter().filter(|start| start.conn == *conn).count() as u64;
-            capacity.saturating_sub(pool.count(is_own) + starts)
-        };
-        let is_able = |conn: &usize| self.conns[conn].backoff.ends.is_none();
-        let startable: u64 = self.providers(p).iter().filter(|conn| is_able(conn)).map(room).sum();
-        let startable = startable.min(pool.settings.max.saturating_sub(pool.live() + starts));
-        pool.live() - pool.count(is_out) + starts + startable >= members
-    }
-
-    fn can_serve(&self, p: usize, asked: &Asked) -> bool {
-        let pool = &self.pools[p];
-        if self.reserving_waiter(p).is_some_and(|rank| rank < (asked.priority, u64::MAX)) {
-            return false;
-        }
-        match &asked.named {
-            Some(named) => pool.at(named).is_some_and(|m| pool.members[m].state == State::Free),
-            None => pool.free() >= asked.members,
-        }
-    }
-
-    fn serve(&mut self, p: usize, conn: usize, asked: &Asked) {
-        let mut lines = Vec::new();
-        for _ in 0..asked.members {
-            let pool = &self.pools[p];
-            let free = (0..pool.members.len()).filter(|m| pool.members[*m].state == State::Free);
-            let m = match &asked.named {
-                Some(named) => pool.at(named),
-                None if pool.settings.is_fifo => free.min_by_key(|m| pool.members[*m].freed),
-                None => free.max_by_key(|m| pool.members[*m].freed),
+    /// Returns free members for a take or a waiter of this rank, as pool and member, if there are as many as it asks for
+    /// that are not kept for a waiter before it. A take has them from the pools with most.
+    fn find_free(
+        &self,
+        conn: usize,
+        place: &Place,
+        asked: &Asked,
+        rank: Rank,
+        is_take: bool,
+    ) -> Option<Vec<(usize, usize)>> {
+        let is_kept = |p: usize| self.reserving_waiter(p).is_some_and(|first| self.rank(first) < rank);
+        let served = self.hints.served.get(&conn);
+        let seen = |p: usize| served.and_then(|pools| pools.iter().position(|pool| *pool == self.pools[p].name));
+        let mut pools = self.pools_of(place);
+        pools.sort_by_key(|p| {
+            let free = if is_take || asked.members > 1 { self.pools[*p].free() } else { 0 };
+            (u64::MAX - free, seen(*p).unwrap_or(usize::MAX))
+        });
+        let mut found = Vec::new();
+        for p in pools.into_iter().filter(|p| !is_kept(*p)) {
+            let Pool { members, settings, .. } = &self.pools[p];
+            let is_meant = |m: &usize| {
+                members[*m].state == State::Free && asked.named.as_ref().is_none_or(|named| *named == members[*m].name)
             };
-            let m = m.expect("there are as many");
+            let mut free: Vec<usize> = (0..members.len()).filter(is_meant).collect();
+            free.sort_by_key(|m| if settings.is_fifo { members[*m].freed } else { u64::MAX - members[*m].freed });
+            found.extend(free.into_iter().map(|m| (p, m)));
+        }
+        found.truncate(asked.members as usize);
+        (found.len() as u64 == asked.members).then_some(found)
+    }
+
+    fn serve(&mut self, conn: usize, asked: &Asked, found: &[(usize, usize)]) {
+        let mut lines = Vec::new();
+        for (p, m) in found.iter().copied() {
             self.pools[p].members[m].state = State::InUse;
             self.pools[p].members[m].uses += 1;
             let (number, member) = (self.next_lease, self.pools[p].members[m].name.clone());
@@ -1155,15 +1144,15 @@ impl Members {
             lines.push(line);
             let holder = self.conns[&conn].name.clone().unwrap_or(format!("client:{conn}"));
             self.leases.push(Lease { number, conn: Some(conn), pool: name, member, since: self.now, holder, token });
+            let pool = &mut self.pools[p];
+            if pool.settings.grow_at.is_some_and(|grow_at| pool.free() + pool.checking() <= grow_at) {
+                pool.growth = pool.settings.init.max(1);
+            }
         }
         if asked.counted {
             lines.insert(0, format!("MEMBERS {}", asked.members));
         }
         self.tell(conn, lines.join("\n"));
-        let pool = &self.pools[p];
-        if pool.settings.grow_at.is_some_and(|grow_at| pool.free() + pool.checking() <= grow_at) {
-            self.pools[p].growth = self.pools[p].settings.init.max(1);
-        }
     }
 
     fn give_back(&mut self, conn: usize, lease: &str, is_failed: bool) -> Answer {
@@ -1363,7 +1352,7 @@ impl Members {
     /// Ends a wait. Members kept for it go to other waiters before those that the client held come back.
     fn leave_wait(&mut self, conn: usize) {
         self.waiters.retain(|waiter| waiter.conn != conn);
-        (0..self.pools.len()).for_each(|p| self.serve_waiters(p));
+        self.serve_waiters();
     }
 
     /// Handles the end of a connection.
@@ -1499,10 +1488,7 @@ impl Members {
     pub fn upgrade(&mut self) {
         for pool in &mut self.pools {
             pool.members.sort_by(|one, other| one.name.cmp(&other.name));
-            (pool.bound, pool.covered) = (0, 0);
         }
-        // The successor has those that wait for a group in the order in which they came.
-        self.waiters.iter_mut().for_each(|waiter| waiter.moved = waiter.arrival);
         self.settle();
     }
 
@@ -1643,22 +1629,14 @@ impl Members {
 
     /// Handles all immediate consequences.
     fn settle(&mut self) {
-        loop {
-            let mut unplaced = 0;
-            for p in 0..self.pools.len() {
-                self.stop_surplus(p);
-                self.serve_waiters(p);
-                self.clean_next(p);
-                self.unbind(p);
-                self.meet_demand(p);
-                unplaced += usize::from(self.unplace(p));
-            }
-            // Their order is not known.
-            self.is_ambiguous |= unplaced > 1;
-            if !self.place_waiters() {
-                break;
-            }
+        for p in 0..self.pools.len() {
+            self.stop_surplus(p);
+            self.serve_waiters();
+            self.clean_next(p);
+            self.meet_demand(p);
         }
+        let groups: BTreeSet<String> = self.pools.iter().map(|pool| pool.settings.group.clone()).collect();
+        groups.into_iter().map(Place::Group).for_each(|group| while self.lacks_for(&group) && self.launch(&group) {});
         let gone: Vec<String> = (self.pools.iter())
             .filter(|pool| pool.is_leaving && pool.members.is_empty())
             .map(|pool| pool.name.clone())
@@ -1677,115 +1655,6 @@ impl Members {
         });
     }
 
-    /// Returns the number of starts and checks under way.
-    fn under_way(&self, p: usize) -> u64 {
-        self.starts_in(p) + self.pools[p].checking()
-    }
-
-    /// Returns the takes for a group that cause starts in a pool, in the order in which they came there.
-    fn placed_in(&self, p: usize) -> Vec<usize> {
-        let is_placed = |w: &usize| self.waiters[*w].group.is_some() && self.waiters[*w].pool == self.pools[p].name;
-        let mut placed: Vec<usize> = (0..self.waiters.len()).filter(is_placed).collect();
-        placed.sort_by_key(|w| self.waiters[*w].moved);
-        placed
-    }
-
-    /// Moves a take for a group: it causes its starts in a pool, or in none.
-    fn move_to(&mut self, w: usize, p: Option<usize>) {
-        self.moves += 1;
-        self.waiters[w].moved = self.moves;
-        self.waiters[w].pool = p.map(|p| self.pools[p].name.clone()).unwrap_or_default();
-    }
-
-    /// Returns the number of starts that the takes for a pool alone need.
-    fn own_need(&self, p: usize) -> u64 {
-        (self.need(p) - self.placed_in(p).len() as u64).saturating_sub(self.pools[p].free())
-    }
-
-    /// Returns whether a start or a check is under way that no take needs.
-    fn has_spare_start(&self, p: usize) -> bool {
-        self.under_way(p) > self.own_need(p) + self.placed_in(p).len() as u64
-    }
-
-    /// Unbinds takes for a group from starts and checks that have ended, before those for the pool alone.
-    fn unbind(&mut self, p: usize) {
-        let (placed, under_way, own) = (self.placed_in(p).len() as u64, self.under_way(p), self.own_need(p));
-        let pool = &mut self.pools[p];
-        if placed == 0 {
-            (pool.bound, pool.covered) = (0, 0);
-        }
-        pool.bound = pool.bound.min(placed);
-        let lacking = (pool.bound + own).saturating_sub(under_way);
-        let ended = pool.covered.saturating_sub(under_way);
-        pool.bound = (pool.bound - lacking.min(ended).min(pool.bound)).min(under_way);
-    }
-
-    /// Binds takes for a group to starts and checks that no take for the pool alone needs. The others, the last to come
-    /// first, cause starts in no pool for now. Returns whether there are any.
-    fn unplace(&mut self, p: usize) -> bool {
-        let (placed, under_way, own) = (self.placed_in(p), self.under_way(p), self.own_need(p));
-        let pool = &mut self.pools[p];
-        pool.bound = pool.bound.max(under_way.saturating_sub(own)).min(placed.len() as u64);
-        pool.covered = under_way;
-        let unbound = placed[pool.bound as usize..].to_vec();
-        unbound.iter().rev().for_each(|w| self.move_to(*w, None));
-        !unbound.is_empty()
-    }
-
-    /// Places takes for a group that cause starts in no pool: each in the pool where a start is under way that no other
-    /// needs, else where the most can be made. Returns whether one was placed.
-    fn place_waiters(&mut self) -> bool {
-        let groups: BTreeSet<String> = self.waiters.iter().filter_map(|waiter| waiter.group.clone()).collect();
-        let placed = groups.iter().map(|group| self.place_waiters_for(group)).filter(|is_placed| *is_placed);
-        placed.count() > 0
-    }
-
-    fn place_waiters_for(&mut self, group: &str) -> bool {
-        let is_open = |p: &usize| self.pools[*p].settings.group == group && !self.pools[*p].is_leaving;
-        let prospects = |p: usize| (self.has_spare_start(p), self.launchable(p));
-        let open = (0..self.pools.len()).filter(is_open).map(|p| (prospects(p), p));
-        let mut able: Vec<((bool, u64), usize)> = open.filter(|(prospects, _)| *prospects != (false, 0)).collect();
-        let mut asked: BTreeMap<&str, u64> = BTreeMap::new();
-        for (_, (_, pool)) in self.hints.starts.iter().filter(|(number, _)| !self.numbers.contains(number)) {
-            *asked.entry(pool).or_default() += 1;
-        }
-        let asked: Vec<u64> =
-            self.pools.iter().map(|pool| asked.get(&*pool.name).copied().unwrap_or_default()).collect();
-        let mut placed = vec![0; self.pools.len()];
-        while let Some(most) = able.iter().map(|(prospects, _)| *prospects).max() {
-            let can_take = |w: &usize, p: usize| {
-                let waiter = &self.waiters[*w];
-                let is_unplaced = waiter.pool.is_empty() && !waiter.is_spent;
-                is_unplaced && waiter.group.as_deref() == Some(group) && !self.is_limited(waiter.conn, p, 1)
-            };
-            let first = |p: usize| {
-                let all = (0..self.waiters.len()).filter(|w| can_take(w, p));
-                all.min_by_key(|w| self.waiters[*w].moved)
-            };
-            able.retain(|(_, p)| first(*p).is_some());
-            let best: Vec<usize> = able.iter().filter(|(of, _)| *of == most).map(|(_, p)| *p).collect();
-            let Some(any) = best.first() else { continue };
-            let seen: Vec<usize> = best.iter().copied().filter(|p| asked[*p] > placed[*p]).collect();
-            let p = *seen.first().unwrap_or(any);
-            let w = first(p).expect("there is one");
-            self.is_ambiguous |= best.len() > 1 && seen.len() != 1;
-            able.retain(|(_, of)| *of != p);
-            able.extend((most.1 > 1).then(|| ((false, most.1 - 1), p)));
-            placed[p] += 1;
-            self.move_to(w, Some(p));
-        }
-        placed.iter().any(|placed| *placed > 0)
-    }
-
-    /// Returns the number of starts that a pool can make now.
-    fn launchable(&self, p: usize) -> u64 {
-        let slots = self.pools[p].members.len() as u64 + self.starts_in(p);
-        let is_able = |conn: &usize| self.conns[conn].backoff.ends.is_none();
-        let room: u64 =
-            self.providers(p).iter().filter(|conn| is_able(conn)).map(|conn| self.room_of(p, *conn).0).sum();
-        room.min(self.pools[p].settings.max.saturating_sub(slots))
-    }
-
     fn stop_surplus(&mut self, p: usize) {
         loop {
             let pool = &self.pools[p];
@@ -1799,34 +1668,17 @@ impl Members {
         }
     }
 
-    /// Returns whether a take may have members of a pool now.
-    fn may_take(&self, waiter: &Waiter, p: usize) -> bool {
-        let is_closed = self.pools[p].is_leaving || self.is_limited(waiter.conn, p, waiter.members);
-        self.waits_for(waiter, p) && (waiter.group.is_none() || !is_closed)
-    }
-
-    fn serve_waiters(&mut self, p: usize) {
-        'again: loop {
-            let mut order: Vec<usize> =
-                (0..self.waiters.len()).filter(|w| self.may_take(&self.waiters[*w], p)).collect();
-            order.sort_by_key(|w| self.rank(&self.waiters[*w]));
-            for w in order {
-                let waiter = &self.waiters[w];
-                let pool = &self.pools[p];
-                let is_there = match &waiter.named {
-                    Some(named) => pool.at(named).is_some_and(|m| pool.members[m].state == State::Free),
-                    None => pool.free() >= waiter.members,
-                };
-                if is_there {
-                    let Waiter { conn, members, counted, named, lease, .. } = self.waiters.remove(w);
-                    self.serve(p, conn, &Asked { timeout: 0, members, counted, named, priority: 0, lease });
-                    continue 'again;
-                }
-                if waiter.members > 1 && self.could_fill(p, waiter.members) {
-                    return;
-                }
+    /// Gives free members to waiters, first come first.
+    fn serve_waiters(&mut self) {
+        let mut order: Vec<Rank> = self.waiters.iter().map(|waiter| self.rank(waiter)).collect();
+        order.sort_unstable();
+        for rank in order {
+            let w = self.waiters.iter().position(|waiter| self.rank(waiter) == rank).expect("it waits");
+            let Waiter { conn, place, asked, .. } = &self.waiters[w];
+            if let Some(found) = self.find_free(*conn, place, asked, rank, false) {
+                let Waiter { conn, asked, .. } = self.waiters.remove(w);
+                self.serve(conn, &asked, &found);
             }
-            return;
         }
     }
 
@@ -1882,7 +1734,7 @@ impl Members {
             let max = pool.settings.max;
             let is_crowded = pool.members.len() as u64 + starts > max;
             pool.owed = if is_crowded { 0 } else { pool.owed.min(max.saturating_sub(pool.live())) };
-            if self.lacks(p, growth) == 0 || !self.launch(p) {
+            if self.lacks(p, growth) == 0 || !self.launch(&Place::Pool(self.pools[p].name.clone())) {
                 return;
             }
         }
@@ -1893,7 +1745,7 @@ impl Members {
         let (pool, starts) = (&self.pools[p], self.starts_in(p));
         let lacks = [
             pool.settings.init.saturating_sub(pool.live() + starts),
-            self.need(p).saturating_sub(pool.free() + pool.checking() + starts),
+            self.need(p).saturating_sub(pool.checking() + starts),
             pool.settings.min_free.saturating_sub(pool.free() + pool.checking() + starts),
             growth.saturating_sub(starts),
             pool.owed,
@@ -1901,29 +1753,31 @@ impl Members {
         lacks.into_iter().max().unwrap_or(0)
     }
 
-    /// Starts one member, if that is possible.
-    fn launch(&mut self, p: usize) -> bool {
-        let pool = &self.pools[p];
-        let name = pool.name.clone();
-        let slots = pool.members.len() as u64 + self.starts_in(p);
-        if slots >= pool.settings.max {
-            return false;
-        }
-        let is_able = |conn: &usize| self.room_of(p, *conn).0 > 0 && self.conns[conn].backoff.ends.is_none();
-        let able: Vec<usize> = self.providers(p).into_iter().filter(is_able).collect();
-        let is_best = |conn: &usize| {
-            let (room, capacity) = self.room_of(p, *conn);
-            able.iter().all(|other| {
-                let (other_room, other_capacity) = self.room_of(p, *other);
+    /// Starts one member in a pool, or in a pool of a group, if that is possible.
+    fn launch(&mut self, place: &Place) -> bool {
+        let slots = |p: usize| self.pools[p].members.len() as u64 + self.starts_in(p);
+        let open = self.pools_of(place).into_iter().filter(|p| slots(*p) < self.pools[*p].settings.max);
+        let all = open.flat_map(|p| self.providers(p).into_iter().map(move |conn| (p, conn)));
+        let is_able =
+            |(p, conn): &(usize, usize)| self.room_of(*p, *conn).0 > 0 && self.conns[conn].backoff.ends.is_none();
+        let able: Vec<(usize, usize)> = all.filter(is_able).collect();
+        let is_best = |(p, conn): &(usize, usize)| {
+            let (room, capacity) = self.room_of(*p, *conn);
+            able.iter().all(|(p, other)| {
+                let (other_room, other_capacity) = self.room_of(*p, *other);
                 room * other_capacity >= other_room * capacity
             })
         };
-        let best: Vec<usize> = able.iter().copied().filter(is_best).collect();
+        let best: Vec<(usize, usize)> = able.iter().copied().filter(is_best).collect();
         // Pools that start in one step do so in any order.
-        let hinted = self.hints.starts.iter().find(|(number, (_, of))| *of == name && !self.numbers.contains(number));
-        let seen = hinted.map(|(_, (conn, _))| *conn).filter(|conn| best.contains(conn));
-        let number = hinted.map_or(self.numbers.len() as u64 + 1, |(number, _)| *number);
-        let Some(conn) = seen.or(best.first().copied()) else { return false };
+        let is_new = |(number, _): &(&u64, &(usize, String))| !self.numbers.contains(number);
+        let is_allowed =
+            |(conn, name): &(usize, String)| best.contains(&(self.pool(name).expect("it is known"), *conn));
+        let hinted = self.hints.starts.iter().filter(is_new).find(|(_, start)| is_allowed(start));
+        let seen = hinted.map(|(number, (conn, name))| (*number, (self.pool(name).expect("it is known"), *conn)));
+        let next = self.numbers.len() as u64 + 1;
+        let Some((number, (p, conn))) = seen.or(best.first().map(|first| (next, *first))) else { return false };
+        let name = self.pools[p].name.clone();
         let until = self.now + self.pools[p].settings.start_timeout;
         self.numbers.insert(number);
         self.tell(conn, format!("!START {name} {number}"));
@@ -1943,7 +1797,7 @@ impl Members {
 
     /// Returns the number of takes that wait for a group.
     pub fn waits_for_groups(&self) -> usize {
-        self.waiters.iter().filter(|waiter| waiter.group.is_some()).count()
+        self.waiters.iter().filter(|waiter| matches!(waiter.place, Place::Group(_))).count()
     }
 
     /// Returns whether starts were numbered from 1 on, without a gap.
@@ -2020,10 +1874,14 @@ impl Members {
     }
 }
 
+/// Position of a waiter in the order: lower comes first.
+type Rank = (u64, u64);
+
 /// Nothing, a reply, or the code of an error.
 type Answer = Result<&'static str, &'static str>;
 
 /// Options of a take.
+#[derive(Clone)]
 struct Asked {
     timeout: u64,
     members: u64,

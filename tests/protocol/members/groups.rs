@@ -5,19 +5,6 @@ use poolcounter_testkit::histories::extend;
 use poolcounter_testkit::random::setting;
 
 #[test]
-fn a_returned_member_does_not_come_before_one_that_is_free_for_longer() {
-    for (order, next) in [("fifo", "m3"), ("lifo", "m5")] {
-        let mut player = five(&format!(" group=g per_client=2 order={order}"));
-        player.say(OPERATOR, "POOL q 0 1 group=g", true);
-        // The consumer waits because it has as many members of p as it may have.
-        assert_eq!(ask(&mut player, CONSUMER, "TAKEGROUP g 10"), "");
-        let told = ask(&mut player, CONSUMER, "RETURN 1");
-        assert!(told.contains(&format!(" p {next}")), "{order}: {told}");
-        player.end();
-    }
-}
-
-#[test]
 fn a_wait_for_a_group_outlives_the_pool_that_started_a_member_for_it() {
     let mut player = Player::new(1, PER_TICK);
     for pool in ["p", "q"] {

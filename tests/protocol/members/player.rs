@@ -6,11 +6,10 @@ use poolcounter_core::record::{Reader, Unreadable, Writer};
 use poolcounter_core::slices::PER_TICK;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
-use poolcounter_members::state::{Event, Limits, Notice, State, Step, Timer, Utilization, WaiterOrder, What};
+use poolcounter_members::state::{Event, Limits, Notice, State, Step, Timer, Utilization, What};
 use poolcounter_members::stats::MemberStat;
 use poolcounter_members::wire::{self, Line, Query};
 use std::collections::{BTreeMap, VecDeque};
-use std::iter;
 use std::time::Duration;
 
 /// Most members, starts and waiters of a player's service, unless a test says otherwise.
@@ -217,14 +216,15 @@ impl Player {
                     .err()
             }
             Query::Waiters { pool, limit } => {
-                let mut order = WaiterOrder::default();
-                let is_whole = self.state.collect_waiters(pool, None, &mut order, self.now);
-                let next = || self.state.next_waiter(&mut order, self.now, address);
-                let rows: Vec<_> =
-                    iter::from_fn(next).flatten().take(limit.map_or(usize::MAX, |limit| limit as usize)).collect();
-                assert!(rows.is_sorted_by_key(|(rank, _)| *rank), "waiters are listed in their order");
-                (1..).zip(rows).for_each(|(place, (_, row))| wire::write_waiter(&mut bytes, place, &row));
-                is_whole.map(|_| bytes.push(b'\n')).err()
+                let most = limit.map_or(usize::MAX, |limit| limit as usize);
+                let rows = self.state.waiters_after(pool, None, self.now, address);
+                rows.map(|rows| {
+                    let rows: Vec<_> = rows.take(most).collect();
+                    assert!(rows.is_sorted_by_key(|(rank, _)| *rank), "waiters are listed in their order");
+                    (1..).zip(rows).for_each(|(place, (_, row))| wire::write_waiter(&mut bytes, place, &row));
+                    bytes.push(b'\n');
+                })
+                .err()
             }
             Query::Pools => {
                 self.state.pools_after(None).for_each(|row| wire::write_pool(&mut bytes, &row));

@@ -7,7 +7,6 @@
 
 use super::*;
 use poolcounter_core::meter;
-use std::cmp::Reverse;
 
 /// Most members of the shortest queue that a search examines, besides those that it returns, before it uses the sets.
 const MOST_WALKED: usize = 256;
@@ -31,8 +30,6 @@ pub(super) struct MemberAttributes {
     links: Links,
     /// The free members among them, as bits.
     free: Vec<u64>,
-    /// Members that are neither stopped nor kept out, as bits.
-    usable: Vec<u64>,
 }
 
 struct OfMember {
@@ -99,13 +96,11 @@ impl MemberTable {
     pub fn set_attributes(&mut self, id: MemberId, attributes: Attributes) {
         let (pool, kind) = (self.get(id).pool, self.get(id).phase.kind());
         let is_idle = matches!(kind, PhaseKind::Free | PhaseKind::Checking);
-        self.attributes.set_usable(id, false);
         if is_idle {
             self.attributes.leave_idle(id);
             self.attributes.set_free(id, false);
         }
         self.attributes.set(id, pool, attributes);
-        self.attributes.set_usable(id, kind.is_usable());
         if is_idle {
             self.attributes.enter_idle(id);
             self.attributes.set_free(id, kind == PhaseKind::Free);
@@ -134,7 +129,6 @@ impl MemberAttributes {
         if self.of_members.len() <= id.index() {
             self.of_members.resize_with(id.index() + 1, || None);
             self.free.resize(id.index() / 64 + 1, 0);
-            self.usable.resize(id.index() / 64 + 1, 0);
         }
         let (attributes, postings) = (Arc::new(attributes), postings.into());
         self.of_members[id.index()] = Some(OfMember { attributes, postings });
@@ -179,28 +173,6 @@ impl MemberAttributes {
             let (word, bit) = (&mut self.free[id.index() / 64], 1 << (id.index() % 64));
             *word = if is_free { *word | bit } else { *word & !bit };
         }
-    }
-
-    /// Sets whether a member is neither stopped nor kept out.
-    #[inline]
-    pub fn set_usable(&mut self, id: MemberId, is_usable: bool) {
-        if let Some(Some(_)) = self.of_members.get(id.index()) {
-            let (word, bit) = (&mut self.usable[id.index() / 64], 1 << (id.index() % 64));
-            *word = if is_usable { *word | bit } else { *word & !bit };
-        }
-    }
-
-    /// Returns the number of usable members of a pool that have all of some attributes, but at most `most`.
-    pub fn count_usable(&self, pool: PoolId, attributes: &Attributes, most: u64) -> u64 {
-        let Some(having) = self.having(pool, attributes) else { return 0 };
-        let mut count = 0;
-        for (n, bits) in common(&having) {
-            count += u64::from((bits & self.usable[n as usize]).count_ones());
-            if count >= most {
-                return most;
-            }
-        }
-        count
     }
 
     /// Returns whether a member of the pool, free or not, has all of some attributes.
@@ -273,8 +245,6 @@ impl MemberAttributes {
             };
             let (pool, kind) = state_of(id);
             assert_eq!(self.is_free(id), kind == PhaseKind::Free, "free members are found by their attributes");
-            let is_usable = self.usable[id.index() / 64] & 1 << (id.index() % 64) != 0;
-            assert_eq!(is_usable, kind.is_usable(), "members that are not kept out are counted by their attributes");
             assert_eq!(postings.len(), attributes.len(), "each attribute has its place");
             for (posting, (name, value)) in postings.iter().zip(&**attributes) {
                 let Posting { member, pair } = self.postings[posting.index()];

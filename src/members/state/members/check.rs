@@ -8,6 +8,15 @@ impl MemberTable {
         for (pool, of_pool) in self.by_pool.iter() {
             self.check_names(pool, of_pool);
             self.check_queues(of_pool);
+            let free = if of_pool.group.is_some() { of_pool.count(PhaseKind::Free) } else { 0 };
+            assert_eq!(of_pool.free_in_group, free, "a group knows the free members of its pools");
+        }
+        for (group, order) in self.by_group.iter() {
+            let of = |pool: PoolId| (self.in_pool(pool).group, self.in_pool(pool).free_in_group);
+            assert!(
+                order.iter().all(|(free, Reverse(pool))| of(*pool) == (Some(group), *free)),
+                "pools by their free members"
+            );
         }
         let of_pools: usize = self.by_pool.iter().map(|(_, of_pool)| of_pool.len()).sum();
         assert_eq!(of_pools, self.members.len(), "each member is of one pool");
@@ -79,9 +88,6 @@ impl MemberTable {
             let cleans = |member: &Member| matches!(member.phase, MemberPhase::Cleaning { agent, .. } if agent == id);
             let cleaning = self.members.iter().filter(|(_, member)| cleans(member)).count();
             assert_eq!(of_agent.cleaning as usize, cleaning, "members that an agent cleans");
-            let stops = |id: &MemberId| self.get(*id).phase.kind() == PhaseKind::Stopping;
-            let stopping = of_agent.members.iter(&self.agent_links).filter(stops).count();
-            assert_eq!(of_agent.stopping as usize, stopping, "members of a provider that stop");
         }
         let is_found = |(name, id): (&Arc<[u8]>, &MemberId)| {
             let member = self.get(*id);

@@ -46,7 +46,6 @@ impl MemberTable {
         let phase = std::mem::replace(&mut member.phase, MemberPhase::Orphaned);
         let of_pool = self.by_pool.get_mut(member.pool);
         of_pool.move_count(phase.kind(), PhaseKind::Orphaned);
-        self.attributes.set_usable(id, false);
         match &phase {
             MemberPhase::Free(_) => {
                 of_pool.free.remove(&mut self.free_links, id);
@@ -63,17 +62,37 @@ impl MemberTable {
                 of_pool.cleaning.remove(&mut self.phase_links, id);
                 self.by_agent.get_mut(*agent).cleaning -= 1;
             }
-            MemberPhase::Stopping(_) => {
-                if let MemberOwner::Agent(agent) = member.owner {
-                    self.by_agent.get_mut(agent).stopping -= 1;
-                }
-            }
             MemberPhase::Quarantined(_) | MemberPhase::Held(_) | MemberPhase::Delayed(_) => {
                 self.reasons.remove(&id);
             }
             _ => {}
         }
+        let pool = member.pool;
+        self.note_free(pool);
         (phase.kind(), phase.into_timer())
+    }
+
+    /// Sets the group whose takes and waiters get the members of a pool.
+    pub fn set_group(&mut self, pool: PoolId, group: Option<GroupId>) {
+        let of_pool = self.by_pool.get_mut(pool);
+        let (before, free) = (std::mem::replace(&mut of_pool.group, group), std::mem::take(&mut of_pool.free_in_group));
+        before.into_iter().for_each(|group| _ = self.by_group.get_mut(group).remove(&(free, Reverse(pool))));
+        self.note_free(pool);
+    }
+
+    /// Puts a pool into its place in the order of its group, after the number of its free members has changed.
+    #[inline]
+    fn note_free(&mut self, pool: PoolId) {
+        let of_pool = self.by_pool.get_mut(pool);
+        let Some(group) = of_pool.group else { return };
+        let (order, free) = (self.by_group.get_mut(group), of_pool.count(PhaseKind::Free));
+        order.remove(&(std::mem::replace(&mut of_pool.free_in_group, free), Reverse(pool)));
+        order.extend((free > 0).then_some((free, Reverse(pool))));
+    }
+
+    /// Returns the pools of a group that have free members, the one with most first.
+    pub fn pools_with_free(&self, group: GroupId) -> impl Iterator<Item = PoolId> {
+        self.by_group.get(group).iter().rev().map(|(_, Reverse(pool))| *pool)
     }
 
     /// Puts a member that is in no queue into a phase, at the end of its queues.
@@ -87,13 +106,12 @@ impl MemberTable {
     pub fn set_phase(&mut self, id: MemberId, phase: MemberPhase) {
         let member = &mut self.members[id.index()];
         self.by_pool.get_mut(member.pool).move_count(PhaseKind::Orphaned, phase.kind());
-        self.attributes.set_usable(id, phase.kind().is_usable());
-        match (&phase, member.owner) {
-            (MemberPhase::Stopping(_), MemberOwner::Agent(agent)) => self.by_agent.get_mut(agent).stopping += 1,
-            (MemberPhase::Cleaning { agent, .. }, _) => self.by_agent.get_mut(*agent).cleaning += 1,
-            _ => {}
+        if let MemberPhase::Cleaning { agent, .. } = phase {
+            self.by_agent.get_mut(agent).cleaning += 1;
         }
         member.phase = phase;
+        let pool = member.pool;
+        self.note_free(pool);
     }
 
     /// Appends a member to the queues of its phase.
@@ -179,6 +197,8 @@ impl MemberTable {
         of_pool.free.remove(&mut self.free_links, id);
         of_pool.move_count(PhaseKind::Free, PhaseKind::Checking);
         self.attributes.set_free(id, false);
+        let pool = member.pool;
+        self.note_free(pool);
     }
 
     /// Makes a checked member free again. It keeps its position among the idle.
@@ -196,6 +216,8 @@ impl MemberTable {
         }
         of_pool.move_count(PhaseKind::Checking, PhaseKind::Free);
         self.attributes.set_free(id, true);
+        let pool = member.pool;
+        self.note_free(pool);
     }
 
     /// Returns the free member behind a checked one among the idle; None without one. The search goes in both directions

@@ -12,8 +12,7 @@ impl Pools {
         for (id, pool) in self.iter() {
             let is_found = self.find(&pool.name) == Ok(id) && self.by_name.get(&pool.name) == Some(&id);
             assert!(pool.is_removed || is_found, "a pool is found by its name");
-            let is_noted = pool.is_touched || pool.is_to_reconsider || pool.is_to_grow || !pool.retries.is_empty();
-            assert!(!is_noted, "a step settles what it has touched");
+            assert!(!pool.is_touched && !pool.is_to_grow, "a step settles what it has touched");
             assert!(pool.owed <= pool.settings.max, "no more is owed than there may be");
             let is_in_group = pool.group.is_none_or(|group| self.group(group).pools.contains(&id));
             assert!(is_in_group, "a pool is in its group");
@@ -23,7 +22,14 @@ impl Pools {
             let id = GroupId::from_index(index);
             let lasting = group.pools.iter().filter(|pool| !self.get(**pool).is_leaving).count();
             assert_eq!(group.lasting, lasting, "pools of a group that are not being removed");
-            assert!(group.is_touched || !self.has_candidates(id), "candidates are looked at");
+            let supplies = || group.pools.iter().map(|pool| (self.get(*pool).supply, *pool));
+            let [spare, kept] = [supplies().map(|(of, _)| of.spare).sum(), supplies().map(|(of, _)| of.kept).sum()];
+            assert_eq!((group.spare, group.kept), (spare, kept), "the supply of a group");
+            let able = supplies().filter_map(|(of, pool)| Some((of.room?, Reverse(pool)))).collect();
+            assert_eq!(group.able, able, "pools that can start members");
+            let limit_of = |pool: &PoolId| Some((self.get(*pool).settings.per_client, *pool)).filter(|(of, _)| *of > 0);
+            assert!(group.limits.iter().copied().eq(group.pools.iter().filter_map(limit_of).collect::<BTreeSet<_>>()));
+            assert!(group.is_touched || group.to_reconsider == 0, "free members of a group are offered");
             assert!(group.pools.iter().all(|pool| self.get(*pool).group == Some(id)), "the pools of a group know it");
         }
     }

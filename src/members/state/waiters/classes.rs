@@ -1,17 +1,9 @@
-//! Waiters by request. A class has those of one pool or group with the same filter, number and priority, and is indexed
-//! by one of the attributes that it asks for: a member finds the classes that it suits by its own attributes, without a
-//! look at the others.
+//! Waiters by request. A class has those of one pool or group with the same filter, for one member or for several, and
+//! is indexed by one of the attributes that it asks for: a member finds the classes that it fits by its own attributes,
+//! without a look at the others.
 
 use super::*;
-use std::collections::BTreeSet;
 use std::ops::Bound;
-
-/// Pool or group for whose members a waiter waits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(in crate::state) enum Place {
-    Pool(PoolId),
-    Group(GroupId),
-}
 
 /// A class in the order in which classes are gone through.
 pub(in crate::state) type Cursor = (Place, ClassId);
@@ -19,10 +11,9 @@ pub(in crate::state) type Cursor = (Place, ClassId);
 struct Class {
     place: Place,
     hash: Hash,
-    /// Attribute by which it is indexed, or name of the only member that matches.
+    /// Attribute by which it is indexed, or name of the only member that fits.
     pair: PairId,
-    /// Waiters, first come first.
-    waiters: List<WaiterId>,
+    order: BTreeSet<Turn>,
 }
 
 /// All classes.
@@ -33,7 +24,6 @@ pub(super) struct Classes {
     by_place: BTreeSet<Cursor>,
     pairs: Pairs<List<ClassId>>,
     links: Links,
-    waiter_links: Links,
 }
 
 /// Option of a take that names a member. No attribute has this name.
@@ -49,16 +39,18 @@ impl Place {
 }
 
 impl Classes {
-    /// Adds a waiter to the end of its class, and returns the class.
-    pub fn insert(&mut self, id: WaiterId, waiter: &Waiter, waiters: &Slab<Waiter>) -> ClassId {
-        let (place, hash) = (waiter.place(), self.hash(waiter));
+    /// Adds a waiter to its class, and returns the class.
+    pub fn insert(&mut self, turn: Turn, waiters: &Slab<Waiter>) -> ClassId {
+        let waiter = &waiters[turn.1.index()];
+        let (place, hash) = (waiter.place, self.hash(waiter));
+        let about = |waiter: &Waiter| (waiter.place, waiter.is_several());
         let is_same = |class: ClassId| {
-            let first = self.first(class).map(|first| &waiters[first.index()]);
-            first.is_some_and(|first| first.asks_the_same(waiter))
+            let first = &waiters[self.first(class).1.index()];
+            about(first) == about(waiter) && first.filter == waiter.filter
         };
         let class = self.by_request.find(hash, is_same).unwrap_or_else(|| {
             let pair = self.pair_for(place, waiter.filter.as_deref());
-            let class = Class { place, hash, pair, waiters: List::default() };
+            let class = Class { place, hash, pair, order: BTreeSet::new() };
             let id = ClassId::from_index(self.classes.insert(class));
             let classes = &self.classes;
             self.by_request.insert(hash, id, |id| classes[id.index()].hash);
@@ -66,15 +58,15 @@ impl Classes {
             self.pairs.get_mut(pair).push_back(&mut self.links, id);
             id
         });
-        self.classes[class.index()].waiters.push_back(&mut self.waiter_links, id);
+        self.classes[class.index()].order.insert(turn);
         class
     }
 
     /// Removes a waiter from its class, and with the last waiter the class.
-    pub fn remove(&mut self, id: ClassId, waiter: WaiterId) {
+    pub fn remove(&mut self, id: ClassId, turn: Turn) {
         let class = &mut self.classes[id.index()];
-        class.waiters.remove(&mut self.waiter_links, waiter);
-        if class.waiters.is_empty() {
+        class.order.remove(&turn);
+        if class.order.is_empty() {
             let Class { place, hash, pair, .. } = self.classes.remove(id.index());
             self.by_request.remove(hash, id);
             self.by_place.remove(&(place, id));
@@ -99,25 +91,21 @@ impl Classes {
 
     fn hash(&self, waiter: &Waiter) -> Hash {
         let hash = |bytes: &[u8]| self.by_request.hash(bytes).0;
-        let mut all = waiter.place().number() << 32 ^ u64::from(waiter.members()) << 4 ^ u64::from(waiter.priority);
+        let mut all = waiter.place.number() << 1 ^ u64::from(waiter.is_several());
         let named = waiter.filter.as_ref().and_then(|filter| filter.member.as_deref());
         let attributes = waiter.filter.iter().flat_map(|filter| &filter.attributes);
         let words = attributes.flat_map(|(name, value)| [&**name, &**value]).chain(named);
         words.for_each(|word| all = all.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ hash(word));
-        Hash(all)
+        Hash(all.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    fn first(&self, id: ClassId) -> Option<WaiterId> {
-        self.classes[id.index()].waiters.front()
-    }
-
-    /// Returns the waiters of a class, first come first.
-    pub fn waiters(&self, id: ClassId) -> impl Iterator<Item = WaiterId> {
-        self.classes[id.index()].waiters.iter(&self.waiter_links)
+    /// Returns the first waiter of a class.
+    pub fn first(&self, id: ClassId) -> Turn {
+        *self.classes[id.index()].order.first().expect("a class has waiters")
     }
 
     /// Returns the classes indexed by the name or an attribute of a member, or by none, including all that it does
-    /// suit.
+    /// fit.
     pub fn under<'a>(
         &'a self,
         place: Place,
@@ -145,17 +133,18 @@ impl Classes {
         let mut classed = 0;
         for (index, class) in &self.classes {
             let id = ClassId::from_index(index);
-            let first = &waiters[self.first(id).expect("a class has waiters").index()];
-            let is_right = |waiter: &Waiter| waiter.class == Some(id) && waiter.asks_the_same(first);
-            assert!(self.waiters(id).all(|waiter| is_right(&waiters[waiter.index()])), "a class has its own waiters");
-            let arrivals = self.waiters(id).map(|waiter| waiters[waiter.index()].arrival);
-            assert!(arrivals.is_sorted(), "who came first is first in a class");
+            let first = &waiters[self.first(id).1.index()];
+            let is_right = |(rank, waiter): &Turn| {
+                let waiter = &waiters[waiter.index()];
+                let is_alike = waiter.is_several() == first.is_several() && waiter.filter == first.filter;
+                (waiter.class, waiter.rank, waiter.place) == (Some(id), *rank, class.place) && is_alike
+            };
+            assert!(class.order.iter().all(is_right), "a class has its own waiters");
             let is_found = self.pairs.get(class.pair).iter(&self.links).any(|other| other == id);
             assert!(is_found && self.by_place.contains(&(class.place, id)), "a class is found");
-            classed += self.waiters(id).count();
+            classed += class.order.len();
         }
-        let expected = waiters.iter().filter(|(_, waiter)| waiter.class.is_some()).count();
-        assert_eq!(classed, expected, "waiters are in the classes that they know");
+        assert_eq!(classed, waiters.len(), "each waiter is in one class");
         let under: usize = self.pairs.iter().map(|(_, list)| list.len() as usize).sum();
         let (all, requests) = (self.classes.len(), self.by_request.len());
         assert_eq!((under, self.by_place.len(), requests), (all, all, all), "each class is in each index");
