@@ -64,7 +64,7 @@ impl State {
     /// lack. Returns whether there is more to do.
     pub(super) fn settle_group(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
         if self.pools.is_to_reconsider(id) {
-            // What the pools have for the group is known once they are settled.
+            // The pools are settled first, so that it is known what they have for the group.
             let is_more = self.offer_in_group(id, step);
             if !is_more {
                 self.pools.set_settled(id);

@@ -1,15 +1,15 @@
 //! Table of the pools and groups: names, settings, statistics, and the pools that a step has changed.
 
-use super::agents::Share;
 use super::saved::SavedPool;
 use super::*;
 use crate::stats::Times;
 use poolcounter_core::list::Queue;
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::ops::Bound;
 
 mod check;
+mod groups;
+
+pub(super) use groups::{Group, Supply};
 
 pub(super) struct Pool {
     pub name: Arc<[u8]>,
@@ -41,39 +41,6 @@ pub(super) struct Pool {
     is_to_reconsider: bool,
     /// Part of the supply of its group.
     pub supply: Supply,
-}
-
-/// Part that a pool has in the supply of its group.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Supply {
-    /// Number of starts and checks under way that no waiter for the pool alone needs.
-    pub spare: u64,
-    /// Number of free members that are kept for the group's first waiter for several.
-    pub kept: u64,
-    /// Share of room of its provider with most; None if the pool can start nothing now.
-    pub room: Option<Share>,
-}
-
-/// Pools from which members are taken together.
-pub(super) struct Group {
-    pub name: Arc<[u8]>,
-    /// Its pools in the order in which they joined it.
-    pub pools: Vec<PoolId>,
-    /// Number of its pools that are not being removed.
-    lasting: usize,
-    /// Sums over its pools.
-    pub spare: u64,
-    pub kept: u64,
-    /// Pools that can start members now, by the share of room of their provider with most.
-    able: BTreeSet<(Share, Reverse<PoolId>)>,
-    /// Pools with a `per_client`, by that.
-    limits: BTreeSet<(u32, PoolId)>,
-    /// Number of pools, from this place on and round, whose free members are to be offered again.
-    to_reconsider: usize,
-    next: usize,
-    /// True if it is in [`Pools::touched_groups`], or background work settles it.
-    is_touched: bool,
-    hash: Hash,
 }
 
 /// All pools and groups, by name.
@@ -133,18 +100,6 @@ impl Pools {
         let id = last.map_or_else(|| self.find(name), Ok)?;
         self.last = Some(id);
         Ok(id)
-    }
-
-    pub fn group(&self, id: GroupId) -> &Group {
-        &self.groups[id.index()]
-    }
-
-    pub fn find_group(&self, name: &[u8]) -> Option<GroupId> {
-        self.group_names.find(self.group_names.hash(name), |id| *self.group(id).name == *name)
-    }
-
-    pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
-        self.groups.iter().map(|(index, group)| (GroupId::from_index(index), group))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
@@ -232,78 +187,6 @@ impl Pools {
         self.touched.retain(|other| *other != id);
     }
 
-    /// Puts a pool into the group of this name, and creates the group if it is new.
-    pub fn join_group(&mut self, pool: PoolId, name: &Arc<[u8]>) {
-        let id = self.find_or_add_group(name);
-        let (group, member) = (&mut self.groups[id.index()], &mut self.pools[pool.index()]);
-        group.pools.push(pool);
-        group.lasting += usize::from(!member.is_leaving);
-        (member.group, member.joined) = (Some(id), self.joins);
-        self.joins += 1;
-        let limit = member.settings.per_client;
-        group.limits.extend((limit > 0).then_some((limit, pool)));
-    }
-
-    /// Returns a number behind those of the first `pools` of a group.
-    pub fn joined_before(&self, id: GroupId, pools: usize) -> u64 {
-        self.group(id).pools.get(pools).map_or(self.joins, |next| self.get(*next).joined)
-    }
-
-    /// Returns the number of pools of a group that joined it with a serial number below `before`.
-    pub fn count_joined(&self, id: GroupId, before: u64) -> usize {
-        self.group(id).pools.partition_point(|pool| self.get(*pool).joined < before)
-    }
-
-    pub fn find_or_add_group(&mut self, name: &Arc<[u8]>) -> GroupId {
-        self.find_group(name).unwrap_or_else(|| {
-            let hash = self.group_names.hash(name);
-            let group = Group {
-                name: name.clone(),
-                pools: Vec::new(),
-                lasting: 0,
-                spare: 0,
-                kept: 0,
-                able: BTreeSet::new(),
-                limits: BTreeSet::new(),
-                to_reconsider: 0,
-                next: 0,
-                is_touched: false,
-                hash,
-            };
-            let id = GroupId::from_index(self.groups.insert(group));
-            let groups = &self.groups;
-            self.group_names.insert(hash, id, |id| groups[id.index()].hash);
-            id
-        })
-    }
-
-    /// Returns whether a group has a pool that is not being removed.
-    pub fn is_lasting(&self, id: GroupId) -> bool {
-        self.group(id).lasting > 0
-    }
-
-    /// Removes a pool from its group, and returns the group.
-    pub fn leave_group(&mut self, pool: PoolId) -> Option<GroupId> {
-        self.set_supply(pool, Supply::default());
-        let id = self.pools[pool.index()].group.take()?;
-        let group = &mut self.groups[id.index()];
-        // RMGROUP removes them from the end.
-        if let Some(at) = group.pools.iter().rposition(|other| *other == pool) {
-            group.pools.remove(at);
-            group.next -= usize::from(at < group.next);
-        }
-        group.limits.remove(&(self.pools[pool.index()].settings.per_client, pool));
-        group.lasting -= usize::from(!self.pools[pool.index()].is_leaving);
-        Some(id)
-    }
-
-    /// Removes a group without pools.
-    pub fn remove_group(&mut self, id: GroupId) {
-        let group = self.groups.remove(id.index());
-        self.touched_groups.retain(|other| *other != id);
-        self.group_names.remove(group.hash, id);
-    }
-
     /// Replaces the settings of a pool, and returns the previous ones.
     pub fn set_settings(&mut self, id: PoolId, settings: Settings) -> Settings {
         let pool = &mut self.pools[id.index()];
@@ -354,73 +237,6 @@ impl Pools {
         let id = self.touched.pop()?;
         self.pools[id.index()].is_touched = false;
         Some(id)
-    }
-
-    /// Sets the part that a pool has in the supply of its group.
-    pub fn set_supply(&mut self, id: PoolId, supply: Supply) {
-        let pool = &mut self.pools[id.index()];
-        let before = std::mem::replace(&mut pool.supply, supply);
-        let Some(group) = pool.group.filter(|_| before != supply) else { return };
-        let group = &mut self.groups[group.index()];
-        group.spare = group.spare + supply.spare - before.spare;
-        group.kept = group.kept + supply.kept - before.kept;
-        before.room.into_iter().for_each(|room| _ = group.able.remove(&(room, Reverse(id))));
-        group.able.extend(supply.room.map(|room| (room, Reverse(id))));
-    }
-
-    /// Returns the pool of a group whose provider with most room has the most of all.
-    pub fn roomiest(&self, id: GroupId) -> Option<PoolId> {
-        self.group(id).able.last().map(|(_, Reverse(pool))| *pool)
-    }
-
-    /// Returns the smallest `per_client` of a group's pools; None without any.
-    pub fn limit_of(&self, id: GroupId) -> Option<u32> {
-        self.group(id).limits.first().map(|(limit, _)| *limit)
-    }
-
-    /// Notes that the demand or supply of a group has changed, so that it is settled at the end of the step.
-    pub fn touch_group(&mut self, id: GroupId) {
-        let group = &mut self.groups[id.index()];
-        if !group.is_touched {
-            group.is_touched = true;
-            self.touched_groups.push(id);
-        }
-    }
-
-    /// Touches a group, and notes that its waiters may want members that are free in any of its pools.
-    pub fn reconsider_group(&mut self, id: GroupId) {
-        let group = &mut self.groups[id.index()];
-        group.to_reconsider = group.pools.len();
-        self.touch_group(id);
-    }
-
-    /// Returns whether free members of a group's pools are still to be offered.
-    pub fn is_to_reconsider(&self, id: GroupId) -> bool {
-        self.group(id).to_reconsider > 0
-    }
-
-    /// Takes the next pool of a group whose free members are to be offered again.
-    pub fn next_to_reconsider(&mut self, id: GroupId) -> Option<PoolId> {
-        let group = &mut self.groups[id.index()];
-        group.to_reconsider = group.to_reconsider.checked_sub(1)?;
-        let at = if group.next < group.pools.len() { group.next } else { 0 };
-        group.next = at + 1;
-        group.pools.get(at).copied()
-    }
-
-    /// Takes a touched group. It stays touched until it is settled.
-    pub fn next_touched_group(&mut self) -> Option<GroupId> {
-        self.touched_groups.pop()
-    }
-
-    /// Returns whether a group is to be settled.
-    pub fn is_touched(&self, id: GroupId) -> bool {
-        self.group(id).is_touched
-    }
-
-    /// Notes that a group is settled.
-    pub fn set_settled(&mut self, id: GroupId) {
-        self.groups[id.index()].is_touched = false;
     }
 
     /// Counts one event of a pool.

@@ -1,6 +1,8 @@
 //! Comparison of the tables of pools with each other. It changes nothing.
 
 use super::*;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 impl Pools {
     /// Compares the names, groups and notes with the pools.
