@@ -2,7 +2,7 @@
 
 use super::Members;
 use super::report::{history_of, history_table, name_of, series_of, standing_of, standing_table};
-use super::state::{MemberRow, WaiterOrder, WaiterRow};
+use super::state::{MemberRow, WaiterRow};
 use super::wire::write_filter;
 use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::time::{Span, Time};
@@ -97,16 +97,9 @@ impl Members {
 
     /// Returns the takes that wait for members of a pool.
     fn waiters_of(&self, name: &[u8], now: Time, peers: &dyn Peers) -> Option<Table> {
-        let mut order = WaiterOrder::default();
-        let is_all = self.state.collect_waiters(name, None, &mut order, now).ok()?;
-        let next = || self.state.next_waiter(&mut order, now, |conn| peers.peer(conn));
-        let waiters: Vec<WaiterRow<'_>> =
-            std::iter::from_fn(next).flatten().map(|(_, row)| row).take(MOST_WAITERS).collect();
-        let note = match (is_all, waiters.len()) {
-            (false, _) => Some("There are more connections than are searched.".into()),
-            (true, MOST_WAITERS) => Some(format!("Only the first {MOST_WAITERS} are shown.")),
-            (true, _) => None,
-        };
+        let waiters = self.state.waiters_after(name, None, now, |conn| peers.peer(conn)).ok()?;
+        let waiters: Vec<WaiterRow<'_>> = waiters.map(|(_, row)| row).take(MOST_WAITERS).collect();
+        let note = (waiters.len() == MOST_WAITERS).then(|| format!("Only the first {MOST_WAITERS} are shown."));
         let rows = (1..).zip(&waiters).map(|(place, row)| row_of_waiter(place, row));
         Some(Table { note, ..waiters_table().rows(rows) })
     }
