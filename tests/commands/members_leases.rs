@@ -246,7 +246,7 @@ fn a_take_waits_through_a_restart() {
 fn a_leased_take_goes_on_over_a_new_connection() {
     let (server, mut operator) = server_with("0 2 on_loss=ok", &[]);
     let scratch = Scratch::new();
-    let provider = provide(&server, &scratch, "echo m; echo $$ > pid; exec sleep 1000", &["--capacity", "1"]);
+    let provider = provide(&server, &scratch, "echo $$ > pid; echo m; exec sleep 1000", &["--capacity", "1"]);
     let proxy = CutProxy::to(server.address.parse().expect("is an address"));
     let through = |script: &str| {
         let address = proxy.address.to_string();

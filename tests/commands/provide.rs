@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Command of a member that is a process, which writes its number to a file of its own name.
-const PROCESS: &str = "echo m$POOL_START_ID; echo $$ > pid$POOL_START_ID; exec sleep 1000";
+const PROCESS: &str = "echo $$ > pid$POOL_START_ID; echo m$POOL_START_ID; exec sleep 1000";
 
 fn lives(scratch: &Scratch, member: u32) -> bool {
     let pid = lines_of(&scratch.file(&format!("pid{member}"))).first().and_then(|pid| pid.parse().ok());
