@@ -55,15 +55,6 @@ pub fn is_used(service: &ShownService) -> bool {
         || service.tables.iter().any(|table| !table.rows.is_empty())
 }
 
-/// Returns the number in a cell, if any.
-pub fn value_of(cell: &Cell) -> Option<f64> {
-    match cell {
-        Cell::Number(number) => Some(*number as f64),
-        Cell::Seconds(value) => Some(*value),
-        _ => None,
-    }
-}
-
 /// Returns the text of a cell. A fraction in a column of numbers is a rate per second.
 pub fn text_of(cell: &Cell, column: &Column) -> String {
     match cell {

@@ -1,8 +1,8 @@
 //! Draws the view, on a terminal or as plain lines.
 
 use super::controls::Controls;
-use super::view::{Panel, ServerLine, ServiceLine, Total, View};
-use crate::report::{text_of, texts_of, value_of};
+use super::view::{Panel, ServerLine, ServiceLine, Total, View, value_of};
+use crate::report::{text_of, texts_of};
 use crate::terminal::aligned;
 use poolcounter_service::health::Level;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis};

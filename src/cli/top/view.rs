@@ -1,7 +1,7 @@
 //! View of two samples, as tables that can be sorted and filtered. Independent of servers and terminals.
 
 use super::sample::{KEY_TABLE, Sample};
-use crate::report::{rate_text, tables_of, text_of, value_of};
+use crate::report::{rate_text, tables_of, text_of};
 use poolcounter_service::health::Level;
 use poolcounter_service::report::snapshot::{ShownCurve, ShownService, Snapshot};
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table};
@@ -216,6 +216,15 @@ fn compare(one: &Cell, other: &Cell) -> Ordering {
 fn rate_of(now: f64, was: Option<f64>, seconds: f64) -> Option<f64> {
     // A restarted server has started to count again.
     was.filter(|_| seconds > 0.0).map(|was| (now - was).max(0.0) / seconds)
+}
+
+/// Returns the number in a cell, if any.
+pub fn value_of(cell: &Cell) -> Option<f64> {
+    match cell {
+        Cell::Number(number) => Some(*number as f64),
+        Cell::Seconds(value) => Some(*value),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
