@@ -108,7 +108,7 @@ pub fn visible(bytes: &[u8], most: usize) -> String {
     text
 }
 
-/// Returns a text that is visible, cut like [`visible`].
+/// Returns at most `most` bytes of a text that is visible already, with an ellipsis if it has more.
 pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return text.into();

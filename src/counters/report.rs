@@ -119,7 +119,7 @@ impl CountersService {
         Table { note, ..busiest_table().rows(busiest.into_iter().map(row_of)) }
     }
 
-    /// Returns the page of one object: `counter/name_column()`, `client/CLIENT` or `find/TEXT`, with names escaped as on other
+    /// Returns the page of one object: `counter/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on other
     /// pages.
     pub(super) fn view_of(&self, path: &[u8], peers: &dyn Peers) -> Option<View> {
         let at = path.iter().position(|byte| *byte == b'/')?;

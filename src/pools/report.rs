@@ -145,44 +145,6 @@ fn holders_table() -> Table {
     .empty("No client holds a lock.")
 }
 
-fn no_ceilings() -> Table {
-    let time = |name, title, help: &'static str| Column::new(name, title, ColumnUnit::Seconds, help);
-    Table::new(
-        "ceilings",
-        "Ceilings",
-        vec![
-            Column::linked("key", "keys", KEYS, "Pattern of the keys.").label("pattern"),
-            Column::new("workers", "workers", ColumnUnit::Number, "Locks of a key at a time."),
-            Column::new("max_queue", "max_queue", ColumnUnit::Number, "Locks and waits of a key at a time."),
-            time("timeout", "timeout", "Longest wait of a request."),
-            time("hold", "hold", "Longest time for which a lock is held."),
-            time("shed_after", "sheds after", "Wait of the oldest waiter from which on requests are refused."),
-            Column::count(
-                "lowered",
-                "lowered",
-                "ceiling_lowered",
-                "Requests lowered because they asked for more than their ceiling allows.",
-            )
-            .marked(Emphasis::Caution),
-            Column::count(
-                "shed",
-                "shed",
-                "ceiling_shed",
-                "Requests refused because the oldest waiter had waited for too long.",
-            )
-            .marked(Emphasis::Alarm),
-            Column::count(
-                "would_shed",
-                "would shed",
-                "ceiling_would_shed",
-                "Requests that would have been shed without shed_shadow.",
-            )
-            .marked(Emphasis::Caution),
-        ],
-    )
-    .help("Upper limits of requests. Requests lowered to them, and requests shed, are counted since the last start or upgrade.")
-}
-
 static ACQUIRED: SeriesInfo = SeriesInfo {
     name: "acquired",
     title: "Locks granted",
@@ -278,7 +240,42 @@ pub(super) fn who_of(claim: &ClaimInfo<'_>) -> Cell {
 
 /// Returns the table of these ceilings.
 pub(super) fn ceilings_table<'a>(ceilings: impl Iterator<Item = &'a CeilingInUse>) -> Table {
-    no_ceilings().rows(ceilings.map(row_of_ceiling))
+    let time = |name, title, help: &'static str| Column::new(name, title, ColumnUnit::Seconds, help);
+    Table::new(
+        "ceilings",
+        "Ceilings",
+        vec![
+            Column::linked("key", "keys", KEYS, "Pattern of the keys.").label("pattern"),
+            Column::new("workers", "workers", ColumnUnit::Number, "Locks of a key at a time."),
+            Column::new("max_queue", "max_queue", ColumnUnit::Number, "Locks and waits of a key at a time."),
+            time("timeout", "timeout", "Longest wait of a request."),
+            time("hold", "hold", "Longest time for which a lock is held."),
+            time("shed_after", "sheds after", "Wait of the oldest waiter from which on requests are refused."),
+            Column::count(
+                "lowered",
+                "lowered",
+                "ceiling_lowered",
+                "Requests lowered because they asked for more than their ceiling allows.",
+            )
+            .marked(Emphasis::Caution),
+            Column::count(
+                "shed",
+                "shed",
+                "ceiling_shed",
+                "Requests refused because the oldest waiter had waited for too long.",
+            )
+            .marked(Emphasis::Alarm),
+            Column::count(
+                "would_shed",
+                "would shed",
+                "ceiling_would_shed",
+                "Requests that would have been shed without shed_shadow.",
+            )
+            .marked(Emphasis::Caution),
+        ],
+    )
+    .help("Upper limits of requests. Requests lowered to them, and requests shed, are counted since the last start or upgrade.")
+    .rows(ceilings.map(row_of_ceiling))
 }
 
 fn row_of_ceiling(of: &CeilingInUse) -> Vec<Cell> {

@@ -57,7 +57,7 @@ fn commands_for(kind: &[u8], name: &[u8]) -> Vec<String> {
 }
 
 impl PoolsService {
-    /// Returns the page of one object: `key/key_column()`, `type/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on
+    /// Returns the page of one object: `key/KEY`, `type/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on
     /// other pages. A client is an address with or without its port, or the name that it gave.
     pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         let at = path.iter().position(|byte| *byte == b'/')?;

@@ -1,6 +1,6 @@
 //! Reports of several daemons merged into one snapshot: numbers are added up, rows of a single daemon get its name.
 //! Each daemon sends durations with all counts, so that quantiles are exact over all; without the counts, the quantiles
-//! are those of the slowest daemon.
+//! of the slowest daemon are shown.
 
 use super::column::{Column, ColumnUnit, Emphasis};
 use super::snapshot::{ShownCondition, ShownCurve, ShownHealth, ShownService, Snapshot, Values};
@@ -14,7 +14,7 @@ const SERVER: &str = "server";
 const CURVES: usize = 20;
 
 impl Snapshot {
-    /// Adds the snapshot of the daemon of this name, after those of `earlier` daemons.
+    /// Adds the snapshot of the daemon `server`. `earlier` is the number of daemons that were added before.
     pub fn add(&mut self, server: &str, earlier: usize, told: Snapshot) {
         self.title = self.title.take().or(told.title);
         self.tab = self.tab.take().or(told.tab);

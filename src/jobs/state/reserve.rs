@@ -3,8 +3,7 @@
 use super::conns::Wait;
 use super::ids::{SetId, TubeId};
 use super::job::{JobId, JobKey, JobPlacement, To};
-use super::tally::Noted;
-use super::tally::Rated;
+use super::tally::{Noted, Rated};
 use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step, Task, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;

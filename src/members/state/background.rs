@@ -23,7 +23,7 @@ pub(super) enum BackgroundTask {
     Retire(PoolId, Option<Arc<[u8]>>),
     /// Time the members of a pool anew, those after this name.
     Retime(PoolId, Option<Arc<[u8]>>),
-    /// Offer the free members of a pool to its waiters, those of the kinds behind this one.
+    /// Offer the free members of a pool to its waiters, from the class behind this one on.
     Offer(PoolId, Option<Cursor>),
     /// Offer the free members of a group's pools again, and start members for its waiters.
     Group(GroupId),

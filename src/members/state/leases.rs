@@ -312,7 +312,7 @@ impl Leases {
         holding.map_or(0, |holding| holding.place_of(pool).map_or(0, |at| holding.by_pool[at].1))
     }
 
-    /// Returns the number of members of some pools that a connection holds, those of one pool after those of another.
+    /// Returns the number of members that a connection holds, for each pool that is meant.
     pub fn held_of(&self, conn: ConnId, is_meant: impl Fn(PoolId) -> bool) -> impl Iterator<Item = u32> {
         let holding = self.consumers.get(conn).holding.map(|holding| self.holding(holding));
         let by_pool = holding.into_iter().flat_map(|holding| &holding.by_pool).metered();

@@ -160,8 +160,8 @@ impl State {
         self.waiters.remove(id, step)
     }
 
-    /// Ends the wait of a connection that leaves, if it has one. Members that were kept for it go to others at once,
-    /// before those that it held are returned.
+    /// Ends the wait of a connection that leaves, if it has one. Members that were kept for it go to other waiters at once,
+    /// before the members that it held are returned.
     pub(super) fn leave_wait(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         let Some(id) = self.waiters.of_conn(conn) else { return };
         match self.end_wait(id, step).place {

@@ -373,7 +373,7 @@ impl Members {
         (spare <= self.want(&group)).then_some(group)
     }
 
-    /// Returns a pool, or the pools of a group, without those that are being removed.
+    /// Returns the pools of a place that are not being removed.
     fn pools_of(&self, place: &Place) -> Vec<usize> {
         let is_meant = |pool: &Pool| match place {
             Place::Pool(name) => pool.name == *name,

@@ -37,6 +37,7 @@ impl Watch {
 const STRIDE: u64 = 1 << 32;
 /// Pass at which all passes are rebased near zero: at most once in 2^30 jobs, and far from the largest number.
 const REBASED_FROM: u64 = 1 << 62;
+
 /// One watch of a set: its feed, and its share of the turns.
 pub(in crate::state) struct Turn {
     pub feed: FeedId,

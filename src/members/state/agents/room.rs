@@ -48,8 +48,8 @@ impl Agents {
         best.map(|(share, Reverse(id))| (share, id))
     }
 
-    /// Puts a provider with this number of members and starts, and of starts alone, into its place among those of its
-    /// pool.
+    /// Puts a provider into the order of its pool's providers. `taken` is the number of its members and starts, `starts`
+    /// that of its starts alone.
     pub fn set_room(&mut self, id: AgentId, taken: u32, starts: u32) {
         self.leave_room(id);
         let agent = &mut self.agents[id.index()];
@@ -62,7 +62,7 @@ impl Agents {
         }
     }
 
-    /// Removes a provider from those that may be asked for starts.
+    /// Removes a provider from the order of its pool's providers.
     pub(super) fn leave_room(&mut self, id: AgentId) {
         let agent = &mut self.agents[id.index()];
         let of_pool = self.by_pool.get_mut(agent.pool);

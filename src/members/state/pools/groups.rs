@@ -63,7 +63,7 @@ impl Pools {
         group.limits.extend((limit > 0).then_some((limit, pool)));
     }
 
-    /// Returns a number behind those of the first `pools` of a group.
+    /// Returns a serial number above the serial numbers of the first `pools` pools of a group.
     pub fn joined_before(&self, id: GroupId, pools: usize) -> u64 {
         self.group(id).pools.get(pools).map_or(self.joins, |next| self.get(*next).joined)
     }

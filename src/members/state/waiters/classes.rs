@@ -1,6 +1,6 @@
-//! Waiters by request. A class has those of one pool or group with the same filter, for one member or for several, and
-//! is indexed by one of the attributes that it asks for: a member finds the classes that it fits by its own attributes,
-//! without a look at the others.
+//! Index of waiters by request. A class is the waiters of one pool or group with the same filter, for one member or for
+//! several. It is indexed by one of the attributes of its filter, so a member finds the classes that it fits by its own
+//! attributes.
 
 use super::*;
 use std::ops::Bound;
@@ -104,8 +104,8 @@ impl Classes {
         *self.classes[id.index()].order.first().expect("a class has waiters")
     }
 
-    /// Returns the classes indexed by the name or an attribute of a member, or by none, including all that it does
-    /// fit.
+    /// Returns the classes indexed by the name or an attribute of a member, or by none: all classes that it fits, and
+    /// perhaps more.
     pub fn under<'a>(
         &'a self,
         place: Place,
