@@ -1,24 +1,27 @@
-//! `completions`: prints the completion script of a shell, made from the tables of commands and options.
+//! `completions`: prints the completion script of a shell, and the words that such a script asks for.
+//!
+//! A script passes the words before the cursor to `poolcounter completions of -- WORD...`. The first line of the reply
+//! is `words`, `file`, or `command N` if the words from N on are another command. Behind `words` there is one line for
+//! each possible word: the word, a tabulator, a description.
 
 mod names;
 mod parameters;
 mod scripts;
 
 use super::command::{Command, Failure};
+use super::servers::Servers;
 use super::table::{Given, WordsAllowed};
 use super::terminal::print;
-use names::{KEYS, MEMBERS, POOLS, TUBES, print_names};
-use parameters::{Completed, Parameter, parameters_of};
-use poolcounter_core::text::shell_word;
+use names::names_at;
+use parameters::{Completed, parameters_of};
 use poolcounter_service::options::Opt;
-use scripts::{BASH, FISH, ZSH, ZSH_DASHES};
-use std::collections::BTreeSet;
+use scripts::{BASH, FISH, ZSH};
 use std::process::ExitCode;
 
-/// Shell, with the function that writes its script.
-type Shell = (&'static str, fn(&[Command]) -> String);
-
-const SHELLS: [Shell; 3] = [("bash", bash), ("zsh", zsh), ("fish", fish)];
+/// Shells with their scripts.
+const SHELLS: [(&str, &str); 3] = [("bash", BASH), ("zsh", ZSH), ("fish", FISH)];
+/// Word with which scripts ask.
+const OF: &str = "of";
 
 /// Runs the command.
 ///
@@ -26,18 +29,14 @@ const SHELLS: [Shell; 3] = [("bash", bash), ("zsh", zsh), ("fish", fish)];
 ///
 /// Fails if the shell is not known.
 pub fn run(given: &Given, commands: &[Command]) -> Result<ExitCode, Failure> {
-    let named = given.words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    let mut words = named.split(' ');
-    let kind = words.next().and_then(|word| [KEYS, POOLS, MEMBERS, TUBES].into_iter().find(|kind| word == *kind));
-    if let Some(kind) = kind {
-        return print_names(kind, words.next().unwrap_or_default());
-    }
-    if named.is_empty() {
-        return Err(Failure::misuse("completions needs a shell: bash, zsh or fish"));
-    }
-    let shell = SHELLS.iter().find(|(shell, _)| *shell == named);
-    let (_, write) = shell.ok_or_else(|| Failure::misuse(format!("\"{named}\" is not bash, zsh or fish")))?;
-    print(&write(commands))
+    let words: Vec<String> = given.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let shell = match words.split_first() {
+        None => return Err(Failure::misuse("completions needs a shell: bash, zsh or fish")),
+        Some((first, rest)) if first == OF => return print(&answer(rest, commands)),
+        Some(_) => words.join(" "),
+    };
+    let script = SHELLS.iter().find(|(name, _)| *name == shell);
+    print(script.ok_or_else(|| Failure::misuse(format!("\"{shell}\" is not bash, zsh or fish")))?.1)
 }
 
 /// Returns the names of the shells.
@@ -45,189 +44,159 @@ pub fn first_words() -> Vec<&'static str> {
     SHELLS.iter().map(|(shell, _)| *shell).collect()
 }
 
-fn bash(commands: &[Command]) -> String {
-    let (mut values, mut words, mut parameters) = (String::new(), String::new(), String::new());
-    for command in commands {
-        for Parameter { word, place, completed } in parameters_of(command) {
-            let action = match completed {
-                Completed::OneOf(words) => format!("words+=\" {words}\""),
-                Completed::Names(MEMBERS) => format!("names=\"{MEMBERS} ${{rest[1]}}\""),
-                Completed::Names(kind) => format!("names={kind}"),
-                Completed::File | Completed::Anything => continue,
-            };
-            let pattern = |word: &str| format!("\"{} {place} {word}\"", command.name);
-            let (pattern, lower) = (pattern(&word), pattern(&word.to_lowercase()));
-            let patterns = if pattern == lower { pattern } else { format!("{pattern}|{lower}") };
-            parameters += &format!("            {patterns}) {action} ;;\n");
+/// Returns the reply to a script. The last of the words is the one at the cursor, perhaps empty.
+fn answer(words: &[String], commands: &[Command]) -> String {
+    let Some((current, before)) = words.split_last() else { return String::new() };
+    match before.first() {
+        None if !current.starts_with('-') => {
+            offer(current, "", commands.iter().map(|command| (command.name.into(), command.summary.into())).collect())
         }
+        Some(name) if !name.starts_with('-') => match commands.iter().find(|command| command.name == name) {
+            Some(command) => Line::read(command, before, 1).complete(current),
+            None => String::new(),
+        },
+        _ => Line::read(&commands[0], before, 0).complete(current),
+    }
+}
+
+/// Returns the reply with the words that begin as the word at the cursor, each behind a prefix.
+fn offer(current: &str, prefix: &str, words: Vec<(String, String)>) -> String {
+    let lines = words.into_iter().map(|(word, description)| format!("{prefix}{word}\t{description}\n"));
+    "words\n".to_string() + &lines.filter(|line| line.starts_with(current)).collect::<String>()
+}
+
+/// Words before the cursor.
+struct Line<'a> {
+    command: &'a Command,
+    options: Vec<Opt<()>>,
+    /// Words that are no options.
+    positional: Vec<&'a str>,
+    servers: Servers,
+    /// Option whose value is at the cursor.
+    open: Option<Opt<()>>,
+    /// True behind `--`.
+    has_dashes: bool,
+    /// Number of words before the cursor.
+    len: usize,
+    /// Index of the first word of another command.
+    other: Option<usize>,
+}
+
+impl<'a> Line<'a> {
+    fn read(command: &'a Command, words: &'a [String], begin: usize) -> Line<'a> {
         let options = command.shown_options();
-        for option in options.iter().filter(|option| !option.hint.is_empty()) {
-            let patterns: Vec<String> = names_of(option).map(|name| format!("\"{} {name}\"", command.name)).collect();
-            let action = match Completed::of(option) {
-                // Only readline's own completion quotes file names correctly.
-                Completed::File => "compopt -o default 2>/dev/null; return".to_string(),
-                Completed::OneOf(words) => format!("words=\"{words}\""),
-                Completed::Names(kind) => format!("words= names={kind}"),
-                Completed::Anything => "return".to_string(),
-            };
-            values += &format!("            {}) {action} ;;\n", patterns.join("|"));
+        let mut line = Line {
+            command,
+            options,
+            positional: Vec::new(),
+            servers: Servers::default(),
+            open: None,
+            has_dashes: false,
+            len: words.len(),
+            other: None,
+        };
+        for (at, word) in words.iter().enumerate().skip(begin) {
+            if let Some(option) = line.open.take() {
+                line.note(&option, word);
+            } else if line.has_dashes {
+                line.positional.push(word);
+            } else if word == "--" {
+                line.has_dashes = true;
+                if line.runs_another() {
+                    line.other = Some(at + 1);
+                    break;
+                }
+            } else if let Some((name, value)) = word.split_once('=').filter(|(name, _)| name.starts_with("--")) {
+                if let Some(option) = line.option(name) {
+                    line.note(&option, value);
+                }
+            } else if word.starts_with('-') {
+                line.open = line.option(word).filter(|option| !option.hint.is_empty());
+            } else if command.words == WordsAllowed::Last {
+                line.other = Some(at);
+                break;
+            } else {
+                line.positional.push(word);
+            }
         }
-        let names: Vec<String> = options.iter().flat_map(names_of).collect();
-        words += &format!(
-            "        {}) options=\"{}\" words=\"{}\" valued=\"{}\" runs={} ;;\n",
-            command.name,
-            names.join(" "),
-            (command.first_words)().join(" "),
-            valued(command).join(" "),
-            command.runs()
-        );
+        line
     }
-    BASH.replace("VALUES    ", &format!("{values}    "))
-        .replace("PARAMETERS    ", &format!("{parameters}    "))
-        .replace("WORDS    ", &format!("{words}    "))
-        .replace("COMMANDS", &all_commands(commands).join(" "))
-}
 
-fn zsh(commands: &[Command]) -> String {
-    let (mut names, mut arguments, mut parameters) = (String::new(), String::new(), String::new());
-    for command in commands {
-        names += &format!("        {}\n", quoted(&format!("{}:{}", command.name, command.summary)));
-        let mut specs: Vec<String> = command.shown_options().iter().flat_map(zsh_specs).collect();
-        let first_words = (command.first_words)().join(" ");
-        let mut places = BTreeSet::new();
-        for Parameter { word, place, completed } in parameters_of(command) {
-            let action = match completed {
-                Completed::OneOf(words) => format!("compadd {words}"),
-                Completed::Names(MEMBERS) => format!("_poolcounter_names {MEMBERS} ${{words[at+1]}}"),
-                Completed::Names(kind) if place == 0 => format!("compadd -- {first_words}; _poolcounter_names {kind}"),
-                Completed::Names(kind) => format!("_poolcounter_names {kind}"),
-                Completed::File | Completed::Anything => continue,
-            };
-            places.insert(place);
-            // Without a request, the name of the command is the word that matches.
-            let word = if word.is_empty() { command.name.to_string() } else { format!("(#i){word}") };
-            parameters += &format!("            \"{place} {} \"{word}) {action}; return ;;\n", command.name);
-        }
-        if !first_words.is_empty() && !places.contains(&0) {
-            specs.push(quoted(&format!("1:word:({first_words})")));
-        }
-        specs.extend(places.iter().map(|place| format!("'{}:word:_poolcounter_parameter {place}'", place + 1)));
-        let (before, ends) = match command.runs() {
-            LAST => ("", " -A '-*'"),
-            DASHES => (ZSH_DASHES, ""),
-            _ => ("", ""),
-        };
-        if command.runs() == LAST {
-            specs.push(quoted("*::command:_normal"));
-        }
-        let (name, specs) = (command.name, specs.join(" \\\n            "));
-        arguments += &format!("        {name}) {before}_arguments -s -S{ends} \\\n            {specs} ;;\n");
+    /// Returns whether another command follows `--`, or the options.
+    fn runs_another(&self) -> bool {
+        self.command.words == WordsAllowed::Last || self.command.usage.contains("-- COMMAND")
     }
-    ZSH.replace("COMMANDS", &names).replace("ARGUMENTS", &arguments).replace("PARAMETERS", &parameters)
-}
 
-fn zsh_specs(option: &Opt<()>) -> Vec<String> {
-    let escape = |text: &str| text.replace('[', "\\[").replace(']', "\\]").replace(':', "\\:");
-    let value = match Completed::of(option) {
-        _ if option.hint.is_empty() => String::new(),
-        Completed::File => ":file:_files".into(),
-        Completed::OneOf(words) => format!(":value:({words})"),
-        Completed::Names(kind) => format!(":name:_poolcounter_names {kind}"),
-        Completed::Anything => format!(":{}: ", escape(option.hint)),
-    };
-    let repeats = if option.repeats { "*" } else { "" };
-    let spec = |name: String| {
-        // The value may be in the same word: -kKEY, --key=KEY.
-        let joint = match name.starts_with("--") {
-            _ if option.hint.is_empty() => "",
-            true => "=",
-            false => "+",
-        };
-        quoted(&format!("{repeats}{name}{joint}[{}]{value}", escape(option.summary())))
-    };
-    names_of(option).map(spec).collect()
-}
+    fn option(&self, name: &str) -> Option<Opt<()>> {
+        let is_named = |option: &&Opt<()>| names_of(option).any(|known| known == name);
+        self.options.iter().find(is_named).map(Opt::describe)
+    }
 
-fn fish(commands: &[Command]) -> String {
-    let mut text = FISH.to_string();
-    for command in commands {
-        let (name, summary) = (command.name, quoted(command.summary));
-        text += &format!("complete -c poolcounter -n 'test (count (commandline -opc)) = 1' -a {name} -d {summary}\n");
-        let other = format!("{} {}", command.runs(), valued(command).join(" "));
-        let mut add = |condition: &str, rest: String| {
-            let condition = quoted(&format!("test (__poolcounter_command) = {name}{condition}"));
-            text += &format!("complete -c poolcounter -n {condition} {rest}\n");
-        };
-        let not_begun = match command.runs() {
-            "" => String::new(),
-            _ => format!("; and not __poolcounter_other {other} >/dev/null"),
-        };
-        for option in command.shown_options() {
-            let short = if option.short.is_empty() { String::new() } else { format!("-s {} ", option.short) };
-            let value = match Completed::of(&option) {
-                _ if option.hint.is_empty() => String::new(),
-                Completed::File => " -r -F".into(),
-                Completed::OneOf(words) => format!(" -x -a {}", quoted(&words)),
-                Completed::Names(kind) => format!(" -x -a '(__poolcounter_names {kind})'"),
-                Completed::Anything => " -x".into(),
-            };
-            add(&not_begun, format!("{short}-l {}{value} -d {}", option.long, quoted(option.summary())));
-        }
-        let at = |place: usize, word: &str| {
-            format!("{not_begun}; and __poolcounter_at {place} {} {}", quoted(word), valued(command).join(" "))
-        };
-        let first_words = (command.first_words)().join(" ");
-        if !first_words.is_empty() {
-            add(&at(0, ""), format!("-a {}", quoted(&first_words)));
-        }
-        for Parameter { word, place, completed } in parameters_of(command) {
-            let words = match completed {
-                Completed::OneOf(words) => words,
-                Completed::Names(MEMBERS) => format!("(__poolcounter_names {MEMBERS} $__poolcounter_rest[2])"),
-                Completed::Names(kind) => format!("(__poolcounter_names {kind})"),
-                Completed::File | Completed::Anything => continue,
-            };
-            add(&at(place, &word), format!("-a {}", quoted(&words)));
-        }
-        if !command.runs().is_empty() {
-            let may_begin = format!("; and begin; __poolcounter_other {other} >/dev/null; or test $status = 1; end");
-            add(&may_begin, format!("-a {}", quoted(&format!("(__poolcounter_complete_other {other})"))));
+    fn note(&mut self, option: &Opt<()>, value: &str) {
+        if option.long == "server" {
+            self.servers.add(value);
         }
     }
-    text
-}
 
-/// Returns the names of the options that have a value.
-fn valued(command: &Command) -> Vec<String> {
-    command.shown_options().iter().filter(|option| !option.hint.is_empty()).flat_map(names_of).collect()
-}
-
-/// Argument of the scripts for a command whose first word that is not an option starts another command.
-const LAST: &str = "last";
-/// Argument of the scripts for a command that runs another one after `--`.
-const DASHES: &str = "dashes";
-
-impl Command {
-    /// Returns the argument for the position of another command in its words; empty if it runs none.
-    fn runs(&self) -> &'static str {
-        match self.words {
-            WordsAllowed::Last => LAST,
-            _ if self.usage.contains("-- COMMAND") => DASHES,
-            _ => "",
+    fn complete(&self, current: &str) -> String {
+        if let Some(option) = &self.open {
+            return self.values(&Completed::of(option), current, "");
         }
+        if let Some((name, _)) = current.split_once('=').filter(|(name, _)| name.starts_with("--"))
+            && !self.has_dashes
+            && self.other.is_none()
+        {
+            return self
+                .option(name)
+                .map_or(String::new(), |option| self.values(&Completed::of(&option), current, &format!("{name}=")));
+        }
+        match self.other {
+            Some(at) => format!("command {at}\n"),
+            None if current.starts_with('-') && !self.has_dashes => {
+                let named = |option: &Opt<()>| names_of(option).map(|name| (name, option.summary().into())).collect();
+                offer(current, "", self.options.iter().flat_map(|option| -> Vec<_> { named(option) }).collect())
+            }
+            None if self.command.words == WordsAllowed::Last => format!("command {}\n", self.len),
+            None => self.parameters(current),
+        }
+    }
+
+    /// Returns the reply for a word that is no option.
+    fn parameters(&self, current: &str) -> String {
+        let first = self.positional.first().copied().unwrap_or_default();
+        let mut words = Vec::new();
+        if self.positional.is_empty() {
+            words.extend((self.command.first_words)().into_iter().map(|word| (word.to_string(), String::new())));
+        }
+        for parameter in parameters_of(self.command) {
+            if parameter.place == self.positional.len()
+                && (parameter.word.is_empty() || parameter.word.eq_ignore_ascii_case(first))
+            {
+                words.extend(self.words_of(&parameter.completed));
+            }
+        }
+        offer(current, "", words)
+    }
+
+    /// Returns the reply for the value of an option, behind a prefix.
+    fn values(&self, completed: &Completed, current: &str, prefix: &str) -> String {
+        match completed {
+            Completed::File => "file\n".into(),
+            _ => offer(current, prefix, self.words_of(completed)),
+        }
+    }
+
+    fn words_of(&self, completed: &Completed) -> Vec<(String, String)> {
+        let words = match completed {
+            Completed::OneOf(words) => words.split(' ').map(String::from).collect(),
+            Completed::Names(kind) => names_at(&self.servers, *kind, self.positional.get(1).copied()),
+            Completed::File | Completed::Anything => Vec::new(),
+        };
+        words.into_iter().map(|word| (word, String::new())).collect()
     }
 }
 
 fn names_of(option: &Opt<()>) -> impl Iterator<Item = String> + use<> {
     let short = (!option.short.is_empty()).then(|| format!("-{}", option.short));
     short.into_iter().chain([format!("--{}", option.long)])
-}
-
-fn all_commands(commands: &[Command]) -> Vec<&'static str> {
-    commands.iter().map(|command| command.name).collect()
-}
-
-/// Returns a text as one word of every shell.
-fn quoted(text: &str) -> String {
-    String::from_utf8_lossy(&shell_word(text.as_bytes())).into_owned()
 }

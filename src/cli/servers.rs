@@ -43,6 +43,11 @@ impl Servers {
         if names.is_empty() { vec![LOCALHOST.into()] } else { names }
     }
 
+    /// Adds a server.
+    pub fn add(&mut self, name: &str) {
+        self.names.push(name.into());
+    }
+
     /// Returns the placement on the servers in the order of MediaWiki.
     pub fn placement(&self) -> MediaWiki {
         let placement = MediaWiki::new(self.list());

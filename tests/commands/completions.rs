@@ -10,6 +10,7 @@ use poolcounter_testkit::skipped;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -30,17 +31,38 @@ fn has(shell: &str) -> bool {
     found
 }
 
+/// Returns the lines that the program prints for the words before the cursor, with the word at the cursor last.
+fn reply(words: &[&str], server: &str) -> Vec<String> {
+    let mut command = Command::new(Daemon::program());
+    let output = command.args(["completions", "of", "--"]).args(words).env("POOLCOUNTER_SERVERS", server).output();
+    let output = output.expect("the program runs");
+    assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("is text").lines().map(String::from).collect()
+}
+
+/// Returns the words that the program offers.
+fn offered(words: &[&str], server: &str) -> Vec<String> {
+    let lines = reply(words, server);
+    let words = lines.iter().skip(1).map(|line| line.split('\t').next().unwrap_or_default().to_string());
+    words.collect()
+}
+
 #[test]
 fn every_command_and_option_is_known() {
+    for command in COMMANDS {
+        assert!(offered(&[command.name], "").iter().any(|word| word == command.name), "{}", command.name);
+        for option in (command.options)() {
+            let name = format!("--{}", option.long);
+            let is_offered = offered(&[command.name, &name], "").contains(&name);
+            assert_ne!(is_offered, option.is_hidden, "{} {name}", command.name);
+        }
+    }
+}
+
+#[test]
+fn scripts_have_the_form_of_their_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let script = script(shell);
-        for command in COMMANDS {
-            assert!(script.contains(command.name), "{shell}: {}", command.name);
-            for option in (command.options)() {
-                let name = if shell == "fish" { format!("-l {} ", option.long) } else { format!("--{}", option.long) };
-                assert_ne!(script.contains(&name), option.is_hidden, "{shell}: {name}");
-            }
-        }
         if has(shell) {
             let mut check = Command::new(shell).arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
             let check = check.as_mut().expect("it runs");
@@ -60,109 +82,81 @@ fn scratch() -> Scratch {
     scratch
 }
 
-/// Prints names of the kinds that completions ask for.
-const NAMES: &str = "#!/bin/sh
-case \"$2 $3\" in
-    keys*) echo page:Main; echo plain ;;
-    pools*) echo phones ;;
-    'members phones') echo phone-1 ;;
-    tubes*) echo enwiki/sendMail ;;
-esac
-";
-
-#[test]
-fn names_are_those_of_servers() {
-    let options = ["--members", "--members-listen", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0"];
-    let daemon = Daemon::start(&[&options[..], &["--jobs-store", "memory"]].concat());
-    let names = |kind: &[&str], server: &str| {
-        let mut command = Command::new(Daemon::program());
-        let output =
-            command.arg("completions").args(kind).env("POOLCOUNTER_SERVERS", server).output().expect("it runs");
-        assert!(output.status.success() && output.stderr.is_empty(), "{kind:?}: {output:?}");
-        String::from_utf8(output.stdout).expect("is text")
-    };
-    let mut client = daemon.connect();
-    assert_eq!(client.ask("ACQ4ME page:Main 1 1"), "LOCKED");
-    assert_eq!(client.ask("ACQ4ME $(reboot) 1 1"), "LOCKED");
-    assert_eq!(names(&["keys"], &daemon.address.to_string()), "page:Main\n");
-    let mut client = Client::to(daemon.members());
-    assert_eq!([client.ask("POOL phones 0 1"), client.ask("ADD phones phone-1")], ["OK", "OK"]);
-    assert_eq!(names(&["pools"], &daemon.members().to_string()), "phones\n");
-    assert_eq!(names(&["members", "phones"], &daemon.members().to_string()), "phone-1\n");
-    let mut client = Client::to(daemon.jobs());
-    assert_eq!(client.ask("use enwiki/sendMail\r"), "USING enwiki/sendMail\r");
-    assert_eq!(names(&["tubes"], &daemon.jobs().to_string()), "default\nenwiki/sendMail\n");
-    // Without a server, and with a silent server, nothing is said.
-    assert_eq!(names(&["keys"], "127.0.0.1:1"), "");
-    let silent = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    let begun = Instant::now();
-    assert_eq!(names(&["tubes"], &silent.local_addr().expect("is bound").to_string()), "");
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+/// Returns a search path on which the program is `poolcounter`.
+fn path_to_program() -> (Scratch, String) {
+    let directory = Scratch::new();
+    symlink(Daemon::program(), directory.file("poolcounter")).expect("can be made");
+    let path = format!("{}:/usr/bin:/bin", directory.file("").display());
+    (directory, path)
 }
 
 #[test]
-fn bash_offers_words() {
-    if !has("bash") {
-        return;
-    }
-    let script = script("bash");
-    for (words, expected) in [
-        (&["e"][..], &["exec"][..]),
-        (&["s"], &["serve", "status", "stats"]),
-        (&["admin", "LOG", "d"], &["debug", "default"]),
-        (&["admin", "log", "t"], &["trace"]),
-        (&["jobs", "-s", "h", ":", "1", "summary", "t"], &["type", "tube"]),
-        (&["jobs", "list", "t", "b"], &["buried"]),
-        (&["holders", ""], &["page:Main", "plain"]),
-        (&["holders", "page", ":", "M"], &["Main"]),
-        (&["exec", "--key", "pl"], &["plain"]),
-        (&["members", "p"], &["pool", "phones"]),
-        (&["members", "-s", "h", "repair", "phones", ""], &["phone-1"]),
-        (&["take", ""], &["phones"]),
-        (&["jobs", "kick", "en"], &["enwiki/sendMail"]),
-        (&["--max-l"], &["--max-locks", "--max-line"]),
-        (&["--check"], &["--check"]),
-        (&["exec", "--on-lost", ""], &["warn", "term", "kill"]),
-        (&["exec", "--on-lost", "=", "t"], &["term"]),
-        (&["exec", "--on-lost", "="], &["warn", "term", "kill"]),
-        (&["exec", "--on-lost=t"], &["--on-lost=term"]),
-        (&["counter", "get", ""], &[]),
-        (&["counter", "a"], &["acquire"]),
-        (&["help", "st"], &["status", "stats"]),
-        (&["help", "stats"], &["stats"]),
-        (&["stats", "-s", "host", "--j"], &["--json"]),
-        (&["stats", "--", "FU"], &["FULL"]),
-        (&["stats", "mem"], &["members"]),
-        (&["stats", "--", "--j"], &[]),
-        // The command that is run, once; then its own words.
-        (&["exec", "-k", "k", "--", "poolc-"], &["poolc-test"]),
-        (&["exec", "-k", "k", "poolc-"], &["poolc-test"]),
-        (&["exec", "--key", "=", "k", "-a", "poolc-"], &["poolc-test"]),
-        (&["exec", "-k", "k", "--", "ls", "poolc-"], &[]),
-        (&["exec", "-k", "k", "--", "ls", "--on-l"], &[]),
-        (&["exec", "-k", "k", "ls", "--on-l"], &[]),
-        (&["counter", "acquire", "n", "1", "2", "--", "poolc-"], &["poolc-test"]),
-        (&["counter", "acquire", "n", "1", "2", "--", "ls", "poolc-"], &[]),
+fn program_offers_words() {
+    let options = ["--members", "--members-listen", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0"];
+    let daemon = Daemon::start(&[&options[..], &["--jobs-store", "memory"]].concat());
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("ACQ4ME page:Main 1 1"), "LOCKED");
+    assert_eq!(client.ask("ACQ4ME plain 1 1"), "LOCKED");
+    assert_eq!(client.ask("ACQ4ME $(reboot) 1 1"), "LOCKED");
+    let mut client = Client::to(daemon.members());
+    assert_eq!([client.ask("POOL phones 0 1"), client.ask("ADD phones phone-1")], ["OK", "OK"]);
+    let mut client = Client::to(daemon.jobs());
+    assert_eq!(client.ask("use enwiki/sendMail\r"), "USING enwiki/sendMail\r");
+    let [pools, members, jobs] = [daemon.address, daemon.members(), daemon.jobs()].map(|address| address.to_string());
+    for (words, server, expected) in [
+        (&["e"][..], "", &["exec"][..]),
+        (&["s"], "", &["serve", "status", "stats"]),
+        (&["no-command", ""], "", &[]),
+        (&["admin", "LOG", "d"], "", &["debug", "default"]),
+        (&["admin", "log", "t"], "", &["trace"]),
+        (&["jobs", "-s", "h:1", "summary", "t"], "", &["type", "tube"]),
+        (&["jobs", "list", "t", "b"], "", &["buried"]),
+        (&["holders", ""], &pools, &["page:Main", "plain"]),
+        (&["holders", "-s", &pools, ""], "", &["page:Main", "plain"]),
+        (&["holders", &format!("--server={pools}"), "page:"], "", &["page:Main"]),
+        (&["exec", "--key", "pl"], &pools, &["plain"]),
+        (&["exec", "--key=pl"], &pools, &["--key=plain"]),
+        (&["members", "p"], &members, &["pool", "phones"]),
+        (&["members", "-s", &members, "repair", "phones", ""], "", &["phone-1"]),
+        (&["take", ""], &members, &["phones"]),
+        (&["jobs", "kick", "en"], &jobs, &["enwiki/sendMail"]),
+        (&["--max-l"], "", &["--max-locks", "--max-line"]),
+        (&["serve", "--max-l"], "", &["--max-locks", "--max-line"]),
+        (&["exec", "--on-lost", ""], "", &["warn", "term", "kill"]),
+        (&["exec", "--on-lost="], "", &["--on-lost=warn", "--on-lost=term", "--on-lost=kill"]),
+        (&["counter", "get", ""], "", &[]),
+        (&["counter", "a"], "", &["acquire"]),
+        (&["help", "st"], "", &["status", "stats"]),
+        (&["stats", "-s", "host", "--j"], "", &["--json"]),
+        (&["stats", "--", "FU"], "", &["FULL"]),
+        (&["stats", "mem"], "", &["members"]),
+        (&["stats", "--", "--j"], "", &[]),
+        (&["counter", "acquire", "n", "1", "2", "x"], "", &[]),
     ] {
-        let scratch = scratch();
-        // The command is in two directories.
-        for directory in ["one", "two"] {
-            let path = scratch.file(directory);
-            fs::create_dir(&path).expect("can be made");
-            poolcounter_testkit::daemon::install(&path.join("poolc-test"), b"#!/bin/sh\n");
-            poolcounter_testkit::daemon::install(&path.join("poolcounter"), NAMES.as_bytes());
+        let mut offered = offered(words, if server.is_empty() { "127.0.0.1:1" } else { server });
+        if words[0] == "holders" {
+            offered.sort();
         }
-        let test = format!(
-            "PATH={}:{}:$PATH\n{script}\nCOMP_WORDS=(poolcounter \"$@\") COMP_CWORD=$#\n_poolcounter\n\
-             ((${{#COMPREPLY[@]}})) && printf '%s\\n' \"${{COMPREPLY[@]}}\"; true",
-            scratch.file("one").display(),
-            scratch.file("two").display()
-        );
-        let output = Command::new("bash").args(["-c", &test, "bash"]).args(words).output().expect("it runs");
-        let offered = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(offered.lines().collect::<Vec<_>>(), expected, "{words:?}");
-        assert!(output.stderr.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(offered, expected, "{words:?}");
     }
+    for (words, expected) in [
+        (&["-c", ""][..], "file"),
+        (&["--config=a"], "file"),
+        (&["exec", "-k", "k", "--", "l"], "command 4"),
+        (&["exec", "-k", "k", "l"], "command 3"),
+        (&["exec", "--key=k", "-a", "ls", "--on-l"], "command 3"),
+        (&["exec", "-k", "k", "--", "ls", "--on-l"], "command 4"),
+        (&["counter", "acquire", "n", "1", "2", "--", "ls", "a"], "command 6"),
+        (&["exec", "-k", "k", "--on-l"], "words"),
+    ] {
+        assert_eq!(reply(words, "127.0.0.1:1")[0], expected, "{words:?}");
+    }
+    // A server that says nothing is not waited for.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let begun = Instant::now();
+    let server = silent.local_addr().expect("is bound").to_string();
+    assert_eq!(offered(&["jobs", "kick", "en"], &server), [""; 0]);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
 /// Shell at a terminal.
@@ -170,11 +164,13 @@ struct Interactive {
     child: Child,
     terminal: File,
     shown: String,
+    _program: Scratch,
 }
 
 impl Interactive {
     fn start(command: &[&str], scratch: &Scratch, setup: &str) -> Interactive {
         let pair = pty::open_with(200, 50);
+        let (program, path) = path_to_program();
         let stdio = || Stdio::from(pair.slave.try_clone().expect("a second handle"));
         // The timeout ends a shell that waits in vain, and so the terminal.
         let child = Command::new("timeout")
@@ -182,13 +178,14 @@ impl Interactive {
             .args(command)
             .current_dir(scratch.file(""))
             .env_clear()
-            .envs([("TERM", "vt100"), ("PATH", "/usr/bin:/bin"), ("HOME", "/nowhere"), ("LC_ALL", "C.UTF-8")])
+            .envs([("TERM", "vt100"), ("PATH", path.as_str()), ("HOME", "/nowhere"), ("LC_ALL", "C.UTF-8")])
             .stdin(stdio())
             .stdout(stdio())
             .stderr(stdio())
             .spawn()
             .expect("it runs");
-        let mut shell = Interactive { child, terminal: File::from(pair.master), shown: String::new() };
+        let mut shell =
+            Interactive { child, terminal: File::from(pair.master), shown: String::new(), _program: program };
         shell.send(&format!("{setup}\necho 're''ady'\n"));
         shell.wait_for("ready");
         shell
@@ -298,8 +295,10 @@ fn fish_completes() {
     }
     let scratch = scratch();
     fs::write(scratch.file("script"), script("fish")).expect("can be written");
+    let (_program, path) = path_to_program();
     let offered = |line: &str| {
         let output = Command::new("fish")
+            .env("PATH", &path)
             .args(["--no-config", "-c", "source script; complete -C $argv[1]", line])
             .current_dir(scratch.file(""))
             .output()

@@ -1,6 +1,6 @@
 //! Values and parameters that shells complete, from the hints of options and the usages of commands.
 
-use super::names::{KEYS, MEMBERS, POOLS, TUBES};
+use super::names::Kind;
 use crate::command::Command;
 use poolcounter_service::options::Opt;
 
@@ -8,8 +8,14 @@ use poolcounter_service::options::Opt;
 const FILE: &str = "FILE";
 
 /// Placeholders in usages, and the names that they stand for.
-const KINDS: [(&str, &str); 6] =
-    [("KEY", KEYS), ("key", KEYS), ("POOL", POOLS), ("MEMBER", MEMBERS), ("TUBE", TUBES), ("PATTERN", TUBES)];
+const KINDS: [(&str, Kind); 6] = [
+    ("KEY", Kind::Keys),
+    ("key", Kind::Keys),
+    ("POOL", Kind::Pools),
+    ("MEMBER", Kind::Members),
+    ("TUBE", Kind::Tubes),
+    ("PATTERN", Kind::Tubes),
+];
 
 /// States of jobs.
 const STATES: &str = "ready reserved delayed buried";
@@ -20,7 +26,7 @@ pub enum Completed {
     /// One of these, separated by spaces.
     OneOf(String),
     /// Name of this kind, which is fetched from a server.
-    Names(&'static str),
+    Names(Kind),
     Anything,
 }
 
@@ -79,7 +85,7 @@ pub fn parameters_of(command: &Command) -> Vec<Parameter> {
         }));
     }
     if command.name == "stats" {
-        found.push(Parameter { word: "HOLDERS".into(), place: 1, completed: Completed::Names(KEYS) });
+        found.push(Parameter { word: "HOLDERS".into(), place: 1, completed: Completed::Names(Kind::Keys) });
     }
     found.retain(|parameter| match parameter.completed {
         Completed::Names(_) => true,
