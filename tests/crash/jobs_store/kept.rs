@@ -180,10 +180,11 @@ pub fn load(store: &mut dyn Store, epoch: Span) -> Result<Kept, String> {
         Ok(())
     };
     store.load(epoch)?;
-    // A store that several daemons share reports whether it is free.
+    // A store that several daemons share reports whether it is free. PostgreSQL may end the session of the former owner
+    // some time after that has gone.
     let deadline = Instant::now() + PATIENCE;
     while matches!(store.ownership(), Ownership::StandsBy | Ownership::Reads) && Instant::now() < deadline {
-        match verdict_within(store, Duration::from_millis(300)) {
+        match verdict_within(store, Duration::from_secs(2)) {
             Some(Verdict::Page(page)) => {
                 assert!(page.share <= 100);
                 while !store.visit_page(&mut visit)? {}
