@@ -5,6 +5,7 @@ use super::command::{Command, Failure};
 use super::completions;
 use super::config_command;
 use super::counter;
+use super::demo;
 use super::doctor;
 use super::exec;
 use super::holders;
@@ -199,6 +200,14 @@ pub const COMMANDS: &[Command] = &[
         ..Command::BLANK
     },
     Command {
+        name: "demo",
+        usage: "",
+        summary: "run a daemon with all services, in memory, and clients that use it",
+        options: || described::<()>(&[]),
+        run: demo::run,
+        ..Command::BLANK
+    },
+    Command {
         name: "tls",
         usage: "--listen IP:PORT --to ADDRESS --cert FILE --key FILE [options]",
         summary: "accept TLS connections, and pass their content on to a server",
@@ -234,7 +243,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Members", &["take", "provide", "members"]),
     ("Jobs", &["jobs"]),
     ("Counters", &["counter"]),
-    ("See", &["status", "top", "stats", "page"]),
+    ("See", &["status", "top", "stats", "page", "demo"]),
     ("Operate", &["serve", "admin", "config", "doctor", "tls"]),
     ("Shell", &["completions", "help"]),
 ];

@@ -8,6 +8,7 @@ mod completions;
 mod config;
 mod config_command;
 mod counter;
+mod demo;
 mod doctor;
 mod endpoint;
 mod exec;

@@ -105,7 +105,8 @@ fn serve(mut server: Server) -> Result<(), String> {
     result.map_err(|error| format!("cannot wait for events: {error}"))
 }
 
-fn start(settings: &DaemonSettings) -> Result<Server, String> {
+/// Starts the daemon: it listens, and serves as soon as it runs.
+pub(super) fn start(settings: &DaemonSettings) -> Result<Server, String> {
     warn_of_rules(settings);
     let mut server = Server::new(Services::of(SERVICES, &settings.services), settings.policy())
         .map_err(|error| format!("cannot wait for events: {error}"))?;
