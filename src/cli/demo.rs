@@ -71,13 +71,13 @@ fn settings(addresses: &Addresses) -> Result<DaemonSettings, Failure> {
     let Addresses { pools, counters, members, jobs, page } = addresses;
     let words = [
         ["--listen", pools],
-        ["--counters-listen", counters],
+        ["--counter-listen", counters],
         ["--members-listen", members],
         ["--jobs-listen", jobs],
         ["--http", page],
         ["--jobs-store", "memory"],
     ];
-    let words = words.iter().flatten().chain(&["--counters", "--members", "--jobs", "--http-admin"]);
+    let words = words.iter().flatten().chain(&["--counter", "--members", "--jobs", "--http-admin"]);
     let words: Vec<OsString> = words.map(OsString::from).collect();
     DaemonSettings::without_file(&Given::read(&described(), WordsAllowed::None, &words).map_err(Failure::misuse)?)
 }
