@@ -53,7 +53,7 @@ use process::Machine;
 use sessions::{Session, session_of};
 use slack::Slack;
 use state::{Commit, Event, FileSetting, Reply, State, Step, Timer};
-use store::{Ownership, Store};
+use store::{Jobs, Ownership, Store};
 use store_driver::StoreDriver;
 use tables::PartTables;
 use wire::MAX_EXTENSION_LINE;
@@ -98,7 +98,7 @@ impl Configure for JobsSettings {
 /// The jobs service.
 pub struct JobQueue {
     state: State,
-    store: Box<dyn Store>,
+    store: Box<dyn Store<Jobs>>,
     driver: StoreDriver,
     /// True if the daemon must not start when the jobs cannot be read.
     is_required: bool,
@@ -134,7 +134,7 @@ impl JobQueue {
     }
 
     /// Returns a service without jobs, whose changes go to this store.
-    pub fn with_store(settings: &JobsSettings, store: Box<dyn Store>) -> Self {
+    pub fn with_store(settings: &JobsSettings, store: Box<dyn Store<Jobs>>) -> Self {
         let mut state = store_driver::state_of(settings);
         if store.is_immediate() {
             state.keep_no_changes();

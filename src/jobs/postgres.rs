@@ -27,7 +27,7 @@ pub use worker::init_db;
 
 use super::store::outbox::Outbox;
 use super::store::page::Page;
-use super::store::{HandedOver, Health, Store as _, Verdict};
+use super::store::{HandedOver, Health, Jobs, Store as _, Verdict};
 use owner::{Holder, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
@@ -76,7 +76,7 @@ pub struct Postgres {
     events: VecDeque<StoreEvent>,
     term: u64,
     standing: Role,
-    outbox: Outbox,
+    outbox: Outbox<Jobs>,
     /// Wait of the next batch; None if it begins at once.
     gathering: Option<Gathering>,
     page: Option<Page>,

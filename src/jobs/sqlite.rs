@@ -1,11 +1,12 @@
-//! The store that keeps jobs in a file of SQLite, as the loop sees it: batches go to a thread, which reports each
-//! commit. Neither side waits for the other.
+//! The store in a file of SQLite, as the loop sees it: batches go to a thread, which reports each commit. Neither side
+//! waits for the other.
 
 mod aside;
 mod copy;
 mod file;
-mod load;
+mod jobs;
 mod look;
+mod pages;
 mod rewrite;
 mod schema;
 mod shrink;
@@ -13,24 +14,59 @@ mod statements;
 mod worker;
 
 pub use file::DatabaseFile;
+pub use pages::{Pages, Unread};
+pub use schema::Schema;
 
-use super::state::{Commit, Stored};
 use super::store::outbox::Outbox;
-use super::store::page::Page;
-use super::store::{Copying, HandedOver, Health, Mark, Ownership, Store, Verdict, Visit};
+use super::store::{Commit, Contents, Copying, HandedOver, Health, Mark, Ownership, Store, VerdictOf, VisitOf};
 use file::{FileTrouble, Lock, Opened};
 use look::Look;
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
+use rusqlite::Connection;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use worker::{Begin, BeginWith, Worker, WorkerEvent, WorkerOrder};
 
+/// Tables of a file for these contents, beside the table `meta`.
+pub trait Tables: Contents {
+    /// Their definition.
+    const SCHEMA: Schema;
+
+    /// The statements of one open file, each prepared once.
+    type Statements<'c>;
+
+    /// Prepares the statements.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
+    fn prepare(connection: &Connection) -> rusqlite::Result<Self::Statements<'_>>;
+
+    /// Writes the changes of a batch, in the transaction that is under way, but for those that it returns: they can
+    /// never be written.
+    ///
+    /// # Errors
+    ///
+    /// Any other fault: then no change counts.
+    fn write(statements: &mut Self::Statements<'_>, batch: &Self::Batch) -> rusqlite::Result<Vec<Self::Refused>>;
+
+    /// Sends everything to the loop, in pages. `mark` is that of the file.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which the reading has ended early.
+    fn read(pages: &mut Pages<'_, '_, Self>, connection: &Connection, mark: Mark) -> Result<(), Unread>;
+}
+
 /// Store of jobs in a file of SQLite.
-pub struct Sqlite {
+pub type Sqlite = SqliteStore<super::store::Jobs>;
+
+/// Store in a file of SQLite.
+pub struct SqliteStore<T: Tables> {
     place: DatabaseFile,
     wake: Option<Wake>,
     epoch: Span,
@@ -41,15 +77,15 @@ pub struct Sqlite {
     opening: u64,
     /// Id of the queue, if it is known.
     queue: Option<u128>,
-    outbox: Outbox,
+    outbox: Outbox<T>,
     /// Handover of the previous process, until the thread has opened the file.
     handed_over: Option<HandedOver>,
     reading: ReadProgress,
     /// True once the opening is counted in the file.
     is_counted: bool,
     /// The page that is being visited.
-    page: Option<Page>,
-    thread: Option<Thread>,
+    page: Option<T::Page>,
+    thread: Option<Thread<T>>,
     /// True once the thread was ordered to end.
     is_ending: bool,
     fault: Fault,
@@ -61,25 +97,25 @@ pub struct Sqlite {
 enum ReadProgress {
     Done,
     UnderWay,
-    /// The jobs cannot be read.
+    /// The contents cannot be read.
     Failed,
 }
 
 /// The thread, and the loop's ends of the channels to it.
-struct Thread {
+struct Thread<T: Tables> {
     /// None once the thread is to end.
-    orders: Option<Sender<WorkerOrder>>,
-    events: Receiver<WorkerEvent>,
+    orders: Option<Sender<WorkerOrder<T>>>,
+    events: Receiver<WorkerEvent<T>>,
     handle: Option<JoinHandle<()>>,
 }
 
 /// Fault of a store that was not opened.
 const NOT_OPEN: &str = "it is not open";
 
-impl Sqlite {
+impl<T: Tables> SqliteStore<T> {
     /// Returns a store that is not open yet.
     pub fn new(place: DatabaseFile) -> Self {
-        Sqlite {
+        SqliteStore {
             place,
             wake: None,
             epoch: Span::ZERO,
@@ -105,7 +141,7 @@ impl Sqlite {
         let (event_sender, events) = channel();
         let wake = self.wake.clone().unwrap_or_else(|| Wake::new(|| {}));
         let worker = Worker::new(self.place.clone(), received, event_sender, wake);
-        let handle = thread::Builder::new().name("jobs-store".into()).spawn(move || worker.run(begin));
+        let handle = thread::Builder::new().name(format!("{}-store", T::NAME)).spawn(move || worker.run(begin));
         let handle = handle.map_err(|error| format!("no thread can be started: {error}"))?;
         self.thread = Some(Thread { orders: Some(orders), events, handle: Some(handle) });
         Ok(())
@@ -114,8 +150,8 @@ impl Sqlite {
     /// Opens the file; None if it is damaged, or is not one of this program.
     fn open(&mut self) -> Result<Option<(Lock, Opened)>, String> {
         self.place = self.place.clone().resolved();
-        let lock = self.place.lock()?;
-        let opened = match self.place.open_to_read(&lock) {
+        let lock = self.place.lock(T::NAME)?;
+        let opened = match self.place.open_to_read(&lock, &T::SCHEMA) {
             Ok(opened) => opened,
             Err(FileTrouble::Passing(sentence)) => return Err(sentence),
             Err(FileTrouble::Lost(sentence)) => {
@@ -135,13 +171,13 @@ impl Sqlite {
         self.place = self.place.clone().resolved();
         self.handed_over = Some(handed_over.clone());
         // Clients that connect from now on could take its descriptors. If it fails, the thread tries again.
-        let early = self.place.open_locked().ok();
+        let early = self.place.open_locked::<T>().ok();
         if let Err(sentence) = self.start(begin(handed_over, early)) {
             self.fault.begin(&sentence);
         }
     }
 
-    fn order(&mut self, order: WorkerOrder) {
+    fn order(&mut self, order: WorkerOrder<T>) {
         let orders = self.thread.as_ref().and_then(|thread| thread.orders.as_ref());
         if orders.is_none_or(|orders| orders.send(order).is_err()) {
             self.fault.begin(NOT_OPEN);
@@ -157,7 +193,7 @@ impl Sqlite {
     fn note_works(&mut self) -> bool {
         let is_over = self.fault.end();
         if is_over {
-            log::info!("the jobs are kept in {} again", self.place.path.display());
+            log::info!("the {} are kept in {} again", T::NAME, self.place.path.display());
         }
         is_over
     }
@@ -165,7 +201,7 @@ impl Sqlite {
     /// Notes that the store fails, which the log mentions once.
     fn note_fails(&mut self, sentence: &str) {
         if self.fault.begin(sentence) {
-            log::error!("the jobs cannot be kept in {}: {sentence}", self.place.path.display());
+            log::error!("the {} cannot be kept in {}: {sentence}", T::NAME, self.place.path.display());
         }
     }
 
@@ -192,14 +228,14 @@ impl Sqlite {
     }
 
     /// Processes an event of the thread, and returns its consequence for the service.
-    fn take(&mut self, event: WorkerEvent) -> Option<Verdict> {
+    fn take(&mut self, event: WorkerEvent<T>) -> Option<VerdictOf<T>> {
         match event {
             WorkerEvent::Committed { commit, took, look } => {
                 self.note_works();
                 self.health.last_batch = self.outbox.end();
                 self.health.commits.record(took);
                 self.note_look(look);
-                return Some(Verdict::Committed(commit));
+                return Some(VerdictOf::<T>::Committed(commit));
             }
             WorkerEvent::Checkpointed { took, look } => {
                 self.health.checkpoints.record(took);
@@ -211,7 +247,7 @@ impl Sqlite {
             }
             WorkerEvent::Works { opening, queue, look } => {
                 if !self.note_works() {
-                    log::info!("the jobs are kept in {}", self.place.path.display());
+                    log::info!("the {} are kept in {}", T::NAME, self.place.path.display());
                 }
                 self.outbox.rewrite = None;
                 self.note_open(opening, queue, look);
@@ -219,34 +255,36 @@ impl Sqlite {
             WorkerEvent::Fails(sentence) => self.note_fails(&sentence),
             WorkerEvent::RolledBack(sentence) => {
                 self.note_fails(&sentence);
-                return Some(Verdict::RolledBack);
+                return Some(VerdictOf::<T>::RolledBack);
             }
             WorkerEvent::Page(page) => {
-                let order = page.order();
+                let order = T::order(&page);
                 self.page = Some(page);
-                return Some(Verdict::Page(order));
+                return Some(VerdictOf::<T>::Page(order));
             }
             WorkerEvent::Unreadable(sentence) => {
                 self.note_damage(&sentence);
-                return Some(Verdict::Damaged(sentence));
+                return Some(VerdictOf::<T>::Damaged(sentence));
             }
-            WorkerEvent::Refused(rows) => return Some(Verdict::Refused(rows)),
+            WorkerEvent::Refused(rows) => return Some(VerdictOf::<T>::Refused(rows)),
             WorkerEvent::Rewrite(number) => {
                 self.outbox.rewrite = Some(number);
                 self.health.rewrites += 1;
-                return Some(Verdict::Rewrite);
+                return Some(VerdictOf::<T>::Rewrite);
             }
             WorkerEvent::NextSlice(number) => {
                 // A slice of an earlier rewrite has no effect any more.
-                return (self.outbox.rewrite == Some(number)).then_some(Verdict::NextSlice).or_else(|| self.verdict());
+                return (self.outbox.rewrite == Some(number))
+                    .then_some(VerdictOf::<T>::NextSlice)
+                    .or_else(|| self.verdict());
             }
-            WorkerEvent::Copied(result) => return Some(Verdict::Copied(result)),
+            WorkerEvent::Copied(result) => return Some(VerdictOf::<T>::Copied(result)),
         }
         self.verdict()
     }
 }
 
-impl Store for Sqlite {
+impl<T: Tables> Store<T> for SqliteStore<T> {
     fn attach(&mut self, wake: Wake) {
         self.wake = Some(wake);
     }
@@ -275,13 +313,13 @@ impl Store for Sqlite {
         }
     }
 
-    fn visit_page(&mut self, visit: Visit<'_>) -> Result<bool, String> {
+    fn visit_page(&mut self, visit: VisitOf<'_, T>) -> Result<bool, String> {
         let Some(page) = &mut self.page else { return Ok(true) };
-        let visited = page.visit(self.epoch, visit);
+        let visited = T::visit(page, self.epoch, visit);
         match &visited {
             Ok(false) => {}
             Ok(true) => {
-                if page.is_last {
+                if T::order(page).is_last {
                     self.reading = ReadProgress::Done;
                 }
                 self.page = None;
@@ -343,7 +381,7 @@ impl Store for Sqlite {
         !is_open && self.outbox.rewrite.is_none() && self.is_failing() || self.only_reads()
     }
 
-    fn add(&mut self, change: Stored<'_>) {
+    fn add(&mut self, change: T::Change<'_>) {
         self.outbox.add(change, self.epoch);
     }
 
@@ -357,7 +395,7 @@ impl Store for Sqlite {
         self.order(WorkerOrder::Slice { number, batch, is_last });
     }
 
-    fn verdict(&mut self) -> Option<Verdict> {
+    fn verdict(&mut self) -> Option<VerdictOf<T>> {
         let event = self.thread.as_ref()?.events.try_recv().ok()?;
         self.take(event)
     }
@@ -371,7 +409,7 @@ impl Store for Sqlite {
         Copying::Begun
     }
 
-    fn end(&mut self) -> Option<Verdict> {
+    fn end(&mut self) -> Option<VerdictOf<T>> {
         if !std::mem::replace(&mut self.is_ending, true) {
             self.order(WorkerOrder::End);
         }
@@ -388,7 +426,7 @@ impl Store for Sqlite {
     }
 }
 
-impl Drop for Sqlite {
+impl<T: Tables> Drop for SqliteStore<T> {
     /// Ends the thread, which finishes what is under way and closes the file.
     fn drop(&mut self) {
         let Some(thread) = &mut self.thread else { return };

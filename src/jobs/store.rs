@@ -1,27 +1,68 @@
-//! Contract between the service and its store. A store owns no part of the state, and knows no connections.
+//! Contract between a service and its store. A store owns no part of the state, and knows no connections.
 
 pub mod batch;
+pub mod jobs;
 pub mod outbox;
 pub mod page;
 
+pub use jobs::{Jobs, RefusedChange, RefusedRow, Visit};
+
+pub use super::state::Commit;
+
 use super::process::drop_aside;
-use super::state::{Commit, JobId, Saved, Stored};
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use serde::{Deserialize, Serialize};
 
+/// Data of a service that a store keeps: the forms in which they are handed over, committed and read.
+pub trait Contents: Sized + Send + 'static {
+    /// Name for people, in the plural, as in "the jobs cannot be read".
+    const NAME: &'static str;
+
+    /// One change of the data.
+    type Change<'a>;
+    /// Changes that are committed together.
+    type Batch: Default + Send;
+    /// Part of the data, as it is read.
+    type Page: Send;
+    /// One record of a page.
+    type Record<'a>;
+    /// Change that a store can never take.
+    type Refused: Send;
+
+    /// Adds a change to a batch. `epoch` is the time of day at the service's
+    /// [`Time::START`](poolcounter_core::time::Time::START).
+    fn add(batch: &mut Self::Batch, change: Self::Change<'_>, epoch: Span);
+
+    /// Returns the number of a batch.
+    fn number(batch: &mut Self::Batch) -> &mut Commit;
+
+    /// Removes the changes from a batch that are refused when there is no room for them.
+    fn drop_puts(batch: &mut Self::Batch);
+
+    /// Returns the position of a page.
+    fn order(page: &Self::Page) -> PageOrder;
+
+    /// Visits the next slice of a page, and returns whether that was the last.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says what is wrong with a record.
+    fn visit(page: &mut Self::Page, epoch: Span, visit: VisitOf<'_, Self>) -> Result<bool, String>;
+}
+
 /// Function that takes one record of a store; the error says what is wrong with it.
-pub type Visit<'a> = &'a mut dyn FnMut(Saved<'_>) -> Result<(), &'static str>;
+pub type VisitOf<'a, C> = &'a mut dyn FnMut(<C as Contents>::Record<'_>) -> Result<(), &'static str>;
 
 /// Store of batches of changes. One batch at a time is under way.
 ///
 /// [`Store::load`] or [`Store::go_on`] is called once before any commit; a store that needs neither commits at once.
-pub trait Store: Send {
+pub trait Store<C: Contents>: Send {
     /// Sets the handle that wakes the loop when a batch is finished.
     fn attach(&mut self, _wake: Wake) {}
 
-    /// Returns the name of the place of the jobs for people, such as the path of a file.
+    /// Returns the name of the place for people, such as the path of a file.
     fn place(&self) -> String;
 
     /// Returns the identity of the place: a process that takes over must have a store of the same one. It is the same
@@ -30,8 +71,7 @@ pub trait Store: Send {
         self.place()
     }
 
-    /// Opens the store and starts to read it. Its contents come in pages: the settings first, then root jobs, and the
-    /// jobs last, in the order of their numbers. `epoch` is the time of day at the service's
+    /// Opens the store and starts to read it. Its contents come in pages. `epoch` is the time of day at the service's
     /// [`Time::START`](poolcounter_core::time::Time::START).
     ///
     /// # Errors
@@ -53,14 +93,14 @@ pub trait Store: Send {
     /// `handed_over`. If its contents differ from that, it asks for everything: [`Verdict::Rewrite`].
     fn go_on(&mut self, epoch: Span, handed_over: HandedOver);
 
-    /// Opens the store and starts to read it, in pages as [`Store::load`] does, for a service that has the other jobs
+    /// Opens the store and starts to read it, in pages as [`Store::load`] does, for a service that has the rest
     /// from the previous process. If its contents differ from `handed_over`, it reports [`Verdict::Damaged`]. Batches
     /// are committed meanwhile.
     fn read_on(&mut self, epoch: Span, handed_over: HandedOver) {
         self.go_on(epoch, handed_over);
     }
 
-    /// Returns whether a successor can read all committed jobs from the store.
+    /// Returns whether a successor can read all committed data from the store.
     fn can_be_read_on(&self) -> bool {
         false
     }
@@ -71,8 +111,8 @@ pub trait Store: Send {
         true
     }
 
-    /// Returns the handover of the store for a successor. `batch` is the last committed one, and `next_id` the number
-    /// of the next job. A store that has not gone on yet hands over its own handover.
+    /// Returns the handover of the store for a successor. `batch` is the last committed one, and `next_id` the next
+    /// number that the service gives out. A store that has not gone on yet hands over its own handover.
     fn hand_over(&self, batch: u64, next_id: u64) -> HandedOver {
         HandedOver { mark: Mark { opening: 0, batch, next_id }, ..HandedOver::default() }
     }
@@ -85,7 +125,7 @@ pub trait Store: Send {
         false
     }
 
-    /// Returns the ownership: whether this process may give out jobs of the place.
+    /// Returns the ownership: whether this process may give out what the place has.
     fn ownership(&self) -> Ownership {
         Ownership::Owns
     }
@@ -101,7 +141,7 @@ pub trait Store: Send {
     /// # Errors
     ///
     /// One sentence that says what is wrong with it. Then the store does not use the place any more.
-    fn visit_page(&mut self, _visit: Visit<'_>) -> Result<bool, String> {
+    fn visit_page(&mut self, _visit: VisitOf<'_, C>) -> Result<bool, String> {
         Ok(true)
     }
 
@@ -131,7 +171,7 @@ pub trait Store: Send {
     }
 
     /// Adds one change to the next batch, or to the next slice.
-    fn add(&mut self, change: Stored<'_>);
+    fn add(&mut self, change: C::Change<'_>);
 
     /// Starts to commit the added changes, as the batch of this number.
     fn commit(&mut self, commit: Commit);
@@ -141,12 +181,12 @@ pub trait Store: Send {
     fn add_slice(&mut self, _is_last: bool) {}
 
     /// Returns the next event of the store; None without one.
-    fn verdict(&mut self) -> Option<Verdict>;
+    fn verdict(&mut self) -> Option<VerdictOf<C>>;
 
     /// Finishes the work under way and closes the store, and waits for that: the daemon ends. Returns a request that
     /// must be met before, [`Verdict::Rewrite`] or [`Verdict::NextSlice`] if its data are lost; None once it has
     /// closed.
-    fn end(&mut self) -> Option<Verdict> {
+    fn end(&mut self) -> Option<VerdictOf<C>> {
         None
     }
 
@@ -156,7 +196,7 @@ pub trait Store: Send {
         Copying::Impossible
     }
 
-    /// Drops the service's old state after the loss of the place, on another thread: a million jobs take a while.
+    /// Drops the service's old state after the loss of the place, on another thread: a million records take a while.
     fn discard(&mut self, what: Box<dyn Send>) {
         drop_aside(what);
     }
@@ -178,38 +218,19 @@ pub enum Copying {
     Impossible,
 }
 
-/// Change that a store can never take, though it can take others.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RefusedRow {
-    /// Its index in the batch.
-    pub index: usize,
-    /// Object of the change.
-    pub what: RefusedChange,
-    /// Reason, as a sentence.
-    pub why: String,
-}
+/// Event of a store for these contents.
+pub type VerdictOf<C> = Verdict<<C as Contents>::Refused>;
 
-/// Object of a refused change.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RefusedChange {
-    /// A job that was to be put.
-    Put(JobId),
-    /// An existing job that was changed or deleted.
-    Job(JobId),
-    /// A root job or a setting.
-    Other,
-}
-
-/// Event of a store.
+/// Event of a store, with its form of a refused change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum Verdict<R = RefusedRow> {
     /// This batch and all before it are durable.
     Committed(Commit),
     /// These changes of the batch under way can never be taken; all others of it are committed, as
     /// [`Verdict::Committed`] says next.
-    Refused(Vec<RefusedRow>),
-    /// There is no room for the batch under way. It is committed later without the jobs that it puts: these, and all that
-    /// are put in later batches, must be taken back.
+    Refused(Vec<R>),
+    /// There is no room for the batch under way. It is committed later without the changes that put something: these, and the puts
+    /// of later batches, must be taken back.
     RolledBack,
     /// The store needs everything anew, in slices: its data are lost, or differ.
     Rewrite,
@@ -219,9 +240,9 @@ pub enum Verdict {
     Copied(Result<u64, String>),
     /// A page can be visited, as the store has its place: the first, another, or the last.
     Page(PageOrder),
-    /// Another daemon owns the place, for this reason: the service must discard its jobs.
+    /// Another daemon owns the place, for this reason: the service must discard its data.
     Lost(String),
-    /// The jobs cannot be read, for this reason. Those read so far are invalid.
+    /// The contents cannot be read, for this reason. Pages that were read so far are invalid.
     Damaged(String),
 }
 
@@ -236,10 +257,10 @@ pub struct PageOrder {
     pub is_last: bool,
 }
 
-/// Ownership of a place: permission to give out its jobs.
+/// Ownership of a place: permission to give out what it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ownership {
-    /// Jobs may be given out.
+    /// Its contents may be given out.
     Owns,
     /// The previous process owned the place. It is unknown yet if it was lost meanwhile.
     GoesOn,
@@ -247,16 +268,16 @@ pub enum Ownership {
     Lapsed,
     /// The lease of the place has run out, and another daemon may own it. The state is kept, because perhaps none does.
     Expired,
-    /// Jobs may be given out once all of them are read.
+    /// Its contents may be given out once all is read.
     Reads,
     /// Another daemon owns the place, or may own it.
     StandsBy,
-    /// The jobs cannot be read.
+    /// The contents cannot be read.
     Damaged,
 }
 
 impl Ownership {
-    /// Returns whether the jobs of the place are another daemon's, or unreadable.
+    /// Returns whether the contents of the place are another daemon's, or unreadable.
     pub fn is_away(self) -> bool {
         matches!(self, Ownership::StandsBy | Ownership::Damaged)
     }
@@ -267,14 +288,14 @@ impl Ownership {
     }
 }
 
-/// State of a store: two stores with the same mark have the same jobs.
+/// State of a store: two stores with the same mark have the same contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Mark {
     /// Number of the latest opening.
     pub opening: u64,
     /// Last committed batch.
     pub batch: u64,
-    /// Number of the next job.
+    /// Next number that the service gives out.
     pub next_id: u64,
 }
 
@@ -304,7 +325,7 @@ pub struct HandedOver {
 }
 
 impl HandedOver {
-    /// Returns the same handover for a service whose next job has another number.
+    /// Returns the same handover for a service whose next number is another.
     #[must_use]
     pub fn with_next_id(&self, next_id: u64) -> HandedOver {
         HandedOver { mark: Mark { next_id, ..self.mark }, ..self.clone() }
@@ -350,11 +371,11 @@ pub struct OwnerHealth {
     pub since: i64,
 }
 
-/// Store that keeps nothing: the jobs are only in memory.
+/// Store that keeps nothing.
 #[derive(Default)]
 pub struct Memory;
 
-impl Store for Memory {
+impl<C: Contents> Store<C> for Memory {
     fn place(&self) -> String {
         "memory".into()
     }
@@ -373,11 +394,11 @@ impl Store for Memory {
         false
     }
 
-    fn add(&mut self, _: Stored<'_>) {}
+    fn add(&mut self, _: C::Change<'_>) {}
 
     fn commit(&mut self, _: Commit) {}
 
-    fn verdict(&mut self) -> Option<Verdict> {
+    fn verdict(&mut self) -> Option<VerdictOf<C>> {
         None
     }
 }

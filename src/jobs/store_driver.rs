@@ -3,7 +3,7 @@
 
 use super::loading::Loading;
 use super::state::{Commit, Handed, SnapshotPlace, State, Timer};
-use super::store::{HandedOver, Ownership, PageOrder, Store, Verdict};
+use super::store::{HandedOver, Jobs, Ownership, PageOrder, Store, Verdict};
 use super::{JobQueue, JobsSettings};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::log_limit::Fault;
@@ -372,7 +372,7 @@ impl JobQueue {
 }
 
 /// Returns the store of the settings, not open yet.
-pub fn store_of(settings: &JobsSettings) -> Box<dyn Store> {
+pub fn store_of(settings: &JobsSettings) -> Box<dyn Store<Jobs>> {
     use super::options::StoreKind;
     match &settings.store {
         StoreKind::Memory => Box::<super::store::Memory>::default(),

@@ -4,7 +4,7 @@
 use poolcounter_core::time::Span;
 use poolcounter_jobs::options::absolute;
 use poolcounter_jobs::state::{Body, Commit, Saved, Stored};
-use poolcounter_jobs::store::{Ownership, PageOrder, Store, Verdict, Visit};
+use poolcounter_jobs::store::{Jobs, Ownership, PageOrder, Store, Verdict, Visit};
 use poolcounter_jobs::{JobsSettings, StoreKind, store_of};
 use poolcounter_service::contract::Wake;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct Place {
     name: String,
     /// Path of its file; None of a database.
     file: Option<PathBuf>,
-    store: Box<dyn Store>,
+    store: Box<dyn Store<Jobs>>,
     /// Page that is being visited.
     page: Option<PageOrder>,
     /// Last batch.

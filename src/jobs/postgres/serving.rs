@@ -4,12 +4,12 @@ use super::owner::{Holder, StoreEvent, Wish};
 use super::{Gathering, LEASE_BEYOND_TRUST, Postgres, Role, STUCK_AFTER, TICKS_BEFORE_NEXT};
 use crate::state::Stored;
 use crate::store::batch::signed;
-use crate::store::{HandedOver, Health, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
+use crate::store::{HandedOver, Health, Jobs, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use std::time::Instant;
 
-impl Store for Postgres {
+impl Store<Jobs> for Postgres {
     fn attach(&mut self, wake: Wake) {
         self.wake = Some(wake);
     }

@@ -1,5 +1,6 @@
 //! Copying of the file while it is used: some pages at a time, with commits between.
 
+use super::Tables;
 use super::file::FileTrouble;
 use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
@@ -15,12 +16,12 @@ use std::time::Duration;
 /// Number of pages that are copied before the next commit: 2 MiB, in about the time of a commit.
 const PAGES_AT_A_TIME: i32 = 512;
 
-impl Worker {
+impl<T: Tables> Worker<T> {
     /// Copies all that is committed to a new file, and reports the result.
     pub(super) fn copy(
         &mut self,
         connection: &Connection,
-        statements: &mut Statements<'_>,
+        statements: &mut Statements<'_, T>,
         held: &mut HeldFile,
         path: &Path,
     ) -> Result<(), Stop> {
@@ -48,7 +49,7 @@ impl Worker {
     fn copy_pages(
         &mut self,
         connection: &Connection,
-        statements: &mut Statements<'_>,
+        statements: &mut Statements<'_, T>,
         held: &mut HeldFile,
         mut target: Connection,
     ) -> Result<Result<(), String>, Stop> {

@@ -9,9 +9,8 @@
 //! | `jobs.db-found` | was found in the place of `jobs.db`, and is not the daemon's; with a number if there are more |
 
 use super::look::{FileId, Look};
-use super::schema::{self, QueueId};
+use super::schema::{self, QueueId, Schema};
 use crate::store::Mark;
-use crate::store::batch::UNFINISHED;
 use log::warn;
 use nix::fcntl::{Flock, FlockArg};
 use poolcounter_core::text::plain;
@@ -26,11 +25,11 @@ use std::path::{Path, PathBuf};
 
 /// Setting with which the close of a file does not bring the log into it.
 const NO_CHECKPOINT: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-/// Pages that SQLite keeps in memory: 16 MiB, so that jobs can be deleted in any order without much reading.
+/// Pages that SQLite keeps in memory: 16 MiB, so that rows can be deleted in any order without much reading.
 const CACHE_KIB: i64 = 16 * 1024;
 /// Length to which the log is cut after it was longer.
 const LOG_BYTES: i64 = 64 * 1024 * 1024;
-/// Mode of the files: bodies are private.
+/// Mode of the files: their contents are private.
 const MODE: u32 = 0o600;
 /// Location of a store, and the way to open it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,12 +109,12 @@ impl DatabaseFile {
         with_suffix(&self.path, suffix)
     }
 
-    /// Locks the place, so that no other daemon opens the file.
+    /// Locks the place for these contents, so that no other daemon opens the file.
     ///
     /// # Errors
     ///
     /// One sentence: another daemon holds the lock, or the place cannot be written to.
-    pub fn lock(&self) -> Result<Lock, String> {
+    pub fn lock(&self, contents: &str) -> Result<Lock, String> {
         let path = self.beside("-lock");
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(&path);
         let file = opened.map_err(|error| format!("{} cannot be opened: {error}", path.display()))?;
@@ -130,8 +129,8 @@ impl DatabaseFile {
                 let mut pid = String::new();
                 let _ = file.read_to_string(&mut pid);
                 Err(match pid.trim() {
-                    "" => "another daemon keeps its jobs there".into(),
-                    pid => format!("another daemon keeps its jobs there, the process {pid}"),
+                    "" => format!("another daemon keeps its {contents} there"),
+                    pid => format!("another daemon keeps its {contents} there, the process {pid}"),
                 })
             }
             Err((_, error)) => Err(format!("{} cannot be locked: {error}", path.display())),
@@ -191,7 +190,7 @@ impl DatabaseFile {
     /// # Errors
     ///
     /// One sentence with the reason.
-    pub fn open_to_read(&self, _lock: &Lock) -> Result<Opened, FileTrouble> {
+    pub fn open_to_read(&self, _lock: &Lock, schema: &Schema) -> Result<Opened, FileTrouble> {
         self.finish_replacement()?;
         if !self.path.exists() {
             OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.path)?;
@@ -199,7 +198,7 @@ impl DatabaseFile {
         }
         let before = FileId::at(&self.path)?;
         let mut connection = self.connect(&self.path)?;
-        schema::examine(&connection)?.map_err(FileTrouble::Lost)?;
+        schema::examine(&connection, schema)?.map_err(FileTrouble::Lost)?;
         let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         if mode != "wal" {
             return Err(FileTrouble::Passing(format!("it cannot have a log: its journal mode is {mode}")));
@@ -207,9 +206,9 @@ impl DatabaseFile {
         connection.pragma_update(None, "synchronous", "FULL")?;
         super::statements::count_log_pages(&mut connection)?;
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
-        schema::prepare(&connection)?;
-        if schema::is_unfinished(&connection)? {
-            return Err(FileTrouble::Passing(UNFINISHED.into()));
+        schema::prepare(&connection, schema)?;
+        if let Some(fault) = (schema.fault)(&connection)? {
+            return Err(FileTrouble::Passing(fault.into()));
         }
         let (mark, queue) = (schema::read_mark(&connection)?, read_queue(&connection)?);
         let look = self.look().map_err(FileTrouble::Passing)?;
@@ -243,7 +242,7 @@ impl DatabaseFile {
     /// # Errors
     ///
     /// Fails if the file cannot be created.
-    pub fn open_new(&self, queue: Option<u128>) -> Result<Connection, FileTrouble> {
+    pub fn open_new(&self, schema: &Schema, queue: Option<u128>) -> Result<Connection, FileTrouble> {
         // The directory may have been removed, too.
         fs::create_dir_all(self.directory())?;
         let path = self.beside("-new");
@@ -253,7 +252,7 @@ impl DatabaseFile {
         connection.query_row("PRAGMA journal_mode = OFF", [], |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.execute_batch("BEGIN")?;
-        schema::create(&connection, queue)?;
+        schema::create(&connection, schema, queue)?;
         Ok(connection)
     }
 

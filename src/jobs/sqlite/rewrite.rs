@@ -1,34 +1,33 @@
 //! Rewrite of everything into a file that then replaces the present one: after a failed sync it is unknown which pages
 //! of a file are on the disk.
 //!
-//! The loop hands over everything that was ever stored, in slices between which others are served. Meanwhile jobs
-//! change. The new file is right nevertheless, because every change in a batch is written as the job's present values:
-//! the batches after a slice bring the later changes.
+//! The loop hands over everything that was ever stored, in slices between which others are served. Meanwhile
+//! they change. The new file is right nevertheless, because every change in a batch is written as the row's present
+//! values: the batches after a slice bring the later changes.
 
+use super::Tables;
 use super::file::{FileTrouble, Opened, abandon};
 use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
-use crate::state::Commit;
-use crate::store::batch::Batch;
+use crate::store::Commit;
 use log::warn;
 use rusqlite::Connection;
 use std::time::Instant;
 
-impl Worker {
+impl<T: Tables> Worker<T> {
     /// Writes everything that the loop has into a new file, and returns that file, open. `old` is kept until then, and
-    /// `batch` could not be committed to it.
+    /// `waiting` is the number of a batch that could not be committed to it.
     pub(super) fn write_anew(
         &mut self,
         held: &mut HeldFile,
         old: Option<Connection>,
-        batch: Option<Batch>,
+        mut waiting: Option<Commit>,
     ) -> Result<Connection, Stop> {
         let begun = Instant::now();
         // The old file must not be read any more, and its close must write nothing.
         old.into_iter().for_each(abandon);
-        let mut waiting: Option<Commit> = batch.map(|batch| batch.commit);
         self.mark.batch = waiting.map_or(self.mark.batch, |commit| commit.0);
-        let mut pause = Worker::first_pause();
+        let mut pause = Self::first_pause();
         loop {
             self.rewrites += 1;
             let number = self.rewrites;
@@ -52,7 +51,7 @@ impl Worker {
     fn take_place(&mut self, held: &mut HeldFile) -> Result<Connection, FileTrouble> {
         // The lock may have gone with the old file, in a directory that was removed.
         if !self.place.is_kept_by(&held.lock) {
-            held.lock = self.place.lock().map_err(FileTrouble::Passing)?;
+            held.lock = self.place.lock(T::NAME).map_err(FileTrouble::Passing)?;
         }
         if let Some(aside) = self.place.replace(&mut held.look)? {
             warn!(
@@ -61,18 +60,19 @@ impl Worker {
                 aside.display()
             );
         }
-        let Opened { connection, mark, queue, look } = self.place.count(self.place.open_to_read(&held.lock)?)?;
+        let Opened { connection, mark, queue, look } =
+            self.place.count(self.place.open_to_read(&held.lock, &T::SCHEMA)?)?;
         (self.mark, self.queue, held.look) = (mark, Some(queue), look);
         Ok(connection)
     }
 
     /// Writes the new file. `waiting` is the batch whose commit is reported to the loop after that.
     fn write_all(&mut self, number: u64, waiting: &mut Option<Commit>) -> Result<Result<(), FileTrouble>, Stop> {
-        let connection = match self.place.open_new(self.queue) {
+        let connection = match self.place.open_new(&T::SCHEMA, self.queue) {
             Ok(connection) => connection,
             Err(trouble) => return Ok(Err(trouble)),
         };
-        let mut statements = match Statements::prepare(&connection) {
+        let mut statements = match Statements::<T>::prepare(&connection) {
             Ok(statements) => statements,
             Err(error) => return Ok(Err(error.into())),
         };
@@ -91,13 +91,14 @@ impl Worker {
                     }
                     written
                 }
-                Some(WorkerOrder::Commit(batch)) => {
-                    self.mark.batch = batch.commit.0;
-                    *waiting = Some(batch.commit);
+                Some(WorkerOrder::Commit(mut batch)) => {
+                    let commit = *T::number(&mut batch);
+                    self.mark.batch = commit.0;
+                    *waiting = Some(commit);
                     self.write_batch(&mut statements, &batch)
                 }
                 Some(WorkerOrder::Copy(_)) => {
-                    self.report(WorkerEvent::Copied(Err("all jobs are being written anew".into())));
+                    self.report(WorkerEvent::Copied(Err(format!("all {} are being written anew", T::NAME))));
                     Ok(())
                 }
                 Some(WorkerOrder::End) => {
@@ -111,8 +112,9 @@ impl Worker {
             }
         }
     }
+
     /// Writes a batch, and reports which of its rows cannot be written.
-    fn write_batch(&self, statements: &mut Statements<'_>, batch: &Batch) -> rusqlite::Result<()> {
+    fn write_batch(&self, statements: &mut Statements<'_, T>, batch: &T::Batch) -> rusqlite::Result<()> {
         statements.write(batch).map(|refused| self.report_refused(refused))
     }
 }

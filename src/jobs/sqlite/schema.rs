@@ -1,7 +1,6 @@
-//! Tables of the file.
+//! Table of every file, and the definition of the others.
 
 use crate::store::Mark;
-use crate::store::batch::UNFINISHED_KIND;
 use rusqlite::{Connection, Error};
 
 /// Id of the queue in a file that is opened. Two copies of a file that were both served have different ids.
@@ -13,14 +12,20 @@ pub enum QueueId {
     Drawn,
 }
 
-/// Format of the tables, of which `tests/stores` has a file. A daemon refuses another one.
-pub const FORMAT: i64 = 1;
+/// Definition of a file: its tables, and their marks.
+pub struct Schema {
+    /// Mark of the program's files with these tables, in the header of the file.
+    pub application: i64,
+    /// Format of the tables. A daemon refuses another one.
+    pub format: i64,
+    /// Statements that create the tables.
+    pub tables: &'static str,
+    /// Returns why a file with these tables cannot be used.
+    pub fault: fn(&Connection) -> rusqlite::Result<Option<&'static str>>,
+}
 
-/// Marks a file as one of this program: `pjob`.
-const APPLICATION: i64 = 0x706a_6f62;
-
-/// Times are microseconds since 1970. Names given by clients are bytes; only the names of tubes are sure to be ASCII.
-const TABLES: &str = "
+/// Table of every file: its format, its mark, and the id of its queue.
+const META: &str = "
     CREATE TABLE meta (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         format INTEGER NOT NULL,
@@ -28,43 +33,7 @@ const TABLES: &str = "
         batch INTEGER NOT NULL,
         next_id INTEGER NOT NULL,
         queue TEXT NOT NULL
-    ) STRICT;
-    CREATE TABLE job (
-        id INTEGER PRIMARY KEY,
-        tube TEXT NOT NULL,
-        pri INTEGER NOT NULL,
-        delay INTEGER NOT NULL,
-        ttr INTEGER NOT NULL,
-        created INTEGER NOT NULL,
-        delayed_until INTEGER,
-        buried INTEGER NOT NULL DEFAULT 0,
-        reserves INTEGER NOT NULL DEFAULT 0,
-        timeouts INTEGER NOT NULL DEFAULT 0,
-        releases INTEGER NOT NULL DEFAULT 0,
-        buries INTEGER NOT NULL DEFAULT 0,
-        kicks INTEGER NOT NULL DEFAULT 0,
-        attempts INTEGER NOT NULL DEFAULT 0,
-        key BLOB,
-        until_deleted INTEGER NOT NULL DEFAULT 0,
-        root BLOB,
-        root_timestamp INTEGER,
-        job_group BLOB,
-        error BLOB,
-        body BLOB NOT NULL
-    ) STRICT;
-    CREATE TABLE root (
-        tube TEXT NOT NULL,
-        signature BLOB NOT NULL,
-        newest INTEGER NOT NULL,
-        changed INTEGER NOT NULL,
-        PRIMARY KEY (tube, signature)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE setting (
-        kind TEXT NOT NULL,
-        pattern BLOB NOT NULL,
-        value BLOB NOT NULL,
-        PRIMARY KEY (kind, pattern)
-    ) STRICT, WITHOUT ROWID;";
+    ) STRICT;";
 
 /// Lets a file without any page shrink later: its free pages can be moved to its end, and cut off.
 pub fn allow_shrinking(connection: &Connection) -> rusqlite::Result<()> {
@@ -75,41 +44,37 @@ pub fn allow_shrinking(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Creates the tables in an empty file, in the transaction that is under way. Without an id of the queue, one is drawn.
-pub fn create(connection: &Connection, queue: Option<u128>) -> rusqlite::Result<()> {
-    connection.execute_batch(TABLES)?;
-    connection.pragma_update(None, "application_id", APPLICATION)?;
+pub fn create(connection: &Connection, schema: &Schema, queue: Option<u128>) -> rusqlite::Result<()> {
+    connection.execute_batch(META)?;
+    connection.execute_batch(schema.tables)?;
+    connection.pragma_update(None, "application_id", schema.application)?;
     let queue = queue.map(|queue| format!("{queue:032x}"));
     let insert = "INSERT INTO meta VALUES (1, ?1, 0, 0, 1, coalesce(?2, lower(hex(randomblob(16)))))";
-    connection.execute(insert, (FORMAT, queue))?;
+    connection.execute(insert, (schema.format, queue))?;
     Ok(())
 }
 
 /// Returns a sentence that says why this file is none of this program, as the error of the second result. The file is
 /// only read.
-pub fn examine(connection: &Connection) -> rusqlite::Result<Result<(), String>> {
+pub fn examine(connection: &Connection, schema: &Schema) -> rusqlite::Result<Result<(), String>> {
     if is_empty(connection)? {
         return Ok(Ok(()));
     }
-    if pragma(connection, "application_id")? != APPLICATION {
+    if pragma(connection, "application_id")? != schema.application {
         return Ok(Err("it is the file of another program".into()));
     }
     let format = format_of(connection)?;
-    let is_known = format == FORMAT;
-    Ok(is_known.then_some(()).ok_or(format!("its format is {format}, and this program knows {FORMAT}")))
+    let known = schema.format;
+    Ok((format == known).then_some(()).ok_or(format!("its format is {format}, and this program knows {known}")))
 }
 
 /// Creates the tables in an empty file, in one transaction. Another file is only read.
-pub fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+pub fn prepare(connection: &Connection, schema: &Schema) -> rusqlite::Result<()> {
     connection.execute_batch("BEGIN")?;
     if is_empty(connection)? {
-        create(connection, None)?;
+        create(connection, schema, None)?;
     }
     connection.execute_batch("COMMIT")
-}
-
-/// Returns whether the file has only a part of a copy.
-pub fn is_unfinished(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.query_row("SELECT EXISTS (SELECT 1 FROM setting WHERE kind = ?1)", [UNFINISHED_KIND], |row| row.get(0))
 }
 
 fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {

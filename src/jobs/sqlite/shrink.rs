@@ -1,5 +1,6 @@
 //! Return of free pages to the file system, step by step, in moments without a batch.
 
+use super::Tables;
 use super::schema::pragma;
 use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker};
@@ -30,7 +31,7 @@ impl PageCounts {
     }
 }
 
-impl Worker {
+impl<T: Tables> Worker<T> {
     /// Returns whether the file is to be shrunk.
     pub(super) fn is_sparse(&self, connection: &Connection) -> bool {
         PageCounts::of(connection).is_ok_and(|pages| pages.is_sparse())
@@ -40,7 +41,7 @@ impl Worker {
     pub(super) fn shrink(
         &mut self,
         connection: &Connection,
-        statements: &mut Statements<'_>,
+        statements: &mut Statements<'_, T>,
         held: &mut HeldFile,
     ) -> Result<bool, Stop> {
         self.look_before(held)?;

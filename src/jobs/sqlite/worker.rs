@@ -1,14 +1,12 @@
 //! The thread of the store: it commits batches, brings the log into the file when there is time, and goes on after a
-//! failure. It uses the file, and knows no jobs.
+//! failure. It uses the file, and knows no tables.
 
+use super::Tables;
 use super::file::{DatabaseFile, FileTrouble, Lock, Opened, abandon};
 use super::look::Look;
 use super::schema::QueueId;
 use super::statements::Statements;
-use crate::state::Commit;
-use crate::store::batch::Batch;
-use crate::store::page::Page;
-use crate::store::{HandedOver, Mark, RefusedRow};
+use crate::store::{Commit, HandedOver, Mark};
 use log::{info, warn};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::Span;
@@ -38,16 +36,16 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Order of the loop.
-pub enum WorkerOrder {
+pub enum WorkerOrder<T: Tables> {
     /// Commit a batch.
-    Commit(Batch),
+    Commit(T::Batch),
     /// The loop has taken in a page, and another may follow.
     PageTaken,
     /// Write a slice of everything to the new file.
     Slice {
         /// Number of the rewrite that it is part of.
         number: u64,
-        batch: Batch,
+        batch: T::Batch,
         is_last: bool,
     },
     /// Copy all that is committed to this file.
@@ -57,9 +55,9 @@ pub enum WorkerOrder {
 }
 
 /// Event for the loop.
-pub enum WorkerEvent {
-    /// A page of the file's jobs.
-    Page(Page),
+pub enum WorkerEvent<T: Tables> {
+    /// A page of the file's contents.
+    Page(T::Page),
     /// The file cannot be read, for this reason.
     Unreadable(String),
     Committed {
@@ -85,10 +83,10 @@ pub enum WorkerEvent {
     },
     /// The file does not work at present, for this reason.
     Fails(String),
-    /// The batch could not be committed, for this reason. It is tried again without the jobs that it puts.
+    /// The batch could not be committed, for this reason. It is tried again without its puts.
     RolledBack(String),
     /// These changes can never be committed. The rest of their batch is committed, as the next event says.
-    Refused(Vec<RefusedRow>),
+    Refused(Vec<T::Refused>),
     /// Everything must be written anew, beginning with the first slice.
     Rewrite(u64),
     /// A slice of the rewrite with this number is written; the next one may follow.
@@ -115,8 +113,8 @@ pub type BeginWith = fn(HandedOver, Option<(Lock, Opened)>) -> Begin;
 pub(super) enum Stop {
     /// The daemon ends.
     Ended,
-    /// The file must not be used any more, for this reason. The batch is one that could not be committed.
-    Lost(String, Option<Batch>),
+    /// The file must not be used any more, for this reason. The number is that of a batch that could not be committed.
+    Lost(String, Option<Commit>),
 }
 
 /// Lock of the file, and the state of the file and its log after the last change to them.
@@ -126,12 +124,12 @@ pub(super) struct HeldFile {
 }
 
 /// State of the thread.
-pub struct Worker {
+pub struct Worker<T: Tables> {
     pub(super) place: DatabaseFile,
-    orders: Receiver<WorkerOrder>,
+    orders: Receiver<WorkerOrder<T>>,
     /// Orders that came while another was under way.
-    later: VecDeque<WorkerOrder>,
-    events: Sender<WorkerEvent>,
+    later: VecDeque<WorkerOrder<T>>,
+    events: Sender<WorkerEvent<T>>,
     wake: Wake,
     /// True once the daemon ends: a failed operation is tried once more.
     is_ending: bool,
@@ -149,9 +147,14 @@ pub struct Worker {
     pub(super) queue: Option<u128>,
 }
 
-impl Worker {
+impl<T: Tables> Worker<T> {
     /// Returns a worker that takes orders from `orders` and sends events to `events`.
-    pub fn new(place: DatabaseFile, orders: Receiver<WorkerOrder>, events: Sender<WorkerEvent>, wake: Wake) -> Worker {
+    pub fn new(
+        place: DatabaseFile,
+        orders: Receiver<WorkerOrder<T>>,
+        events: Sender<WorkerEvent<T>>,
+        wake: Wake,
+    ) -> Self {
         let (later, log_fault, mark) = (VecDeque::new(), Fault::default(), Mark::default());
         Worker {
             place,
@@ -190,10 +193,10 @@ impl Worker {
                 None => return Ok(()),
             },
         };
-        while let Err(Stop::Lost(why, batch)) = self.work_to_the_end(&connection, &mut held) {
-            warn!("{} is not used any more: {why}; all jobs are written anew", self.place.path.display());
+        while let Err(Stop::Lost(why, commit)) = self.work_to_the_end(&connection, &mut held) {
+            warn!("{} is not used any more: {why}; all {} are written anew", self.place.path.display(), T::NAME);
             self.report(WorkerEvent::Fails(why));
-            connection = self.write_anew(&mut held, Some(connection), batch)?;
+            connection = self.write_anew(&mut held, Some(connection), commit)?;
         }
         if self.is_slow {
             // The log stays as it is: to bring it into the file takes more syncs.
@@ -217,7 +220,8 @@ impl Worker {
     /// Executes orders with an open file.
     fn work(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
         self.count_opening(connection, held, QueueId::Drawn)?;
-        let mut statements = Statements::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
+        let mut statements =
+            Statements::<T>::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
         let mut is_sparse = self.is_sparse(connection);
         loop {
             if self.is_ending {
@@ -245,20 +249,20 @@ impl Worker {
         }
     }
 
-    /// Commits a batch. After a temporary fault it is tried again until it succeeds, without the jobs that it puts: their
-    /// clients are told to try again.
+    /// Commits a batch. After a temporary fault it is tried again until it succeeds, without its puts: their clients
+    /// are told to try again.
     pub(super) fn commit(
         &mut self,
-        statements: &mut Statements<'_>,
+        statements: &mut Statements<'_, T>,
         held: &mut HeldFile,
-        mut batch: Batch,
+        mut batch: T::Batch,
     ) -> Result<(), Stop> {
         let mut pause = FIRST_PAUSE;
-        let begun = Instant::now();
+        let (begun, commit) = (Instant::now(), *T::number(&mut batch));
         loop {
             let tried = Instant::now();
             let committed =
-                self.look_before(held).and_then(|()| match statements.commit(&batch).map_err(FileTrouble::from) {
+                self.look_before(held).and_then(|()| match statements.commit(&mut batch).map_err(FileTrouble::from) {
                     // The replies leave only if the next start will find the file.
                     Ok(refused) => self.look_after(held).map(|()| Ok(refused)),
                     // The log may have grown until there was no room.
@@ -269,23 +273,23 @@ impl Worker {
                 Ok(Ok(refused)) => {
                     self.is_slow = tried.elapsed() > SLOW;
                     self.report_refused(refused);
-                    self.mark.batch = batch.commit.0;
-                    self.report_committed(batch.commit, begun, held);
+                    self.mark.batch = commit.0;
+                    self.report_committed(commit, begun, held);
                     return Ok(());
                 }
                 Ok(Err(sentence)) => {
-                    batch.drop_puts();
+                    T::drop_puts(&mut batch);
                     self.report(WorkerEvent::RolledBack(sentence));
                     self.rest(&mut pause)?;
                 }
-                Err(Stop::Lost(sentence, _)) => return Err(Stop::Lost(sentence, Some(batch))),
+                Err(Stop::Lost(sentence, _)) => return Err(Stop::Lost(sentence, Some(commit))),
                 Err(stop) => return Err(stop),
             }
         }
     }
 
     /// Brings the log into the file. If the disk is full, that may change by the next batch.
-    pub(super) fn checkpoint(&mut self, statements: &mut Statements<'_>, held: &mut HeldFile) -> Result<(), Stop> {
+    pub(super) fn checkpoint(&mut self, statements: &mut Statements<'_, T>, held: &mut HeldFile) -> Result<(), Stop> {
         self.look_before(held)?;
         let begun = Instant::now();
         match statements.checkpoint().map_err(FileTrouble::from) {
@@ -310,7 +314,7 @@ impl Worker {
     }
 
     /// Returns the next order; None if none comes in this time.
-    pub(super) fn next(&mut self, patience: Option<Duration>) -> Result<Option<WorkerOrder>, Stop> {
+    pub(super) fn next(&mut self, patience: Option<Duration>) -> Result<Option<WorkerOrder<T>>, Stop> {
         if let Some(order) = self.later.pop_front() {
             return Ok(Some(order));
         }
@@ -325,7 +329,7 @@ impl Worker {
     }
 
     /// Keeps an order for later.
-    pub(super) fn put_off(&mut self, order: WorkerOrder) {
+    pub(super) fn put_off(&mut self, order: WorkerOrder<T>) {
         self.later.push_back(order);
     }
 
@@ -364,7 +368,7 @@ impl Worker {
         self.report(WorkerEvent::Committed { commit, took: begun.elapsed().into(), look: held.look });
     }
 
-    pub(super) fn report_refused(&self, refused: Vec<RefusedRow>) {
+    pub(super) fn report_refused(&self, refused: Vec<T::Refused>) {
         if !refused.is_empty() {
             self.report(WorkerEvent::Refused(refused));
         }
@@ -374,7 +378,7 @@ impl Worker {
         self.report(WorkerEvent::Works { opening: self.mark.opening, queue: self.queue, look: held.look });
     }
 
-    pub(super) fn report(&self, event: WorkerEvent) {
+    pub(super) fn report(&self, event: WorkerEvent<T>) {
         // A loop that has ended needs no event.
         let _ = self.events.send(event);
         self.wake.wake();

@@ -1,8 +1,8 @@
 //! Changes of a batch as rows that a thread can own: short texts are in one piece of memory, long bodies are shared
 //! with their jobs. Times are times of day, so that they mean the same to every process.
 
-use super::{RefusedChange, Visit};
-use crate::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
+use super::{Commit, RefusedChange, Visit};
+use crate::state::{Backoff, Body, History, JobId, Record, Saved, Setting, Stored, Until};
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;

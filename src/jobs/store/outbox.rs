@@ -1,37 +1,45 @@
 //! Changes on their way to the thread of a store, as a batch or as a slice of everything.
 
-use super::batch::Batch;
-use crate::state::{Commit, Stored};
+use super::{Commit, Contents};
 use poolcounter_core::time::Span;
 
 /// Changes that are collected, and what the thread has of them.
-#[derive(Default)]
-pub struct Outbox {
-    collected: Batch,
+pub struct Outbox<C: Contents> {
+    collected: C::Batch,
+    /// Number of the collected changes.
+    changes: u64,
     /// Number of changes of the batch that is under way.
     under_way: Option<u64>,
     /// Number of the rewrite that is under way.
     pub rewrite: Option<u64>,
 }
 
-impl Outbox {
+impl<C: Contents> Default for Outbox<C> {
+    fn default() -> Self {
+        Outbox { collected: C::Batch::default(), changes: 0, under_way: None, rewrite: None }
+    }
+}
+
+impl<C: Contents> Outbox<C> {
     /// Adds a change. `epoch` is the time of day at [`Time::START`](poolcounter_core::time::Time::START).
-    pub fn add(&mut self, change: Stored<'_>, epoch: Span) {
-        self.collected.add(change, epoch);
+    pub fn add(&mut self, change: C::Change<'_>, epoch: Span) {
+        self.changes += 1;
+        C::add(&mut self.collected, change, epoch);
     }
 
     /// Returns the changes as the batch of this number, which is under way from now on.
-    pub fn begin(&mut self, commit: Commit) -> Batch {
+    pub fn begin(&mut self, commit: Commit) -> C::Batch {
         let mut batch = std::mem::take(&mut self.collected);
-        batch.commit = commit;
-        self.under_way = Some(batch.rows.len() as u64);
+        *C::number(&mut batch) = commit;
+        self.under_way = Some(std::mem::take(&mut self.changes));
         batch
     }
 
     /// Returns the changes as a slice, with the number of the rewrite; None if there is none, and they count for
     /// nothing.
-    pub fn slice(&mut self) -> Option<(u64, Batch)> {
+    pub fn slice(&mut self) -> Option<(u64, C::Batch)> {
         let batch = std::mem::take(&mut self.collected);
+        self.changes = 0;
         Some((self.rewrite?, batch))
     }
 

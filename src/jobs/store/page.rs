@@ -1,8 +1,8 @@
 //! Pages with the contents of a store. The thread makes one at a time, and the loop takes it in slices.
 
 use super::batch::{Batch, Row};
-use super::{PageOrder, Visit};
-use crate::state::{Commit, Saved};
+use super::{Commit, PageOrder, Visit};
+use crate::state::Saved;
 use poolcounter_core::meter;
 use poolcounter_core::time::Span;
 

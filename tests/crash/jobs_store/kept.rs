@@ -4,7 +4,7 @@ use crate::jobs_store::store::plain;
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
-use poolcounter_jobs::store::{Ownership, Store, Verdict};
+use poolcounter_jobs::store::{Jobs, Ownership, Store, Verdict};
 use poolcounter_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -55,7 +55,7 @@ impl Kept {
     }
 
     /// Passes a change to the store, and notes it.
-    pub fn add(&mut self, store: &mut dyn Store, change: Change) {
+    pub fn add(&mut self, store: &mut dyn Store<Jobs>, change: Change) {
         match change {
             Change::Put(id, bytes) => self.put(store, plain(id), bytes),
             Change::Delayed(id, until) => {
@@ -90,19 +90,19 @@ impl Kept {
         }
     }
 
-    fn put(&mut self, store: &mut dyn Store, record: Record<'_>, bytes: Vec<u8>) {
+    fn put(&mut self, store: &mut dyn Store<Jobs>, record: Record<'_>, bytes: Vec<u8>) {
         self.jobs.insert(record.id.0, (postcard::to_allocvec(&record).expect("fits"), bytes.clone()));
         store.add(Stored::Put(record, &mut Body::Own(bytes.into())));
     }
 
-    fn update(&mut self, store: &mut dyn Store, record: Record<'_>) {
+    fn update(&mut self, store: &mut dyn Store<Jobs>, record: Record<'_>) {
         let Some((written, _)) = self.jobs.get_mut(&record.id.0) else { return };
         *written = postcard::to_allocvec(&record).expect("fits");
         store.add(Stored::Update(record));
     }
 
     /// Makes a random change.
-    pub fn add_any(&mut self, store: &mut dyn Store, random: &mut Random, next: &mut u64) {
+    pub fn add_any(&mut self, store: &mut dyn Store<Jobs>, random: &mut Random, next: &mut u64) {
         let id = 1 + random.next() % *next;
         match random.below(10) {
             0..=4 => {
@@ -166,7 +166,7 @@ fn setting_of(kind: usize) -> (Setting<'static>, Setting<'static>) {
 }
 
 /// Returns the contents of a store.
-pub fn load(store: &mut dyn Store, epoch: Span) -> Result<Kept, String> {
+pub fn load(store: &mut dyn Store<Jobs>, epoch: Span) -> Result<Kept, String> {
     let mut kept = Kept::default();
     let mut visit = |saved: Saved<'_>| {
         match saved {
@@ -206,12 +206,12 @@ pub fn load(store: &mut dyn Store, epoch: Span) -> Result<Kept, String> {
 }
 
 /// Waits for the next verdict of the store.
-pub fn verdict_of(store: &mut dyn Store) -> Verdict {
+pub fn verdict_of(store: &mut dyn Store<Jobs>) -> Verdict {
     verdict_within(store, PATIENCE).expect("the store has something to say")
 }
 
 /// Waits for the next verdict of the store; None after `patience`.
-pub fn verdict_within(store: &mut dyn Store, patience: Duration) -> Option<Verdict> {
+pub fn verdict_within(store: &mut dyn Store<Jobs>, patience: Duration) -> Option<Verdict> {
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline {
         if let Some(verdict) = store.verdict() {
@@ -223,7 +223,7 @@ pub fn verdict_within(store: &mut dyn Store, patience: Duration) -> Option<Verdi
 }
 
 /// Waits until the store has nothing under way, and checks that it has no verdict.
-pub fn settle(store: &mut dyn Store) {
+pub fn settle(store: &mut dyn Store<Jobs>) {
     let deadline = Instant::now() + PATIENCE;
     while store.is_busy() {
         assert_eq!(store.verdict(), None);
@@ -233,7 +233,7 @@ pub fn settle(store: &mut dyn Store) {
 }
 
 /// Commits the added changes, as the batch of this number, and waits for that.
-pub fn commit(store: &mut dyn Store, kept: &mut Kept, batch: u64) {
+pub fn commit(store: &mut dyn Store<Jobs>, kept: &mut Kept, batch: u64) {
     store.commit(Commit(batch));
     assert_eq!(verdict_of(store), Verdict::Committed(Commit(batch)));
     kept.batch = batch;

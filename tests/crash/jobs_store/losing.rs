@@ -5,7 +5,7 @@ use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Commit, Stored};
 use poolcounter_jobs::store::batch::Batch;
 use poolcounter_jobs::store::page::Page;
-use poolcounter_jobs::store::{HandedOver, Ownership, Store, Verdict, Visit};
+use poolcounter_jobs::store::{HandedOver, Jobs, Ownership, Store, Verdict, Visit};
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::contract::{Info, Service, Wake};
 use poolcounter_service::options::Opt;
@@ -138,7 +138,7 @@ impl Desk {
     }
 }
 
-impl Store for LosingStore {
+impl Store<Jobs> for LosingStore {
     fn attach(&mut self, wake: Wake) {
         self.desk().wake = Some(wake);
     }

@@ -4,19 +4,26 @@ use crate::jobs_store::kept::{EPOCH, load};
 use crate::jobs_store::store::plain;
 use crate::jobs_store::suite::sqlite;
 use poolcounter_jobs::state::{Body, Commit, JobId, Stored};
-use poolcounter_jobs::store::Store;
+use poolcounter_jobs::store::{Jobs, Store};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
 use std::time::Instant;
 
 const BODY: [u8; 200] = [b'x'; 200];
 
-fn put(store: &mut dyn Store, id: u64) {
+fn put(store: &mut dyn Store<Jobs>, id: u64) {
     store.add(Stored::Put(plain(id), &mut Body::Own(BODY.into())));
 }
 
 /// Commits batches of puts, or of deletes, and prints the time that took.
-fn run(store: &mut dyn Store, what: &str, batches: u64, size: u64, first: u64, add: fn(&mut dyn Store, u64)) {
+fn run(
+    store: &mut dyn Store<Jobs>,
+    what: &str,
+    batches: u64,
+    size: u64,
+    first: u64,
+    add: fn(&mut dyn Store<Jobs>, u64),
+) {
     let begun = Instant::now();
     let mut times = Vec::new();
     for batch in 0..batches {
@@ -61,14 +68,14 @@ fn how_fast_is_the_store() {
     let mut store = sqlite(&scratch);
     load(&mut *store, EPOCH).expect("is new");
     let mut first = 1;
-    let mut cost = |store: &mut dyn Store, what, batches: u64, size: u64, add| {
+    let mut cost = |store: &mut dyn Store<Jobs>, what, batches: u64, size: u64, add| {
         let before = thread_time("jobs-store");
         run(store, what, batches, size, first, add);
         first += batches;
         let spent = thread_time("jobs-store") - before;
         println!("    the store's thread: {:.2} us a job", spent * 1e6 / (batches * size) as f64);
     };
-    let delete = |store: &mut dyn Store, id| store.add(Stored::Delete(JobId(id)));
+    let delete = |store: &mut dyn Store<Jobs>, id| store.add(Stored::Delete(JobId(id)));
     cost(&mut *store, "puts", 2000, 1, put);
     cost(&mut *store, "deletes", 2000, 1, delete);
     cost(&mut *store, "puts", 1000, 256, put);

@@ -4,7 +4,7 @@ use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Commit, History, JobId, Record, Stored, Until};
 use poolcounter_jobs::store::batch::Batch;
 use poolcounter_jobs::store::page::Page;
-use poolcounter_jobs::store::{Copying, HandedOver, Ownership, Store, Verdict, Visit};
+use poolcounter_jobs::store::{Copying, HandedOver, Jobs, Ownership, Store, Verdict, Visit};
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::contract::{Info, Service, Wake};
 use poolcounter_service::options::Opt;
@@ -169,7 +169,7 @@ impl SlowStore {
     }
 }
 
-impl Store for SlowStore {
+impl Store<Jobs> for SlowStore {
     fn attach(&mut self, wake: Wake) {
         self.desk().wake = Some(wake);
     }

@@ -5,7 +5,7 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::postgres::Postgres;
 use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
 use poolcounter_jobs::state::{Commit, JobId};
-use poolcounter_jobs::store::{Copying, HandedOver, Mark, Memory, Ownership, RefusedChange, Store, Verdict};
+use poolcounter_jobs::store::{Copying, HandedOver, Jobs, Mark, Memory, Ownership, RefusedChange, Store, Verdict};
 use poolcounter_testkit::postgres::{place_of, shared};
 use poolcounter_testkit::random::Random;
 use poolcounter_testkit::scratch::Scratch;
@@ -13,16 +13,16 @@ use poolcounter_testkit::seeds::{History, play};
 use std::time::Duration;
 
 /// Function that opens a store in a directory. The same directory is the same place.
-pub type Open = fn(&Scratch) -> Box<dyn Store>;
+pub type Open = fn(&Scratch) -> Box<dyn Store<Jobs>>;
 
 /// Stores that keep jobs beyond the process.
 const STORES: &[(&str, Open)] = &[("sqlite", sqlite), ("postgres", postgres)];
 
-pub fn sqlite(scratch: &Scratch) -> Box<dyn Store> {
+pub fn sqlite(scratch: &Scratch) -> Box<dyn Store<Jobs>> {
     Box::new(Sqlite::new(DatabaseFile { path: scratch.file("jobs.db"), vfs: None }))
 }
 
-pub fn postgres(scratch: &Scratch) -> Box<dyn Store> {
+pub fn postgres(scratch: &Scratch) -> Box<dyn Store<Jobs>> {
     Box::new(Postgres::new(place_of(&url_of(scratch))))
 }
 
@@ -45,7 +45,7 @@ fn on_each(test: impl Fn(Open, Scratch)) {
 }
 
 /// Returns whether a store without pending verdicts is not busy, at the latest after two more checks.
-fn comes_to_rest(store: &mut dyn Store) -> bool {
+fn comes_to_rest(store: &mut dyn Store<Jobs>) -> bool {
     let is_silent = (0..2).all(|_| !store.is_busy() || store.verdict().is_none());
     is_silent && !store.is_busy() && store.verdict().is_none()
 }
@@ -69,8 +69,8 @@ fn every_batch_has_one_verdict() {
 
 #[test]
 fn a_store_in_memory_gets_no_commits() {
-    let mut store = Memory;
-    assert_eq!(load(&mut store, EPOCH).expect("is always new"), Kept::default());
+    let store: &mut dyn Store<Jobs> = &mut Memory;
+    assert_eq!(load(store, EPOCH).expect("is always new"), Kept::default());
     assert!(store.is_immediate() && !store.is_busy() && !store.is_failing());
     assert!(store.verdict().is_none() && store.health().is_none() && store.copy(b"copy") == Copying::Impossible);
 }
@@ -174,12 +174,12 @@ fn an_open_store_cannot_be_opened_again() {
 }
 
 /// Returns the number of the opening of a store.
-fn opening_of(store: &dyn Store) -> u64 {
+fn opening_of(store: &dyn Store<Jobs>) -> u64 {
     store.hand_over(0, 1).mark.opening
 }
 
 /// Ends a store like a program that is replaced by another: a shared store is not released.
-fn leave(store: Box<dyn Store>) {
+fn leave(store: Box<dyn Store<Jobs>>) {
     if store.health().is_some_and(|health| health.owner.is_some()) {
         std::mem::forget(store);
     }

@@ -1,6 +1,7 @@
 //! Opening of the file of the previous process.
 
 use super::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent};
+use crate::sqlite::Tables;
 use crate::sqlite::file::{DatabaseFile, FileTrouble, Lock, Opened};
 use crate::store::{HandedOver, Mark};
 use log::warn;
@@ -12,15 +13,15 @@ impl DatabaseFile {
     /// # Errors
     ///
     /// One sentence with the reason.
-    pub fn open_locked(&self) -> Result<(Lock, Opened), String> {
-        let lock = self.lock()?;
-        let opened = self.open_to_read(&lock).map_err(FileTrouble::sentence)?;
+    pub fn open_locked<T: Tables>(&self) -> Result<(Lock, Opened), String> {
+        let lock = self.lock(T::NAME)?;
+        let opened = self.open_to_read(&lock, &T::SCHEMA).map_err(FileTrouble::sentence)?;
         Ok((lock, opened))
     }
 }
 
-impl Worker {
-    /// Opens the file of a service that has all jobs. If the file has other jobs, it is put aside.
+impl<T: Tables> Worker<T> {
+    /// Opens the file of a service that has everything. If the file has other contents, it is put aside.
     pub(super) fn go_on(
         &mut self,
         handed_over: &HandedOver,
@@ -36,7 +37,7 @@ impl Worker {
                 self.report_works(&held);
                 return Ok((held, connection));
             }
-            // The new file has the service's jobs, up to its last batch.
+            // The new file has the service's data, up to its last batch.
             self.mark = Mark { opening: found.opening.max(mark.opening), ..mark };
             self.queue = queue;
             match self.make_room(connection, found, found_queue) {
@@ -61,7 +62,7 @@ impl Worker {
     ) -> Result<(HeldFile, Opened), Stop> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let opened = early.take().map_or_else(|| self.place.open_locked(), Ok).and_then(|(lock, opened)| {
+            let opened = early.take().map_or_else(|| self.place.open_locked::<T>(), Ok).and_then(|(lock, opened)| {
                 let opened = begin(&self.place, opened).map_err(FileTrouble::sentence)?;
                 Ok((HeldFile { lock, look: opened.look }, opened))
             });
@@ -75,7 +76,7 @@ impl Worker {
         }
     }
 
-    /// Puts aside a file that is not the expected one, so that its jobs are not lost.
+    /// Puts aside a file that is not the expected one, so that its contents are not lost.
     fn make_room(&self, connection: Connection, found: Mark, queue: u128) -> Result<Option<Connection>, FileTrouble> {
         if found.is_of_new_file() {
             return Ok(Some(connection));
@@ -84,7 +85,8 @@ impl Worker {
         let path = self.place.path.display();
         let own = self.queue.map_or("another queue".into(), |own| format!("the queue {own:032x}"));
         warn!(
-            "{path} had other jobs than this daemon: the queue {queue:032x}, which is in {} now; this daemon has {own}",
+            "{path} had other {} than this daemon: the queue {queue:032x}, which is in {} now; this daemon has {own}",
+            T::NAME,
             aside.display()
         );
         Ok(None)

@@ -1,10 +1,11 @@
 //! The worker's watch over its files: the files at their paths must be the open ones.
 
 use super::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent};
+use crate::sqlite::Tables;
 use crate::sqlite::look::Look;
 use log::warn;
 
-impl Worker {
+impl<T: Tables> Worker<T> {
     /// Compares the files at the paths with the open ones before a change: no other program may have changed them.
     pub(in crate::sqlite) fn look_before(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
         let now = self.look(held)?;
@@ -34,7 +35,7 @@ impl Worker {
     fn keep_lock(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
         let mut pause = FIRST_PAUSE;
         while !self.place.is_kept_by(&held.lock) {
-            match self.place.lock() {
+            match self.place.lock(T::NAME) {
                 Ok(lock) => {
                     warn!("{} was removed or replaced, and is there again", self.place.beside("-lock").display());
                     held.lock = lock;

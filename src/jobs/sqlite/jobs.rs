@@ -1,0 +1,74 @@
+//! Tables of jobs.
+
+mod load;
+mod statements;
+
+use super::{Pages, Schema, Tables, Unread};
+use crate::store::batch::{Batch, UNFINISHED, UNFINISHED_KIND};
+use crate::store::{Jobs, Mark, RefusedRow};
+use rusqlite::{Connection, Result};
+use statements::Statements;
+
+/// Times are microseconds since 1970. Names given by clients are bytes; only the names of tubes are sure to be ASCII.
+const TABLES: &str = "
+    CREATE TABLE job (
+        id INTEGER PRIMARY KEY,
+        tube TEXT NOT NULL,
+        pri INTEGER NOT NULL,
+        delay INTEGER NOT NULL,
+        ttr INTEGER NOT NULL,
+        created INTEGER NOT NULL,
+        delayed_until INTEGER,
+        buried INTEGER NOT NULL DEFAULT 0,
+        reserves INTEGER NOT NULL DEFAULT 0,
+        timeouts INTEGER NOT NULL DEFAULT 0,
+        releases INTEGER NOT NULL DEFAULT 0,
+        buries INTEGER NOT NULL DEFAULT 0,
+        kicks INTEGER NOT NULL DEFAULT 0,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        key BLOB,
+        until_deleted INTEGER NOT NULL DEFAULT 0,
+        root BLOB,
+        root_timestamp INTEGER,
+        job_group BLOB,
+        error BLOB,
+        body BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE root (
+        tube TEXT NOT NULL,
+        signature BLOB NOT NULL,
+        newest INTEGER NOT NULL,
+        changed INTEGER NOT NULL,
+        PRIMARY KEY (tube, signature)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE setting (
+        kind TEXT NOT NULL,
+        pattern BLOB NOT NULL,
+        value BLOB NOT NULL,
+        PRIMARY KEY (kind, pattern)
+    ) STRICT, WITHOUT ROWID;";
+
+impl Tables for Jobs {
+    /// The mark is `pjob`, and `tests/stores` has a file of the format.
+    const SCHEMA: Schema = Schema { application: 0x706a_6f62, format: 1, tables: TABLES, fault: unfinished };
+
+    type Statements<'c> = Statements<'c>;
+
+    fn prepare(connection: &Connection) -> Result<Statements<'_>> {
+        Statements::prepare(connection)
+    }
+
+    fn write(statements: &mut Statements<'_>, batch: &Batch) -> Result<Vec<RefusedRow>> {
+        statements.write(batch)
+    }
+
+    fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark) -> std::result::Result<(), Unread> {
+        load::read(pages, connection, mark)
+    }
+}
+
+/// Returns the fault of a file that has only a part of a copy.
+fn unfinished(connection: &Connection) -> Result<Option<&'static str>> {
+    let query = "SELECT EXISTS (SELECT 1 FROM setting WHERE kind = ?1)";
+    connection.query_row(query, [UNFINISHED_KIND], |row| Ok(row.get::<_, bool>(0)?.then_some(UNFINISHED)))
+}

@@ -1,0 +1,144 @@
+//! Reading of a whole file, page by page, so that the loop serves others between them.
+
+use super::Tables;
+use super::file::{FileTrouble, Lock, Opened, abandon};
+use super::schema::QueueId;
+use super::statements::Statements;
+use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
+use crate::store::page::PAGES_AHEAD;
+use crate::store::{HandedOver, Mark};
+use rusqlite::{Connection, Error};
+use std::time::Duration;
+
+/// Reason for which the reading ends early.
+pub enum Unread {
+    /// The daemon ends.
+    Ended,
+    /// The jobs cannot be read, for this reason.
+    Unreadable(String),
+}
+
+impl From<Error> for Unread {
+    fn from(error: Error) -> Unread {
+        Unread::Unreadable(error.to_string())
+    }
+}
+
+impl From<Stop> for Unread {
+    /// Turns the loss of a file into a failure to read: jobs that are only in the file cannot be written anew.
+    fn from(stop: Stop) -> Unread {
+        match stop {
+            Stop::Ended => Unread::Ended,
+            Stop::Lost(sentence, _) => Unread::Unreadable(sentence),
+        }
+    }
+}
+
+/// Way of the pages to the loop, which makes changes meanwhile.
+pub struct Pages<'a, 'c, T: Tables> {
+    worker: &'a mut Worker<T>,
+    statements: Statements<'c, T>,
+    held: &'a mut HeldFile,
+    /// Number of pages that the loop has not taken in yet.
+    ahead: usize,
+}
+
+impl<T: Tables> Worker<T> {
+    /// Reads a file that was opened to be read, and returns it; None if it cannot be read, and is left as it is.
+    pub(super) fn read(&mut self, connection: Connection, held: &mut HeldFile) -> Result<Option<Connection>, Stop> {
+        match self.read_all(&connection, held) {
+            Ok(()) => Ok(Some(connection)),
+            Err(Unread::Ended) => Err(Stop::Ended),
+            Err(Unread::Unreadable(sentence)) => {
+                self.report(WorkerEvent::Unreadable(sentence));
+                abandon(connection);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Opens and reads the file of the previous process, for a service that has the other jobs from a handover; None if
+    /// it is another file, or cannot be read. Batches are committed meanwhile.
+    pub(super) fn read_on(
+        &mut self,
+        handed_over: &HandedOver,
+        early: Option<(Lock, Opened)>,
+    ) -> Result<Option<(HeldFile, Connection)>, Stop> {
+        let (mut held, Opened { connection, mark, queue, .. }) = self.open_in_time(early, |_, opened| Ok(opened))?;
+        let HandedOver { mark: expected, queue: expected_queue, .. } = *handed_over;
+        let is_same = mark == expected || mark.is_after(expected);
+        if !is_same || expected_queue.is_some_and(|expected| expected != queue) {
+            self.report(WorkerEvent::Unreadable(format!(
+                "it is not the file of the process before: {} {queue:032x}, and not {}",
+                said(mark),
+                said(expected)
+            )));
+            abandon(connection);
+            return Ok(None);
+        }
+        (self.mark, self.queue, self.is_counted) = (mark, Some(queue), false);
+        Ok(self.read(connection, &mut held)?.map(|connection| (held, connection)))
+    }
+
+    /// Counts this opening in the file before anything else is written. A temporary fault is tried again until it
+    /// succeeds.
+    pub(super) fn count_opening(
+        &mut self,
+        connection: &Connection,
+        held: &mut HeldFile,
+        id: QueueId,
+    ) -> Result<(), Stop> {
+        let mut pause = Worker::<T>::first_pause();
+        while !std::mem::replace(&mut self.is_counted, true) {
+            self.look_before(held)?;
+            match self.place.note_opening(connection, id) {
+                Ok((mark, queue, look)) => {
+                    (self.mark, self.queue, held.look) = (mark, Some(queue), look);
+                    self.report(WorkerEvent::Opened { opening: mark.opening, queue: Some(queue), look });
+                }
+                Err(FileTrouble::Lost(sentence)) => return Err(Stop::Lost(sentence, None)),
+                Err(FileTrouble::Passing(sentence)) => {
+                    self.is_counted = false;
+                    self.report(WorkerEvent::Fails(sentence));
+                    self.rest(&mut pause)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends everything to the loop.
+    fn read_all(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Unread> {
+        // A new file counts its opening now, an existing one once all is read.
+        self.count_opening(connection, held, QueueId::Kept)?;
+        let (mark, statements) = (self.mark, Statements::prepare(connection)?);
+        T::read(&mut Pages { worker: self, statements, held, ahead: 0 }, connection, mark)
+    }
+}
+
+impl<T: Tables> Pages<'_, '_, T> {
+    /// Sends a page, commits the loop's batches, and waits until the loop has taken in most of the pages.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which the reading ends here.
+    pub fn send(&mut self, page: T::Page) -> Result<(), Unread> {
+        self.worker.report(WorkerEvent::Page(page));
+        self.ahead += 1;
+        loop {
+            let patience = (self.ahead < PAGES_AHEAD).then_some(Duration::ZERO);
+            match self.worker.next(patience)? {
+                Some(WorkerOrder::PageTaken) => self.ahead -= 1,
+                Some(WorkerOrder::Commit(batch)) => self.worker.commit(&mut self.statements, self.held, batch)?,
+                Some(WorkerOrder::End) => return Err(Unread::Ended),
+                // The loop sends nothing else before all is read.
+                Some(_) => {}
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+fn said(Mark { opening, batch, next_id }: Mark) -> String {
+    format!("opening {opening}, batch {batch}, next job {next_id}")
+}

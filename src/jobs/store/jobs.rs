@@ -1,0 +1,66 @@
+//! Jobs as a store keeps them.
+
+use super::batch::Batch;
+use super::page::Page;
+use super::{Commit, Contents, PageOrder, VisitOf};
+use crate::state::{JobId, Saved, Stored};
+use poolcounter_core::time::Span;
+
+/// Jobs, root jobs and settings. Pages have the settings first, then root jobs, and the jobs last, in the order of their
+/// numbers.
+pub struct Jobs;
+
+/// Function that takes one record of a store; the error says what is wrong with it.
+pub type Visit<'a> = VisitOf<'a, Jobs>;
+
+impl Contents for Jobs {
+    const NAME: &'static str = "jobs";
+
+    type Change<'a> = Stored<'a>;
+    type Batch = Batch;
+    type Page = Page;
+    type Record<'a> = Saved<'a>;
+    type Refused = RefusedRow;
+
+    fn add(batch: &mut Batch, change: Stored<'_>, epoch: Span) {
+        batch.add(change, epoch);
+    }
+
+    fn number(batch: &mut Batch) -> &mut Commit {
+        &mut batch.commit
+    }
+
+    fn drop_puts(batch: &mut Batch) {
+        batch.drop_puts();
+    }
+
+    fn order(page: &Page) -> PageOrder {
+        page.order()
+    }
+
+    fn visit(page: &mut Page, epoch: Span, visit: Visit<'_>) -> Result<bool, String> {
+        page.visit(epoch, visit)
+    }
+}
+
+/// Change that a store can never take, though it can take others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RefusedRow {
+    /// Its index in the batch.
+    pub index: usize,
+    /// Object of the change.
+    pub what: RefusedChange,
+    /// Reason, as a sentence.
+    pub why: String,
+}
+
+/// Object of a refused change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RefusedChange {
+    /// A job that was to be put.
+    Put(JobId),
+    /// An existing job that was changed or deleted.
+    Job(JobId),
+    /// A root job or a setting.
+    Other,
+}
