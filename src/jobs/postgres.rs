@@ -25,13 +25,13 @@ pub use rate::Rate;
 pub use url::PostgresUrl;
 pub use worker::init_db;
 
-use super::store::outbox::Outbox;
 use super::store::page::Page;
 use super::store::{HandedOver, Health, Jobs, Store as _, Verdict};
 use owner::{Holder, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Wake;
+use poolcounter_store::outbox::Outbox;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The process and its machine, as `stats` shows them, and a thread for slow drops. It asks the system, and knows no
+//! The process and its machine, as `stats` shows them. It asks the system, and knows no
 //! jobs.
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -46,10 +46,4 @@ pub fn return_memory_aside() {
 fn trim() {
     // SAFETY: any thread may call it at any time; it changes nothing that is allocated.
     unsafe { nix::libc::malloc_trim(0) };
-}
-
-/// Drops a value on another thread: a million jobs take a while.
-pub fn drop_aside(what: Box<dyn Send>) {
-    // Without another thread it is dropped here, which takes its time.
-    let _ = thread::Builder::new().name("jobs-drop".into()).spawn(move || drop(what));
 }

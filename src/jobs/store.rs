@@ -1,404 +1,76 @@
-//! Contract between a service and its store. A store owns no part of the state, and knows no connections.
+//! Jobs as a store keeps them.
 
 pub mod batch;
-pub mod jobs;
-pub mod outbox;
 pub mod page;
 
-pub use jobs::{Jobs, RefusedChange, RefusedRow, Visit};
+pub use poolcounter_store::contract::{
+    Commit, Copying, HandedOver, Health, Mark, Memory, OwnerHealth, Ownership, PAGES_AHEAD, PageOrder, Store,
+};
 
-pub use super::state::Commit;
-
-use super::process::drop_aside;
-use poolcounter_core::histogram::Histogram;
+use super::state::{JobId, Saved, Stored};
+use batch::Batch;
+use page::Page;
 use poolcounter_core::time::Span;
-use poolcounter_service::contract::Wake;
-use serde::{Deserialize, Serialize};
+use poolcounter_store::contract::{self, Contents, VisitOf};
 
-/// Data of a service that a store keeps: the forms in which they are handed over, committed and read.
-pub trait Contents: Sized + Send + 'static {
-    /// Name for people, in the plural, as in "the jobs cannot be read".
-    const NAME: &'static str;
+/// Jobs, root jobs and settings. Pages have the settings first, then root jobs, and the jobs last, in the order of their
+/// numbers.
+pub struct Jobs;
 
-    /// One change of the data.
-    type Change<'a>;
-    /// Changes that are committed together.
-    type Batch: Default + Send;
-    /// Part of the data, as it is read.
-    type Page: Send;
-    /// One record of a page.
-    type Record<'a>;
-    /// Change that a store can never take.
-    type Refused: Send;
-
-    /// Adds a change to a batch. `epoch` is the time of day at the service's
-    /// [`Time::START`](poolcounter_core::time::Time::START).
-    fn add(batch: &mut Self::Batch, change: Self::Change<'_>, epoch: Span);
-
-    /// Returns the number of a batch.
-    fn number(batch: &mut Self::Batch) -> &mut Commit;
-
-    /// Removes the changes from a batch that are refused when there is no room for them.
-    fn drop_puts(batch: &mut Self::Batch);
-
-    /// Returns the position of a page.
-    fn order(page: &Self::Page) -> PageOrder;
-
-    /// Visits the next slice of a page, and returns whether that was the last.
-    ///
-    /// # Errors
-    ///
-    /// One sentence that says what is wrong with a record.
-    fn visit(page: &mut Self::Page, epoch: Span, visit: VisitOf<'_, Self>) -> Result<bool, String>;
-}
+/// Event of a store of jobs.
+pub type Verdict = contract::Verdict<RefusedRow>;
 
 /// Function that takes one record of a store; the error says what is wrong with it.
-pub type VisitOf<'a, C> = &'a mut dyn FnMut(<C as Contents>::Record<'_>) -> Result<(), &'static str>;
+pub type Visit<'a> = VisitOf<'a, Jobs>;
 
-/// Store of batches of changes. One batch at a time is under way.
-///
-/// [`Store::load`] or [`Store::go_on`] is called once before any commit; a store that needs neither commits at once.
-pub trait Store<C: Contents>: Send {
-    /// Sets the handle that wakes the loop when a batch is finished.
-    fn attach(&mut self, _wake: Wake) {}
+impl Contents for Jobs {
+    const NAME: &'static str = "jobs";
 
-    /// Returns the name of the place for people, such as the path of a file.
-    fn place(&self) -> String;
+    type Change<'a> = Stored<'a>;
+    type Batch = Batch;
+    type Page = Page;
+    type Record<'a> = Saved<'a>;
+    type Refused = RefusedRow;
 
-    /// Returns the identity of the place: a process that takes over must have a store of the same one. It is the same
-    /// before and after the opening.
-    fn identity(&self) -> String {
-        self.place()
+    fn add(batch: &mut Batch, change: Stored<'_>, epoch: Span) {
+        batch.add(change, epoch);
     }
 
-    /// Opens the store and starts to read it. Its contents come in pages. `epoch` is the time of day at the service's
-    /// [`Time::START`](poolcounter_core::time::Time::START).
-    ///
-    /// # Errors
-    ///
-    /// One sentence that says why it cannot be opened. Contents that cannot be read are no error: then
-    /// [`Store::ownership`] is [`Ownership::Damaged`], and [`Health::fault`] says why.
-    fn load(&mut self, epoch: Span) -> Result<(), String>;
-
-    /// Returns whether times are stored by the clock of this machine: once it was set, they must be stored anew.
-    fn keeps_times(&self) -> bool {
-        false
+    fn number(batch: &mut Batch) -> &mut Commit {
+        &mut batch.commit
     }
 
-    /// Sets the time of day at the service's [`Time::START`](poolcounter_core::time::Time::START), after the clock was
-    /// set.
-    fn set_epoch(&mut self, _epoch: Span) {}
-
-    /// Opens the store for a service that has everything from the previous process, whose store was in the state
-    /// `handed_over`. If its contents differ from that, it asks for everything: [`Verdict::Rewrite`].
-    fn go_on(&mut self, epoch: Span, handed_over: HandedOver);
-
-    /// Opens the store and starts to read it, in pages as [`Store::load`] does, for a service that has the rest
-    /// from the previous process. If its contents differ from `handed_over`, it reports [`Verdict::Damaged`]. Batches
-    /// are committed meanwhile.
-    fn read_on(&mut self, epoch: Span, handed_over: HandedOver) {
-        self.go_on(epoch, handed_over);
+    fn drop_puts(batch: &mut Batch) {
+        batch.drop_puts();
     }
 
-    /// Returns whether a successor can read all committed data from the store.
-    fn can_be_read_on(&self) -> bool {
-        false
+    fn order(page: &Page) -> PageOrder {
+        page.order()
     }
 
-    /// Returns whether the committed data are in their place, as far as that can be seen at once. If not, the store
-    /// will find out soon.
-    fn is_sound(&self) -> bool {
-        true
-    }
-
-    /// Returns the handover of the store for a successor. `batch` is the last committed one, and `next_id` the next
-    /// number that the service gives out. A store that has not gone on yet hands over its own handover.
-    fn hand_over(&self, batch: u64, next_id: u64) -> HandedOver {
-        HandedOver { mark: Mark { opening: 0, batch, next_id }, ..HandedOver::default() }
-    }
-
-    /// Returns true if it stores nothing, so that each request is committed at once: a change is visible for the next
-    /// request of the same connection, also when both came together, as clients expect of a beanstalkd that does not
-    /// sync. A store that takes its time must return false: the first request of a tick would be a batch of its own,
-    /// and all others wait for two commits.
-    fn is_immediate(&self) -> bool {
-        false
-    }
-
-    /// Returns the ownership: whether this process may give out what the place has.
-    fn ownership(&self) -> Ownership {
-        Ownership::Owns
-    }
-
-    /// Returns the least time until the place expires; None if it never does, or has.
-    fn expires_in(&self) -> Option<Span> {
-        None
-    }
-
-    /// Visits the next slice of the page of [`Verdict::Page`], as records of a handover. Returns whether that was the
-    /// last slice.
-    ///
-    /// # Errors
-    ///
-    /// One sentence that says what is wrong with it. Then the store does not use the place any more.
-    fn visit_page(&mut self, _visit: VisitOf<'_, C>) -> Result<bool, String> {
-        Ok(true)
-    }
-
-    /// Returns whether a batch is under way, and no other is begun.
-    fn is_busy(&self) -> bool;
-
-    /// Returns whether the next batch, which has this number of changes so far, waits for those of clients that were
-    /// just answered. Then it wakes the loop, which asks again in the next tick.
-    fn gathers(&mut self, _changes: usize) -> bool {
-        false
-    }
-
-    /// Returns whether it fails to commit, and tries again. Then puts are refused; changes under way go on to wait.
-    fn is_failing(&self) -> bool {
-        false
-    }
-
-    /// Returns whether it has failed for long enough that an upgrade need not wait for changes under way: a reload may
-    /// mend it. Its handover is not whole then. A store that only reads can be left, too.
-    fn may_be_left(&self) -> bool {
-        false
-    }
-
-    /// Returns the most bytes of changes of a batch; one change may be larger.
-    fn batch_bytes(&self) -> usize {
-        usize::MAX
-    }
-
-    /// Adds one change to the next batch, or to the next slice.
-    fn add(&mut self, change: C::Change<'_>);
-
-    /// Starts to commit the added changes, as the batch of this number.
-    fn commit(&mut self, commit: Commit);
-
-    /// Sends the added changes as a slice of everything that the service has, as [`Verdict::Rewrite`] and
-    /// [`Verdict::NextSlice`] ask for it.
-    fn add_slice(&mut self, _is_last: bool) {}
-
-    /// Returns the next event of the store; None without one.
-    fn verdict(&mut self) -> Option<VerdictOf<C>>;
-
-    /// Finishes the work under way and closes the store, and waits for that: the daemon ends. Returns a request that
-    /// must be met before, [`Verdict::Rewrite`] or [`Verdict::NextSlice`] if its data are lost; None once it has
-    /// closed.
-    fn end(&mut self) -> Option<VerdictOf<C>> {
-        None
-    }
-
-    /// Starts to copy all that is committed to a file of this name beside its own; [`Verdict::Copied`] reports the end.
-    /// One copy is made at a time.
-    fn copy(&mut self, _name: &[u8]) -> Copying {
-        Copying::Impossible
-    }
-
-    /// Drops the service's old state after the loss of the place, on another thread: a million records take a while.
-    fn discard(&mut self, what: Box<dyn Send>) {
-        drop_aside(what);
-    }
-
-    /// Returns the figures for operators; None without any.
-    fn health(&self) -> Option<Health> {
-        None
+    fn visit(page: &mut Page, epoch: Span, visit: Visit<'_>) -> Result<bool, String> {
+        page.visit(epoch, visit)
     }
 }
 
-/// Answer to a request for a copy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Copying {
-    /// The copy has begun.
-    Begun,
-    /// The name could be one of the store's own files.
-    BadName,
-    /// The store has no data of its own to copy.
-    Impossible,
-}
-
-/// Event of a store for these contents.
-pub type VerdictOf<C> = Verdict<<C as Contents>::Refused>;
-
-/// Event of a store, with its form of a refused change.
+/// Change that a store can never take, though it can take others.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict<R = RefusedRow> {
-    /// This batch and all before it are durable.
-    Committed(Commit),
-    /// These changes of the batch under way can never be taken; all others of it are committed, as
-    /// [`Verdict::Committed`] says next.
-    Refused(Vec<R>),
-    /// There is no room for the batch under way. It is committed later without the changes that put something: these, and the puts
-    /// of later batches, must be taken back.
-    RolledBack,
-    /// The store needs everything anew, in slices: its data are lost, or differ.
-    Rewrite,
-    /// The store needs the next slice of everything.
-    NextSlice,
-    /// A copy is complete, with its number of bytes, or has failed, for this reason.
-    Copied(Result<u64, String>),
-    /// A page can be visited, as the store has its place: the first, another, or the last.
-    Page(PageOrder),
-    /// Another daemon owns the place, for this reason: the service must discard its data.
-    Lost(String),
-    /// The contents cannot be read, for this reason. Pages that were read so far are invalid.
-    Damaged(String),
+pub struct RefusedRow {
+    /// Its index in the batch.
+    pub index: usize,
+    /// Object of the change.
+    pub what: RefusedChange,
+    /// Reason, as a sentence.
+    pub why: String,
 }
 
-/// Position of a page.
+/// Object of a refused change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PageOrder {
-    /// Share of everything that was read with it, in percent.
-    pub share: u8,
-    /// True if it is the first.
-    pub is_first: bool,
-    /// True if it is the last.
-    pub is_last: bool,
-}
-
-/// Ownership of a place: permission to give out what it has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ownership {
-    /// Its contents may be given out.
-    Owns,
-    /// The previous process owned the place. It is unknown yet if it was lost meanwhile.
-    GoesOn,
-    /// Jobs may not be given out at present: the ownership was not confirmed for some time. Promises still hold.
-    Lapsed,
-    /// The lease of the place has run out, and another daemon may own it. The state is kept, because perhaps none does.
-    Expired,
-    /// Its contents may be given out once all is read.
-    Reads,
-    /// Another daemon owns the place, or may own it.
-    StandsBy,
-    /// The contents cannot be read.
-    Damaged,
-}
-
-impl Ownership {
-    /// Returns whether the contents of the place are another daemon's, or unreadable.
-    pub fn is_away(self) -> bool {
-        matches!(self, Ownership::StandsBy | Ownership::Damaged)
-    }
-
-    /// Returns whether clients are sent away.
-    pub fn turns_away(self) -> bool {
-        self.is_away() || self == Ownership::Expired
-    }
-}
-
-/// State of a store: two stores with the same mark have the same contents.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Mark {
-    /// Number of the latest opening.
-    pub opening: u64,
-    /// Last committed batch.
-    pub batch: u64,
-    /// Next number that the service gives out.
-    pub next_id: u64,
-}
-
-impl Mark {
-    /// Returns whether a place with this mark was opened once more since `earlier`, and nothing else has changed.
-    pub fn is_after(self, earlier: Mark) -> bool {
-        self == Mark { opening: earlier.opening.saturating_add(1), ..earlier }
-    }
-
-    /// Returns whether nothing was ever stored at a place with this mark.
-    pub fn is_of_new_file(self) -> bool {
-        self.batch == 0 && self.next_id <= 1
-    }
-}
-
-/// Handover of a store between two processes.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct HandedOver {
-    /// Mark of the store.
-    pub mark: Mark,
-    /// Id of its queue, a random number that is kept with the queue. None if the process did not know it.
-    pub queue: Option<u128>,
-    /// Address of the process, if several daemons share the place. None if it did not name it.
-    pub address: Option<String>,
-    /// True if the store has all that the service has. If not, everything must be written anew.
-    pub is_whole: bool,
-}
-
-impl HandedOver {
-    /// Returns the same handover for a service whose next number is another.
-    #[must_use]
-    pub fn with_next_id(&self, next_id: u64) -> HandedOver {
-        HandedOver { mark: Mark { next_id, ..self.mark }, ..self.clone() }
-    }
-}
-
-impl Default for HandedOver {
-    /// Returns the handover of a store that was never used.
-    fn default() -> HandedOver {
-        HandedOver { mark: Mark::default(), queue: None, address: None, is_whole: true }
-    }
-}
-
-/// Figures of a store, for operators.
-#[derive(Clone, Debug, Default)]
-pub struct Health {
-    /// Reason for which it fails at present.
-    pub fault: Option<String>,
-    /// Times of commits.
-    pub commits: Histogram,
-    /// Times of checkpoints, each of which brings commits from the log into the file.
-    pub checkpoints: Histogram,
-    /// Number of changes in the last batch.
-    pub last_batch: u64,
-    /// Bytes of its files.
-    pub file_bytes: u64,
-    /// Number of rewrites.
-    pub rewrites: u64,
-    /// Owner of the place; None if daemons do not share it.
-    pub owner: Option<OwnerHealth>,
-}
-
-/// Owner of a place that several daemons share.
-#[derive(Clone, PartialEq, Debug)]
-pub struct OwnerHealth {
-    /// True if it is this daemon.
-    pub is_self: bool,
-    /// Address of the owner; empty if unknown.
-    pub address: String,
-    /// Number of its take-over.
-    pub epoch: u64,
-    /// Time of its take-over, in microseconds since the service's start.
-    pub since: i64,
-}
-
-/// Store that keeps nothing.
-#[derive(Default)]
-pub struct Memory;
-
-impl<C: Contents> Store<C> for Memory {
-    fn place(&self) -> String {
-        "memory".into()
-    }
-
-    fn load(&mut self, _: Span) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn go_on(&mut self, _: Span, _: HandedOver) {}
-
-    fn is_immediate(&self) -> bool {
-        true
-    }
-
-    fn is_busy(&self) -> bool {
-        false
-    }
-
-    fn add(&mut self, _: C::Change<'_>) {}
-
-    fn commit(&mut self, _: Commit) {}
-
-    fn verdict(&mut self) -> Option<VerdictOf<C>> {
-        None
-    }
+pub enum RefusedChange {
+    /// A job that was to be put.
+    Put(JobId),
+    /// An existing job that was changed or deleted.
+    Job(JobId),
+    /// A root job or a setting.
+    Other,
 }

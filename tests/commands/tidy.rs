@@ -29,9 +29,9 @@ const WORLDLY: &[&str] = &[
     "jobs/options",
     "jobs/postgres",
     "jobs/process",
-    "jobs/sqlite",
     // Addresses alone, as values.
     "service/access",
+    "store",
     "core/proxy",
     "tls",
     "core/file",

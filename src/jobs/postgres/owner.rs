@@ -18,8 +18,9 @@ pub use super::messages::*;
 
 use crate::state::Commit;
 use crate::store::HandedOver;
+use crate::store::PAGES_AHEAD;
 use crate::store::batch::Batch;
-use crate::store::page::{PAGES_AHEAD, Page};
+use crate::store::page::Page;
 use poolcounter_core::time::{Span, Time};
 use std::collections::VecDeque;
 

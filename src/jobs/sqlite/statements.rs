@@ -1,96 +1,165 @@
-//! Statements that commit a batch to SQLite, each prepared once.
+//! Statements that write the rows of a batch, each prepared once.
 
-use super::Tables;
-use rusqlite::hooks::Wal;
-use rusqlite::{Connection, Result, Statement};
-use std::cell::Cell;
-
-thread_local! {
-    /// Number of pages of this thread's log that may not be in the file.
-    static LOG_PAGES: Cell<i32> = const { Cell::new(0) };
-}
+use crate::state::Until;
+use crate::store::RefusedRow;
+use crate::store::batch::{Batch, JobRow, Row, RowBody, Text};
+use rusqlite::ffi::ErrorCode;
+use rusqlite::{Connection, Error, Result, Statement, ToSql};
 
 /// The statements of one open file.
-pub struct Statements<'c, T: Tables> {
+pub struct Statements<'c> {
     connection: &'c Connection,
-    begin: Statement<'c>,
-    commit: Statement<'c>,
-    batch: Statement<'c>,
-    checkpoint: Statement<'c>,
-    of_rows: T::Statements<'c>,
+    put_plain: Statement<'c>,
+    put: Statement<'c>,
+    update: Statement<'c>,
+    delete: Statement<'c>,
+    root: Statement<'c>,
+    root_gone: Statement<'c>,
+    setting: Statement<'c>,
+    setting_gone: Statement<'c>,
+    next_id: Statement<'c>,
 }
 
-/// Counts the pages of the log with each commit, in place of SQLite's own checkpoints.
-pub fn count_log_pages(connection: &mut Connection) -> Result<()> {
-    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-    connection.wal_hook(Some(|_: &mut Wal, pages| {
-        LOG_PAGES.set(pages);
-        Ok(())
-    }))
-}
-
-impl<'c, T: Tables> Statements<'c, T> {
+impl<'c> Statements<'c> {
     /// Prepares all statements.
     pub fn prepare(connection: &'c Connection) -> Result<Self> {
-        LOG_PAGES.set(0);
         let prepare = |sql| connection.prepare(sql);
         Ok(Statements {
             connection,
-            begin: prepare("BEGIN IMMEDIATE")?,
-            commit: prepare("COMMIT")?,
-            batch: prepare("UPDATE meta SET batch = ?1")?,
-            checkpoint: prepare("PRAGMA wal_checkpoint(PASSIVE)")?,
-            of_rows: T::prepare(connection)?,
+            put_plain: prepare(
+                "INSERT OR REPLACE INTO job (id, tube, pri, delay, ttr, created, delayed_until, body)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?,
+            put: prepare(
+                "INSERT OR REPLACE INTO job VALUES
+                 (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+            )?,
+            update: prepare(
+                "UPDATE job SET tube = ?2, pri = ?3, delay = ?4, ttr = ?5, created = ?6, delayed_until = ?7, buried = ?8,
+                 reserves = ?9, timeouts = ?10, releases = ?11, buries = ?12, kicks = ?13, attempts = ?14, key = ?15,
+                 until_deleted = ?16, root = ?17, root_timestamp = ?18, job_group = ?19, error = ?20 WHERE id = ?1",
+            )?,
+            delete: prepare("DELETE FROM job WHERE id = ?1")?,
+            root: prepare("INSERT OR REPLACE INTO root VALUES (?1, ?2, ?3, ?4)")?,
+            root_gone: prepare("DELETE FROM root WHERE tube = ?1 AND signature = ?2")?,
+            setting: prepare("INSERT OR REPLACE INTO setting VALUES (?1, ?2, ?3)")?,
+            setting_gone: prepare("DELETE FROM setting WHERE kind = ?1 AND pattern = ?2")?,
+            next_id: prepare("UPDATE meta SET next_id = ?1")?,
         })
     }
 
-    /// Commits a batch in a transaction of its own, but for the rows that it returns. After an error, no row is
-    /// committed.
-    pub fn commit(&mut self, batch: &mut T::Batch) -> Result<Vec<T::Refused>> {
-        let result = self.try_commit(batch);
-        if result.is_err() && !self.connection.is_autocommit() {
-            // If this fails as well, so does the next transaction.
-            let _ = self.connection.execute_batch("ROLLBACK");
+    /// Writes the rows of a batch, in the transaction that is under way, but for those that it returns.
+    pub fn write(&mut self, batch: &Batch) -> Result<Vec<RefusedRow>> {
+        let mut refused = Vec::new();
+        for (index, row) in batch.rows.iter().enumerate() {
+            let Err(error) = self.write_row(batch, row) else { continue };
+            match row.change() {
+                // The other rows are still in the transaction.
+                Some(what) if is_of_row(&error) && !self.connection.is_autocommit() => {
+                    refused.push(RefusedRow { index, what, why: error.to_string() });
+                }
+                _ => return Err(error),
+            }
         }
-        result
-    }
-
-    fn try_commit(&mut self, batch: &mut T::Batch) -> Result<Vec<T::Refused>> {
-        self.begin.raw_execute()?;
-        let refused = self.write(batch)?;
-        self.note_batch(T::number(batch).0)?;
-        self.commit.raw_execute()?;
         Ok(refused)
     }
 
-    /// Writes a batch, in the transaction that is under way, but for the changes that it returns.
-    pub fn write(&mut self, batch: &T::Batch) -> Result<Vec<T::Refused>> {
-        T::write(&mut self.of_rows, batch)
+    fn write_row(&mut self, batch: &Batch, row: &Row) -> Result<()> {
+        match row {
+            Row::Put(job, body) => self.write_put(batch, job, body),
+            Row::Update(job) => {
+                bind_job(&mut self.update, batch, job)?;
+                bind_rest(&mut self.update, batch, job)?;
+                run(&mut self.update)
+            }
+            Row::Delete(id) => {
+                self.delete.raw_bind_parameter(1, id.0.cast_signed())?;
+                run(&mut self.delete)
+            }
+            Row::Root(tube, signature, newest, changed) => {
+                bind(&mut self.root, 1, ascii(batch.text(*tube)))?;
+                bind(&mut self.root, 2, batch.text(*signature))?;
+                bind(&mut self.root, 3, newest.cast_signed())?;
+                bind(&mut self.root, 4, *changed)?;
+                run(&mut self.root)
+            }
+            Row::RootGone(tube, signature) => {
+                bind(&mut self.root_gone, 1, ascii(batch.text(*tube)))?;
+                bind(&mut self.root_gone, 2, batch.text(*signature))?;
+                run(&mut self.root_gone)
+            }
+            Row::Setting(kind, of, value) => {
+                let statement = if value.is_some() { &mut self.setting } else { &mut self.setting_gone };
+                bind(statement, 1, kind)?;
+                bind(statement, 2, batch.text(*of))?;
+                value.iter().try_for_each(|value| bind(statement, 3, batch.text(*value)))?;
+                run(statement)
+            }
+            Row::NextId(id) => {
+                self.next_id.raw_bind_parameter(1, id.cast_signed())?;
+                run(&mut self.next_id)
+            }
+        }
     }
 
-    /// Writes the number of the last batch.
-    pub fn note_batch(&mut self, batch: u64) -> Result<()> {
-        self.batch.raw_bind_parameter(1, batch.cast_signed())?;
-        self.batch.raw_execute().map(drop)
+    fn write_put(&mut self, batch: &Batch, job: &JobRow, body: &RowBody) -> Result<()> {
+        let (statement, at) = if job.is_plain() { (&mut self.put_plain, 8) } else { (&mut self.put, 21) };
+        bind_job(statement, batch, job)?;
+        if !job.is_plain() {
+            bind_rest(statement, batch, job)?;
+        }
+        bind(statement, at, batch.body(body))?;
+        run(statement)
     }
+}
 
-    /// Writes the marks of a file that replaces another: the last batch, and the number of the opening.
-    pub fn note_opening(&mut self, batch: u64, opening: u64) -> Result<()> {
-        self.note_batch(batch)?;
-        self.connection.execute("UPDATE meta SET epoch = ?1", [opening.cast_signed()])?;
-        Ok(())
-    }
+/// Returns whether the fault is in the row: others can be written, and this one never.
+fn is_of_row(error: &Error) -> bool {
+    let codes = [ErrorCode::TooBig, ErrorCode::ConstraintViolation, ErrorCode::TypeMismatch];
+    error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
+}
 
-    /// Returns the number of pages of the log that may not be in the file.
-    pub fn log_pages(&self) -> i32 {
-        LOG_PAGES.get()
-    }
+/// Binds the values that every job has.
+fn bind_job(statement: &mut Statement<'_>, batch: &Batch, job: &JobRow) -> Result<()> {
+    bind(statement, 1, job.id.0.cast_signed())?;
+    bind(statement, 2, ascii(batch.text(job.tube)))?;
+    bind(statement, 3, job.pri)?;
+    bind(statement, 4, job.delay)?;
+    bind(statement, 5, job.ttr)?;
+    bind(statement, 6, job.created)?;
+    bind(statement, 7, job.delayed_until)
+}
 
-    /// Brings the log into the file.
-    pub fn checkpoint(&mut self) -> Result<()> {
-        // The result says if it could: no other process reads the file, so it always can.
-        self.checkpoint.query_row([], |_| Ok(()))?;
-        LOG_PAGES.set(0);
-        Ok(())
-    }
+/// Binds the values that few jobs have.
+fn bind_rest(statement: &mut Statement<'_>, batch: &Batch, job: &JobRow) -> Result<()> {
+    let some = |text: Text| (!text.is_empty()).then(|| batch.text(text));
+    let numbers = [
+        job.reserves,
+        job.history.timeouts,
+        job.history.releases,
+        job.history.buries,
+        job.history.kicks,
+        job.history.attempts,
+    ];
+    bind(statement, 8, job.is_buried)?;
+    (9..).zip(numbers).try_for_each(|(at, number)| bind(statement, at, number.get()))?;
+    bind(statement, 15, some(job.key))?;
+    bind(statement, 16, job.until == Until::Deleted)?;
+    bind(statement, 17, job.root.map(|(signature, _)| batch.text(signature)))?;
+    bind(statement, 18, job.root.map(|(_, timestamp)| timestamp.cast_signed()))?;
+    bind(statement, 19, some(job.group))?;
+    bind(statement, 20, some(job.error))
+}
+
+fn bind(statement: &mut Statement<'_>, at: usize, value: impl ToSql) -> Result<()> {
+    statement.raw_bind_parameter(at, value)
+}
+
+fn run(statement: &mut Statement<'_>) -> Result<()> {
+    statement.raw_execute().map(drop)
+}
+
+/// Returns the name of a tube as text. Names of tubes are ASCII.
+fn ascii(name: &[u8]) -> &str {
+    std::str::from_utf8(name).unwrap_or_default()
 }

@@ -9,12 +9,8 @@ use crate::stats::Jobs as Stat;
 use poolcounter_core::meter;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::jobs::values::Body;
-use serde::{Deserialize, Serialize};
+pub use poolcounter_store::contract::Commit;
 use std::collections::VecDeque;
-
-/// Number of a batch.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
-pub struct Commit(pub u64);
 
 /// One change. Its present value is looked up when the batch is taken, so several changes of one job in a batch become
 /// one.

@@ -10,8 +10,6 @@ use poolcounter_core::time::Span;
 pub const SLICE_ROWS: usize = 512;
 /// Bytes of bodies that end a slice.
 pub const SLICE_BYTES: usize = 256 * 1024;
-/// Number of pages that are read before the loop has taken in the first.
-pub const PAGES_AHEAD: usize = 4;
 
 /// Part of a store's contents, as a batch that puts it. The first has all settings.
 #[derive(Default)]

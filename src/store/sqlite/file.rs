@@ -10,7 +10,7 @@
 
 use super::look::{FileId, Look};
 use super::schema::{self, QueueId, Schema};
-use crate::store::Mark;
+use crate::contract::Mark;
 use log::warn;
 use nix::fcntl::{Flock, FlockArg};
 use poolcounter_core::text::plain;

@@ -9,7 +9,7 @@ use super::Tables;
 use super::file::{FileTrouble, Opened, abandon};
 use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
-use crate::store::Commit;
+use crate::contract::Commit;
 use log::warn;
 use rusqlite::Connection;
 use std::time::Instant;

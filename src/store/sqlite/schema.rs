@@ -1,6 +1,6 @@
 //! Table of every file, and the definition of the others.
 
-use crate::store::Mark;
+use crate::contract::Mark;
 use rusqlite::{Connection, Error};
 
 /// Id of the queue in a file that is opened. Two copies of a file that were both served have different ids.

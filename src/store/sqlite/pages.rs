@@ -5,8 +5,7 @@ use super::file::{FileTrouble, Lock, Opened, abandon};
 use super::schema::QueueId;
 use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
-use crate::store::page::PAGES_AHEAD;
-use crate::store::{HandedOver, Mark};
+use crate::contract::{HandedOver, Mark, PAGES_AHEAD};
 use rusqlite::{Connection, Error};
 use std::time::Duration;
 

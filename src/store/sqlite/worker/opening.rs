@@ -1,9 +1,9 @@
 //! Opening of the file of the previous process.
 
 use super::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent};
+use crate::contract::{HandedOver, Mark};
 use crate::sqlite::Tables;
 use crate::sqlite::file::{DatabaseFile, FileTrouble, Lock, Opened};
-use crate::store::{HandedOver, Mark};
 use log::warn;
 use rusqlite::Connection;
 

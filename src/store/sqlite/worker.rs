@@ -6,7 +6,7 @@ use super::file::{DatabaseFile, FileTrouble, Lock, Opened, abandon};
 use super::look::Look;
 use super::schema::QueueId;
 use super::statements::Statements;
-use crate::store::{Commit, HandedOver, Mark};
+use crate::contract::{Commit, HandedOver, Mark};
 use log::{info, warn};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::Span;

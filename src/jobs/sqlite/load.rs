@@ -1,11 +1,11 @@
 //! Reading of all jobs of a file, page by page.
 
-use super::{Pages, Unread};
 use crate::state::{History, JobId, Setting, Until};
 use crate::store::batch::{JobRow, Row, read_setting};
 use crate::store::page::{Page, SLICE_BYTES, SLICE_ROWS};
 use crate::store::{Commit, Jobs, Mark};
 use poolcounter_core::time::Span;
+use poolcounter_store::sqlite::{Pages, Unread};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error};
 

@@ -1,6 +1,6 @@
 //! Changes on their way to the thread of a store, as a batch or as a slice of everything.
 
-use super::{Commit, Contents};
+use super::contract::{Commit, Contents};
 use poolcounter_core::time::Span;
 
 /// Changes that are collected, and what the thread has of them.
