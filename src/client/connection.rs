@@ -25,6 +25,8 @@ pub(super) const PART: usize = 1 << 20;
 const MOST_PENDING: usize = 4 << 20;
 /// Interval of progress callbacks during a wait.
 const TICK: Duration = Duration::from_secs(1);
+/// Interval of probes during a wait. A server that has not answered one by the time of the next hangs.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
 /// Bytes of one read.
 const CHUNK: usize = 4096;
 /// Shortest timeout of a socket; zero would mean no timeout.
@@ -46,13 +48,34 @@ pub(super) struct ClientConnection {
     deadline: Instant,
     /// Rest of the budget of the current reply.
     budget: usize,
+    /// Probe that was sent and not answered.
+    unanswered: Option<Probe>,
+    probe_every: Duration,
+}
+
+/// Request that a server answers with one line at once, while another request waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    pub request: &'static [u8],
+    /// Returns true for its reply, and false for that of the request that waits.
+    pub is_reply: fn(&[u8]) -> bool,
 }
 
 impl ClientConnection {
     /// Returns the connection on a connected stream.
     pub fn new(stream: ClientStream, address: String, answer_timeout: Duration) -> ClientConnection {
         let (input, deadline) = (Vec::new(), Instant::now());
-        ClientConnection { stream, address, input, read: 0, answer_timeout, deadline, budget: 0 }
+        ClientConnection {
+            stream,
+            address,
+            input,
+            read: 0,
+            answer_timeout,
+            deadline,
+            budget: 0,
+            unanswered: None,
+            probe_every: PROBE_EVERY,
+        }
     }
 
     /// Returns the server's address, with the port.
@@ -62,7 +85,7 @@ impl ClientConnection {
 
     /// Sends a request that may wait at the server for as long as `wait`.
     pub fn send(&mut self, request: &[u8], wait: Duration) -> Result<(), Fault> {
-        if self.read < self.input.len() {
+        if self.read < self.input.len() && self.unanswered.is_none() {
             // The server has sent more than one reply.
             return Err(Fault::Garbled);
         }
@@ -93,8 +116,11 @@ impl ClientConnection {
         let received = received.and(self.stream.set_nonblocking(false).map_err(Fault::from));
         let mut lines = Vec::new();
         while let Some(len) = self.input[self.read..].iter().position(|byte| *byte == b'\n') {
-            lines.push(self.input[self.read..][..len].to_vec());
+            let line = self.input[self.read..][..len].to_vec();
             self.read += len + 1;
+            if !self.is_probe_reply(&line) {
+                lines.push(line);
+            }
         }
         (lines, received)
     }
@@ -114,27 +140,48 @@ impl ClientConnection {
 
     /// Returns the next line of the reply, without its line feed.
     pub fn line(&mut self) -> Result<Vec<u8>, Fault> {
-        self.line_with_progress(&mut || {})
+        self.next_line(None, &mut |_| Ok(()))
     }
 
-    /// Returns the next line like [`ClientConnection::line`], and calls `on_tick` about every second until then.
-    pub fn line_with_progress(&mut self, on_tick: &mut dyn FnMut()) -> Result<Vec<u8>, Fault> {
-        self.next_line(None, on_tick)
+    /// Returns the next line, for which the request may wait at the server: calls `on_tick` about every second, and
+    /// probes the server, so that a wait at one that hangs ends with [`Fault::Silent`].
+    pub fn awaited_line(&mut self, probe: Probe, on_tick: &mut dyn FnMut()) -> Result<Vec<u8>, Fault> {
+        let mut next = Instant::now() + self.probe_every;
+        self.next_line(None, &mut |connection| {
+            on_tick();
+            if Instant::now() < next {
+                return Ok(());
+            }
+            if connection.unanswered.is_some() {
+                return Err(Fault::Silent);
+            }
+            next = Instant::now() + connection.probe_every;
+            connection.unanswered = Some(probe);
+            Ok(connection.stream.write_all(probe.request)?)
+        })
     }
 
     /// Returns the next line, or `unended` as soon as the input equals it: some servers send that line without a line
     /// feed.
     pub fn line_or(&mut self, unended: &[u8]) -> Result<Vec<u8>, Fault> {
-        self.next_line(Some(unended), &mut || {})
+        self.next_line(Some(unended), &mut |_| Ok(()))
     }
 
-    fn next_line(&mut self, unended: Option<&[u8]>, on_tick: &mut dyn FnMut()) -> Result<Vec<u8>, Fault> {
+    fn next_line(
+        &mut self,
+        unended: Option<&[u8]>,
+        on_tick: &mut dyn FnMut(&mut Self) -> Result<(), Fault>,
+    ) -> Result<Vec<u8>, Fault> {
         let mut searched = 0;
         loop {
             let unread = &self.input[self.read..];
             if let Some(len) = unread[searched..].iter().position(|byte| *byte == b'\n') {
                 let line = unread[..searched + len].to_vec();
                 self.read += line.len() + 1;
+                if self.is_probe_reply(&line) {
+                    searched = 0;
+                    continue;
+                }
                 self.spend(line.len() + LINE_COST)?;
                 return Ok(line);
             }
@@ -147,9 +194,14 @@ impl ClientConnection {
                 return Err(Fault::Garbled);
             }
             if !self.receive()? {
-                on_tick();
+                on_tick(self)?;
             }
         }
+    }
+
+    /// Returns true if this line is the reply to the probe, once.
+    fn is_probe_reply(&mut self, line: &[u8]) -> bool {
+        self.unanswered.take_if(|probe| (probe.is_reply)(line)).is_some()
     }
 
     /// Returns the descriptor, for polling.
@@ -233,7 +285,7 @@ impl ClientConnection {
 mod tests {
     use super::*;
     use socket2::Socket;
-    use std::io::Write;
+    use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixStream;
     use std::thread::{sleep, spawn};
 
@@ -274,6 +326,52 @@ mod tests {
         };
         assert_eq!(fault, Fault::Silent);
         assert!(begun.elapsed() < 50 * ANSWER, "{:?}", begun.elapsed());
+    }
+
+    const PROBE: Probe = Probe { request: b"probe\n", is_reply: |line| line == b"alive" };
+
+    /// Returns a connection that probes often, and the other side.
+    fn probing() -> (ClientConnection, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("there are sockets");
+        let mut connection = ClientConnection::new(ClientStream::Plain(Socket::from(ours)), String::new(), PATIENCE);
+        connection.probe_every = ANSWER;
+        connection.send(b"wait\n", PATIENCE).expect("is open");
+        (connection, theirs)
+    }
+
+    #[test]
+    fn wait_at_a_server_that_hangs_ends() {
+        let (mut connection, _theirs) = probing();
+        assert_eq!(connection.awaited_line(PROBE, &mut || {}), Err(Fault::Silent));
+    }
+
+    #[test]
+    fn replies_to_probes_are_no_replies() {
+        let (mut connection, mut theirs) = probing();
+        let mut reader = BufReader::new(theirs.try_clone().expect("a second handle"));
+        let server = spawn(move || {
+            let lines: Vec<String> = (0..3)
+                .map(|n| {
+                    let mut line = String::new();
+                    reader.read_line(&mut line).expect("is open");
+                    if n == 1 {
+                        theirs.write_all(b"alive\n").expect("is open");
+                    }
+                    line
+                })
+                .collect();
+            theirs.write_all(b"granted\nalive\n").expect("is open");
+            let mut line = String::new();
+            reader.read_line(&mut line).expect("is open");
+            theirs.write_all(b"released\nnotice\n").expect("is open");
+            (lines.concat() + &line, theirs)
+        });
+        assert_eq!(connection.awaited_line(PROBE, &mut || {}), Ok(b"granted".to_vec()));
+        connection.send(b"release\n", Duration::ZERO).expect("is open");
+        assert_eq!(connection.line(), Ok(b"released".to_vec()));
+        let (said, _theirs) = server.join().expect("does not panic");
+        assert_eq!(said, "wait\nprobe\nprobe\nrelease\n");
+        assert_eq!(connection.pending_lines(), (vec![b"notice".to_vec()], Ok(())));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Client of the PoolCounter protocol: locks in pools.
 
-use super::connection::ClientConnection;
+use super::connection::{ClientConnection, Probe};
 use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, HeldOn};
 use super::members::{Rows, RowsOfEach};
@@ -20,6 +20,9 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
+
+/// Probe of a server at which a request waits. The client may lack the right to it, which is a reply, too.
+const PROBE: Probe = Probe { request: b"STATS UPTIME\n", is_reply: |line| wire::parse_reply(line).is_none() };
 
 /// Lines of a reply, or a refusal.
 pub type Lines = Result<Vec<Vec<u8>>, Error>;
@@ -101,8 +104,8 @@ impl Client {
         Client { fleet, placement, who: own_name() }
     }
 
-    /// Sets the `who=` field (default `user@host:pid`; empty: none). Characters other than visible ASCII are left out,
-    /// and it is cut at 64 characters.
+    /// Sets the `who=` field (default `user@host:pid`; empty: none). A space is sent as `%20`, control characters are
+    /// left out, and it is cut at 64 bytes.
     pub fn named(self, who: &str) -> Self {
         Client { who: sendable(who, MAX_WHO), ..self }
     }
@@ -167,7 +170,7 @@ impl Client {
         let (outcome, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
             let timeout = remaining(limits.timeout, begun.elapsed());
             connection.send(&limits.request(purpose, &key, timeout, &self.who, &also), timeout)?;
-            outcome_of(&connection.line_with_progress(&mut || watch(begun.elapsed()))?)
+            outcome_of(&connection.awaited_line(PROBE, &mut || watch(begun.elapsed()))?)
         })?;
         let is_taken_back = Cell::new(false);
         let locked = || Outcome::Locked(Lock { client: self, held: Some(held), key: key.to_vec(), is_taken_back });

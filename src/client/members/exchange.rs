@@ -1,7 +1,7 @@
 //! Requests of the members protocol and their replies, for consumers and providers.
 
 use crate::Said;
-use crate::connection::ClientConnection;
+use crate::connection::{ClientConnection, Probe};
 use crate::error::{Error, Fault};
 use poolcounter_protocol::members::request::{Attributes, NoMembers, Request, Taken};
 use poolcounter_protocol::members::wire::client::{self as wire, Notice, Reply};
@@ -9,6 +9,9 @@ use std::time::Duration;
 
 /// Longest text of a reason or note that is sent, in characters: enough for a sentence, and far below the longest line.
 const LONGEST_TEXT: usize = 400;
+
+/// Probe of a server at which a take waits: the return of a lease that does not exist, which needs no right.
+const PROBE: Probe = Probe { request: b"RETURN 0\n", is_reply: |line| matches!(line, b"NOT_TAKEN" | b"ERROR LIMITED") };
 
 /// Description of a member by its provider.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,7 +65,7 @@ fn read_reply(
     notices: &mut Vec<Notice>,
 ) -> Result<Vec<u8>, Fault> {
     loop {
-        let line = connection.line_with_progress(watch)?;
+        let line = connection.awaited_line(PROBE, watch)?;
         if !wire::is_notice(&line) {
             return Ok(line);
         }
