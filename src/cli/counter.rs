@@ -1,7 +1,9 @@
 //! `counter`: requests of the yrmcds counter protocol, as a command.
 
 use super::command::{Failure, requests_of, usage_of};
-use super::run_child::{self, HeldResource, OnLost};
+use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
+use super::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
+use super::run_child::{self, HeldResource};
 use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, in_words, print_answers};
 use super::spawn::obey_signals_as_first_process;
 use super::table::Given;
@@ -31,14 +33,11 @@ pub const USAGE: &str = "[options] REQUEST\n\n\
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Exit status for a refusal by the server.
-const REFUSED: u8 = 2;
-
 /// Settings of the command.
 #[derive(Default)]
 pub struct CounterSettings {
     servers: Servers,
-    on_lost: OnLost,
+    lifetime: Lifetime,
     /// Time limit of the wait in `acquire`.
     wait: Duration,
 }
@@ -61,13 +60,13 @@ pub const OPTIONS: &[Opt<CounterSettings>] = &[
         ..Opt::BLANK
     },
     Opt {
-        long: "on-lost",
-        hint: "warn|term|kill",
         doc: "Action when the units are lost while the command of acquire runs: only warn, or also terminate or kill \
               it (default: warn). The units are lost when the connection is lost.",
-        set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
-        ..Opt::BLANK
+        ..Opt::ON_LOST
     },
+    Opt::LOST_EXIT,
+    Opt::PROCESS_GROUP,
+    Opt::GRACE,
 ];
 
 /// Runs the command.
@@ -89,17 +88,17 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             let acquired = acquire(&counters, name, amount(resources)?, amount(maximum)?, settings.wait);
             finish(acquired, |units| match units {
                 Some(units) => run_with(&units, &settings, command),
-                None => Ok(refused(&describe(CounterRefusal::NotAvailable))),
+                None => Ok(refused(TRY_LATER, &describe(CounterRefusal::NotAvailable))),
             })
         }
         _ if !command.is_empty() => Err(misuse("only \"acquire NAME RESOURCES MAXIMUM\" runs a command")),
         ["get", _] => finish(counters.get(name), |consumption| match consumption {
             Some(consumption) => print(&format!("{consumption}\n")),
-            None => Ok(refused(&describe(CounterRefusal::NotFound))),
+            None => Ok(refused(PROTOCOL, &describe(CounterRefusal::NotFound))),
         }),
         ["release", _, resources] => finish(counters.release(name, amount(resources)?), |released| match released {
             Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(refusal) => Ok(refused(&describe(refusal))),
+            Err(refusal) => Ok(refused(PROTOCOL, &describe(refusal))),
         }),
         ["noop"] => print_answers(in_words(counters.noop()), |()| Vec::new()),
         ["stats"] => print_answers(in_words(counters.stats()), |stats| {
@@ -147,8 +146,8 @@ fn run_with(units: &Units<'_>, settings: &CounterSettings, command: &[OsString])
         false => Ok(None),
     };
     let connection = || Some((0, units.descriptor()?));
-    let held = HeldResource { connection: &connection, check: &check, on_lost: settings.on_lost };
-    Ok(ExitCode::from(run_child::run(command, &[], Some(&held))?.status))
+    let held = HeldResource { connection: &connection, check: &check };
+    Ok(settings.lifetime.exit(&run_child::run(command, &[], &settings.lifetime, Some(&held))?))
 }
 
 /// Continues with the reply of the server, or prints the error of server or client.
@@ -158,16 +157,16 @@ fn finish<T>(
 ) -> Result<ExitCode, Failure> {
     match answer {
         Ok(answer) => go_on(answer),
-        Err(Error::Refused(words)) => Ok(refused(&words)),
+        Err(Error::Refused(words)) => Ok(refused(PROTOCOL, &words)),
         Err(error @ Error::BadName) => Err(Failure::misuse(error.to_string())),
-        Err(error) => Err(error.to_string().into()),
+        Err(error) => Err(Failure { status: UNAVAILABLE, sentence: error.to_string() }),
     }
 }
 
-fn refused(words: &str) -> ExitCode {
+fn refused(status: u8, words: &str) -> ExitCode {
     // If the standard error is closed, the exit status still reports the error.
     let _ = writeln!(stderr(), "ERROR: {}", printable(words.as_bytes()));
-    ExitCode::from(REFUSED)
+    ExitCode::from(status)
 }
 
 fn table_of(usages: Vec<Usage>) -> Vec<String> {
@@ -185,6 +184,7 @@ fn misuse(sentence: &str) -> Failure {
 }
 
 has_servers!(CounterSettings);
+has_lifetime!(CounterSettings);
 
 /// Returns the names of the requests.
 pub fn first_words() -> Vec<&'static str> {

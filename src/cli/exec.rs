@@ -44,8 +44,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     if settings.key.is_empty() {
         return Err(Failure::misuse("--key is missing (see poolcounter help exec)"));
     }
-    if let Some((key, ..)) = settings.also.iter().find(|(key, ..)| *key == settings.key) {
-        return Err(Failure::misuse(format!("--also {}: --key has it already", printable(key))));
+    let mut others = settings.also.iter().map(|(key, ..)| key);
+    while let Some(key) = others.next() {
+        if *key == settings.key || others.clone().any(|other| other == key) {
+            return Err(Failure::misuse(format!("--also {}: the key is given twice", printable(key))));
+        }
     }
     if given.words.is_empty() {
         return Err(Failure::misuse("there is no command to run (see poolcounter help exec)"));
@@ -82,7 +85,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         }
         Err(error @ Error::Unavailable(_)) if settings.fails_open => {
             terminal::warn(&format!("{}: {error}; the command runs without a lock", settings.name()));
-            Ok(ExitCode::from(run_child::run(&given.words, &[], None)?.status))
+            Ok(settings.lifetime.exit(&run_child::run(&given.words, &[], &settings.lifetime, None)?))
         }
         Err(error @ Error::Unavailable(_)) => Err(settings.failure(UNAVAILABLE, &error.to_string())),
         Err(error) => Err(settings.failure(PROTOCOL, &error.to_string())),
@@ -142,8 +145,8 @@ fn run_with(
         _ => lock.loss().map_or(Ok(until), |loss| Err(format!("the lock is lost, because {loss}"))),
     };
     let connection = || Some((0, lock.descriptor()?));
-    let held = HeldResource { connection: &connection, check: &check, on_lost: settings.on_lost };
-    let ended = run_child::run(words, &[variable], Some(&held));
+    let held = HeldResource { connection: &connection, check: &check };
+    let ended = run_child::run(words, &[variable], &settings.lifetime, Some(&held));
     match ended {
         Ok(Ended { status: 0, was_lost: false }) => {
             if let Err(error) = lock.release() {
@@ -152,7 +155,7 @@ fn run_with(
         }
         _ => lock.abandon(),
     }
-    Ok(ExitCode::from(ended?.status))
+    Ok(settings.lifetime.exit(&ended?))
 }
 
 impl ExecSettings {

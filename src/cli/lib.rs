@@ -15,6 +15,7 @@ mod exec;
 mod failure;
 mod holders;
 mod jobs;
+mod lifetime;
 mod logger;
 mod members;
 mod options;

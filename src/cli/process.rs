@@ -1,6 +1,6 @@
 //! Process of a command of a provider or a runner: a process group with a deadline and captured output.
 
-use crate::spawn::{Spawn, Stdio, Variable, status_of};
+use crate::spawn::{Spawn, Stdio, Variable, group_of, status_of};
 use crate::watchdog::Watchdog;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, killpg};
@@ -120,7 +120,7 @@ impl Launcher {
     /// Returns a launcher like [`Launcher::new`], whose commands end with this process, even if it is killed.
     pub fn guarded(mask: SigSet) -> io::Result<Launcher> {
         let launcher = Launcher::new(mask)?;
-        let watchdog = Some(Arc::new(Watchdog::start(&launcher.null)?));
+        let watchdog = Some(Arc::new(Watchdog::start(None, GRACE)?));
         Ok(Launcher { watchdog, ..launcher })
     }
 
@@ -144,9 +144,9 @@ impl Launcher {
             errors: its_errors.as_ref().map(AsRawFd::as_raw_fd),
             answers: its_answers.as_ref().map(AsRawFd::as_raw_fd),
         };
-        let spawn = Spawn { mask: &self.mask, variables: launch.variables, stdio };
+        let spawn = Spawn { mask: &self.mask, variables: launch.variables, stdio, has_group: true };
         let group = spawn.spawn(launch.words)?;
-        self.watchdog.iter().for_each(|watchdog| watchdog.add(group));
+        self.watchdog.iter().for_each(|watchdog| watchdog.add(group_of(group)));
         Ok(Process {
             group: Some(group),
             deadline: launch.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
@@ -165,7 +165,7 @@ impl Process {
         // It is a child of this process, waited for only here, so there is no error.
         let group = self.group?;
         let status = status_of(group).unwrap_or(Some(u8::MAX))?;
-        self.watchdog.iter().for_each(|watchdog| watchdog.remove(group));
+        self.watchdog.iter().for_each(|watchdog| watchdog.remove(group_of(group)));
         (self.group, self.deadline) = (None, None);
         Some(status)
     }

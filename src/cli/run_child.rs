@@ -6,29 +6,29 @@
 
 use super::command::Failure;
 use super::failure::{CANNOT_RUN, NOT_FOUND};
-use super::spawn::{Spawn, Stdio, Variable, block_signals, program_of, status_of};
+use super::lifetime::{Lifetime, OnLost};
+use super::spawn::{Spawn, Stdio, Variable, block_signals, group_of, program_of, status_of};
 use super::terminal;
+use super::watchdog::{AFTER_KILL, LOOK_EVERY, Watchdog, is_left};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SignalFd, siginfo};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Signals that are forwarded to the command. Other signals stop or end this process, or have no meaning for it.
-const FORWARDED: [Signal; 8] = [
-    Signal::SIGHUP,
-    Signal::SIGINT,
-    Signal::SIGQUIT,
-    Signal::SIGTERM,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGALRM,
-    Signal::SIGWINCH,
-];
+/// Signals that ask for an end. They are forwarded to the process group of the command, if it has its own.
+const ENDING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+/// Signals that are forwarded to the command alone. Other signals stop or end this process, or have no meaning for it.
+const FORWARDED: [Signal; 4] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGWINCH];
+/// Signals that stop the process group of the command together with this process, and let both go on.
+const STOPPING: [Signal; 2] = [Signal::SIGTSTP, Signal::SIGCONT];
+/// Time in which an ending signal of the same sender is the same signal: timeout(1) sends it to this process, and to
+/// the group of this process.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
 /// Resource held while the command runs.
 pub struct HeldResource<'a> {
@@ -38,20 +38,6 @@ pub struct HeldResource<'a> {
     /// Checks and maintains the resource: called when the socket is readable, and at the returned time, if any. The
     /// error is the reason of the loss (`the lock is lost, because its time is over`); it is not called after that.
     pub check: &'a dyn Fn() -> Result<Option<Instant>, String>,
-    /// Effect of the loss on the command.
-    pub on_lost: OnLost,
-}
-
-/// Effect on the command when its resource is lost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum OnLost {
-    /// The command runs on.
-    #[default]
-    Warn,
-    /// SIGTERM is sent to the command.
-    Term,
-    /// SIGKILL is sent to the command.
-    Kill,
 }
 
 /// End of the command.
@@ -64,14 +50,26 @@ pub struct Ended {
 
 /// Runs a command until it ends. `words` are its name and arguments; `variables` are added to its environment.
 ///
+/// If this process is killed meanwhile, the watchdog ends the command, and the connection is closed after that.
+///
 /// # Errors
 ///
 /// Fails if it cannot be run, with the exit status that shells use for that.
-pub fn run(words: &[OsString], variables: &[Variable], held: Option<&HeldResource<'_>>) -> Result<Ended, Failure> {
+pub fn run(
+    words: &[OsString],
+    variables: &[Variable],
+    lifetime: &Lifetime,
+    held: Option<&HeldResource<'_>>,
+) -> Result<Ended, Failure> {
     let name = words.first().expect("the caller has checked that there is a command");
+    let has_group = lifetime.has_group();
     let mask = SigSet::thread_get_mask().map_err(Failure::no_commands)?;
-    let signals = block_signals(&FORWARDED).map_err(Failure::no_commands)?;
-    let how = Spawn { mask: &mask, variables, stdio: Stdio::Inherited };
+    let stopping = if has_group { &STOPPING[..] } else { &[] };
+    let signals = block_signals(&[&ENDING, &FORWARDED, stopping].concat()).map_err(Failure::no_commands)?;
+    let connection = held.and_then(|held| (held.connection)());
+    let watchdog = held.map(|_| Watchdog::start(connection.map(|(_, descriptor)| descriptor), lifetime.grace));
+    let watchdog = watchdog.transpose().map_err(Failure::no_commands)?;
+    let how = Spawn { mask: &mask, variables, stdio: Stdio::Inherited, has_group };
     let child = how.spawn(words).map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
             let what = match program_of(name) {
@@ -82,26 +80,40 @@ pub fn run(words: &[OsString], variables: &[Variable], held: Option<&HeldResourc
         }
         _ => Failure { status: CANNOT_RUN, sentence: format!("{}: {error}", name.display()) },
     })?;
-    ChildRun { signals, child, held, was_lost: false }.run().map_err(Failure::no_commands)
-}
-
-impl OnLost {
-    /// Parses the value of an option; the error describes valid values.
-    pub fn parse(text: &str) -> Result<OnLost, String> {
-        match text {
-            "warn" => Ok(OnLost::Warn),
-            "term" => Ok(OnLost::Term),
-            "kill" => Ok(OnLost::Kill),
-            _ => Err("warn, term or kill".into()),
-        }
-    }
+    let target = if has_group { group_of(child) } else { child };
+    watchdog.iter().for_each(|watchdog| watchdog.add(target));
+    let run = ChildRun {
+        signals,
+        child,
+        target,
+        lifetime,
+        held,
+        was_lost: false,
+        is_ending: false,
+        deadline: None,
+        is_killed: false,
+        last_ending: None,
+    };
+    let ended = run.run().map_err(Failure::no_commands)?;
+    watchdog.iter().for_each(|watchdog| watchdog.remove(target));
+    Ok(ended)
 }
 
 struct ChildRun<'a> {
     signals: SignalFd,
     child: Pid,
+    /// Target of signals that ask for an end: the group of the command, or the command alone.
+    target: Pid,
+    lifetime: &'a Lifetime,
     held: Option<&'a HeldResource<'a>>,
     was_lost: bool,
+    /// True if the command was asked to end.
+    is_ending: bool,
+    /// Time of SIGKILL; after that, end of the wait for the group.
+    deadline: Option<Instant>,
+    is_killed: bool,
+    /// Last ending signal, with the process id of its sender and its time.
+    last_ending: Option<(Signal, u32, Instant)>,
 }
 
 impl ChildRun<'_> {
@@ -110,15 +122,23 @@ impl ChildRun<'_> {
         let mut watched = self.held.and_then(connection);
         let mut poll = self.watch(watched)?;
         let mut events = Events::with_capacity(2);
+        let mut status = None;
         loop {
             while let Some(signal) = self.signals.read_signal()? {
-                self.forward(&signal);
+                self.handle(&signal);
             }
-            let status = status_of(self.child)?;
-            if let Some(status) = status {
+            if status.is_none() {
+                status = status_of(self.child)?;
+            }
+            if let Some(status) = status
+                && !self.is_group_left()
+            {
                 return Ok(Ended { status, was_lost: self.was_lost });
             }
-            let timeout = self.check_held().map(|next| next.saturating_duration_since(Instant::now()));
+            self.kill_if_due();
+            let look = status.map(|_| Instant::now() + LOOK_EVERY);
+            let next = self.check_held().into_iter().chain(self.deadline).chain(look).min();
+            let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
             let present = self.held.and_then(connection);
             if present != watched {
                 // A closed descriptor is no longer watched, and its number may have been reused for the new one.
@@ -141,13 +161,56 @@ impl ChildRun<'_> {
         Ok(poll)
     }
 
-    fn forward(&self, info: &siginfo) {
-        let signal = Signal::try_from(info.ssi_signo as i32).ok().filter(|signal| FORWARDED.contains(signal));
-        // The terminal sends typed signals to the command as well; a second one could have another effect.
-        let is_typed = info.ssi_code > 0 && matches!(signal, Some(Signal::SIGINT | Signal::SIGQUIT));
-        if let (Some(signal), false) = (signal, is_typed) {
-            self.send(signal);
+    /// Returns true if the command was asked to end, and has left processes behind in its group that may still end by
+    /// themselves. Called after the end of the command.
+    fn is_group_left(&mut self) -> bool {
+        if !self.has_group() || !self.is_ending {
+            return false;
         }
+        if self.deadline.is_none() && !self.is_killed {
+            self.deadline = Instant::now().checked_add(self.lifetime.grace);
+        }
+        let is_given_up = self.is_killed && self.deadline.is_none();
+        is_left(self.target) && !is_given_up
+    }
+
+    /// Kills what has not ended within the grace.
+    fn kill_if_due(&mut self) {
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            self.deadline = None;
+            if !self.is_killed {
+                self.end(Signal::SIGKILL);
+            }
+        }
+    }
+
+    fn handle(&mut self, info: &siginfo) {
+        let Ok(signal) = Signal::try_from(info.ssi_signo as i32) else { return };
+        match signal {
+            Signal::SIGTSTP => {
+                self.send(self.target, signal);
+                // Goes on with SIGCONT, which is read after this.
+                let _ = raise(Signal::SIGSTOP);
+            }
+            Signal::SIGCONT => self.send(self.target, signal),
+            _ if FORWARDED.contains(&signal) => self.send(self.child, signal),
+            _ if ENDING.contains(&signal) && !self.is_known_to_command(signal, info) => {
+                self.is_ending = true;
+                self.send(self.target, signal);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns true if the command has had this signal: from the terminal, which sends it to both, or because it is the
+    /// same one as before. A second one could have another effect.
+    fn is_known_to_command(&mut self, signal: Signal, info: &siginfo) -> bool {
+        let is_from_terminal = info.ssi_code > 0 && signal != Signal::SIGTERM;
+        let last = self.last_ending.replace((signal, info.ssi_pid, Instant::now()));
+        let is_same = last.is_some_and(|(last, sender, at)| {
+            (last, sender) == (signal, info.ssi_pid) && sender != 0 && at.elapsed() < SAME_SIGNAL
+        });
+        is_same || is_from_terminal && !self.has_group()
     }
 
     /// Checks the resource, and returns the time of the next check.
@@ -158,19 +221,38 @@ impl ChildRun<'_> {
             Err(loss) => loss,
         };
         self.was_lost = true;
-        let (consequence, signal) = match held.on_lost {
-            OnLost::Warn => ("the command runs on without it", None),
-            OnLost::Term => ("the command is terminated", Some(Signal::SIGTERM)),
-            OnLost::Kill => ("the command is killed", Some(Signal::SIGKILL)),
-        };
         // The signal comes first, because the message may wait for its reader.
-        signal.into_iter().for_each(|signal| self.send(signal));
+        let consequence = match self.lifetime.on_lost {
+            OnLost::Warn => "the command runs on without it",
+            OnLost::Term => {
+                self.end(Signal::SIGTERM);
+                "the command is terminated"
+            }
+            OnLost::Kill => {
+                self.end(Signal::SIGKILL);
+                "the command is killed"
+            }
+        };
         terminal::warn(&format!("{loss}; {consequence}"));
         None
     }
 
-    fn send(&self, signal: Signal) {
-        // Until the child is waited for, its id is not reused, even after its end.
-        let _ = kill(self.child, signal);
+    /// Ends the command, with its group if it has one.
+    fn end(&mut self, signal: Signal) {
+        (self.is_ending, self.is_killed) = (true, signal == Signal::SIGKILL);
+        let patience = if self.is_killed { AFTER_KILL } else { self.lifetime.grace };
+        self.deadline = Instant::now().checked_add(patience);
+        self.send(self.target, signal);
+        // A stopped process acts on SIGTERM once it goes on.
+        self.send(self.target, Signal::SIGCONT);
+    }
+
+    fn has_group(&self) -> bool {
+        self.target != self.child
+    }
+
+    fn send(&self, target: Pid, signal: Signal) {
+        // Until the child is waited for, its id is not reused, even after its end. Nor is that of a group that is left.
+        let _ = kill(target, signal);
     }
 }

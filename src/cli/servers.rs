@@ -100,6 +100,11 @@ fn check_server(name: &str) -> Result<(), String> {
     let is_in_brackets = |host: &str| host.starts_with('[') && host.ends_with(']');
     let is_host = |host: &str| !host.is_empty() && !host.contains(':') || is_in_brackets(host);
     let is_port = |port: &str| port.parse::<NonZeroU16>().is_ok();
+    if let Some((host, "7531" | "7532")) = server.rsplit_once(':')
+        && server.parse::<Ipv6Addr>().is_ok()
+    {
+        return Err(format!("clear: write [{host}]:PORT, or [{server}] if that is the address"));
+    }
     let has_port = || server.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && is_port(port));
     match is_host(server) || name.starts_with("unix:") || server.parse::<Ipv6Addr>().is_ok() || has_port() {
         true => Ok(()),

@@ -1,12 +1,11 @@
 //! Starts commands as children, and returns their exit statuses. Independent of their purpose.
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
-use std::env;
+use nix::unistd::{ForkResult, Pid, fork};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::RawFd;
@@ -16,6 +15,7 @@ use std::path::PathBuf;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::{env, fs};
 
 /// Variable of the environment: name and value.
 pub type Variable = (Vec<u8>, Vec<u8>);
@@ -33,6 +33,9 @@ pub struct Spawn<'a> {
     pub variables: &'a [Variable],
     /// Standard input, output and error.
     pub stdio: Stdio,
+    /// True if the command leads its own process group, so that it can be ended with all its children. Signals typed at
+    /// a terminal do not reach it then.
+    pub has_group: bool,
 }
 
 /// Standard input, output and error of a command.
@@ -40,8 +43,7 @@ pub struct Spawn<'a> {
 pub enum Stdio {
     /// The three streams of this process.
     Inherited,
-    /// These descriptors. The command leads its own process group, so that it can be ended with all its children, and
-    /// signals typed at a terminal do not reach it.
+    /// These descriptors.
     Apart {
         input: RawFd,
         output: RawFd,
@@ -65,9 +67,11 @@ impl Spawn<'_> {
         // The runtime ignores this signal before `main`, which commands must not inherit.
         attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
         let mut flags = PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF;
-        if let Stdio::Apart { input, output, errors, answers } = self.stdio {
+        if self.has_group {
             attributes.set_pgroup(Pid::from_raw(0))?;
             flags |= PosixSpawnFlags::POSIX_SPAWN_SETPGROUP;
+        }
+        if let Stdio::Apart { input, output, errors, answers } = self.stdio {
             // Descriptor 3 comes last, because 3 may be another of these descriptors in this process.
             for (own, its) in [(Some(input), 0), (Some(output), 1), (errors, 2), (answers, 3)] {
                 own.map_or(Ok(()), |own| actions.add_dup2(own, its))?;
@@ -138,15 +142,40 @@ pub fn shell(command: &[u8]) -> [OsString; 3] {
     [b"sh".to_vec(), b"-c".to_vec(), command.to_vec()].map(OsStringExt::from_vec)
 }
 
+/// Returns the target of kill(2) that is the process group of this leader.
+pub fn group_of(leader: Pid) -> Pid {
+    Pid::from_raw(-leader.as_raw())
+}
+
+/// Returns the state, the parent and the process group of a process, if the system shows it.
+pub fn stat_of(process: &str) -> Option<(char, u32, i32)> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // After the name in brackets, which may contain anything.
+    let mut fields = stat.rsplit(')').next()?.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
 /// Returns the exit status of a child as shells do; None while it runs. Fails if called again after its end.
+#[allow(unsafe_code, reason = "nix has no status for an end by a real-time signal")]
 pub fn status_of(child: Pid) -> io::Result<Option<u8>> {
-    Ok(match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
-        // The child was ended by a real-time signal, for which nix has no name.
-        Err(Errno::EINVAL) => Some(u8::MAX),
-        Err(errno) => return Err(errno.into()),
-        // An exit status has 8 bits, and signal numbers are at most 64.
-        Ok(WaitStatus::Exited(_, code)) => Some(u8::try_from(code).unwrap_or(u8::MAX)),
-        Ok(WaitStatus::Signaled(_, signal, _)) => Some(128 + signal as u8),
-        Ok(_) => None,
-    })
+    let mut status = 0;
+    // SAFETY: the call writes to this integer only.
+    let waited = unsafe { libc::waitpid(child.as_raw(), &raw mut status, libc::WNOHANG) };
+    match waited {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        _ => {
+            let signaled = libc::WIFSIGNALED(status).then(|| 128 + libc::WTERMSIG(status));
+            // An exit status has 8 bits, and signal numbers are at most 64.
+            Ok(Some(u8::try_from(signaled.unwrap_or_else(|| libc::WEXITSTATUS(status))).unwrap_or(u8::MAX)))
+        }
+    }
+}
+
+/// Forks the process.
+#[allow(unsafe_code, reason = "the child of a process that has threads may do very little")]
+pub fn fork_process() -> io::Result<ForkResult> {
+    // SAFETY: the commands that fork have a single thread: neither they nor their libraries start one. So the child
+    // finds no lock taken by a thread that it does not have, and may do all that this process may.
+    Ok(unsafe { fork() }?)
 }

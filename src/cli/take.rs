@@ -219,9 +219,9 @@ fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString
             .max_by_key(|member| member.connection())
             .and_then(|member| Some((member.connection(), member.descriptor()?)))
     };
-    let held = HeldResource { connection: &connection, check: &check, on_lost: settings.on_lost };
+    let held = HeldResource { connection: &connection, check: &check };
     let variables = variables(&taken, settings.wanted.count.is_some());
-    let ended = run_child::run(command, &variables, Some(&held));
+    let ended = run_child::run(command, &variables, &settings.lifetime, Some(&held));
     let condition = match &ended {
         Ok(Ended { status, .. }) if settings.is_failure(*status) => Condition::Fail,
         // A command that did not run has not used them.
@@ -235,7 +235,7 @@ fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString
             _ => {}
         }
     }
-    Ok(ExitCode::from(ended?.status))
+    Ok(settings.lifetime.exit(&ended?))
 }
 
 /// Renewal and check of the members' leases while the command runs.

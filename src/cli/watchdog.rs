@@ -1,70 +1,136 @@
-//! Child that ends process groups after this process is gone, even if it was killed, which no handler can notice.
+//! Child that ends commands after this process is gone, even if it was killed, which no handler can notice.
 //!
-//! It reads the groups from a pipe, and acts at the end of the pipe. It has its own group and blocks all signals, so
-//! that a signal that ends this process does not end it as well.
+//! It reads the commands from a pipe, and acts at the end of the pipe. Until they have ended it keeps the connection on
+//! which something is held for them, so that nobody else gets that before. It has its own session and blocks all
+//! signals, so that a signal that ends this process does not end it as well.
 
-use crate::spawn::{Spawn, Stdio, shell};
-use nix::sys::signal::SigSet;
-use nix::unistd::Pid;
-use std::fs::File;
-use std::io::{self, PipeWriter, Write};
-use std::os::fd::AsRawFd;
+use crate::spawn::{fork_process, stat_of};
+use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, close, setsid};
+use std::fs;
+use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// Records the groups that start and end. At the end of the input it terminates each group that is left, and kills it 5
-/// seconds later if it still exists.
-const SCRIPT: &[u8] = br#"
-groups=
-while read -r sign group; do
-    case $sign in
-        +) groups="$groups $group " ;;
-        -) groups="${groups%%" $group "*}${groups#*" $group "}" ;;
-    esac
-done
-for group in $groups; do kill -TERM "-$group" 2>/dev/null; done
-tries=50
-while [ -n "$groups" ]; do
-    left=
-    for group in $groups; do
-        if [ $tries = 0 ]; then kill -KILL "-$group" 2>/dev/null
-        elif kill -0 "-$group" 2>/dev/null; then left="$left $group"
-        fi
-    done
-    groups=$left tries=$((tries - 1))
-    [ -z "$groups" ] || sleep 0.1
-done
-"#;
+/// Longest wait for the end of a process after SIGKILL. It may hang in the kernel, or nobody waits for it.
+pub const AFTER_KILL: Duration = Duration::from_secs(10);
+/// Interval of looks at processes that are to end.
+pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Watchdog child. It acts once this is dropped.
+/// Watchdog child. When this is dropped, it ends the commands that are left, and ends.
 pub struct Watchdog {
-    pipe: PipeWriter,
+    /// None once it is closed.
+    pipe: Option<PipeWriter>,
+    child: Pid,
 }
 
 impl Watchdog {
-    /// Starts the child.
+    /// Starts the child, which keeps this connection. Must be called while the process has one thread.
     ///
     /// # Errors
     ///
     /// Fails if the system cannot start it.
-    pub fn start(null: &File) -> io::Result<Watchdog> {
+    pub fn start(connection: Option<RawFd>, grace: Duration) -> io::Result<Watchdog> {
         let (reader, pipe) = io::pipe()?;
-        let (input, output) = (reader.as_raw_fd(), null.as_raw_fd());
-        let stdio = Stdio::Apart { input, output, errors: None, answers: None };
-        Spawn { mask: &SigSet::all(), variables: &[], stdio }.spawn(&shell(SCRIPT))?;
-        Ok(Watchdog { pipe })
+        match fork_process()? {
+            ForkResult::Parent { child } => Ok(Watchdog { pipe: Some(pipe), child }),
+            ForkResult::Child => {
+                let _ = SigSet::all().thread_block();
+                let _ = setsid();
+                // A kill of all processes of the program's name should not meet it.
+                let _ = prctl::set_name(c"pc-watchdog");
+                close_others(&[Some(reader.as_raw_fd()), connection]);
+                end(targets_left(reader), grace);
+                process::exit(0)
+            }
+        }
     }
 
-    /// Adds a group to be ended with this process.
-    pub fn add(&self, group: Pid) {
-        self.say('+', group);
+    /// Adds a target of kill(2) to be ended with this process: a process, or the negative number of a group.
+    pub fn add(&self, target: Pid) {
+        self.say('+', target);
     }
 
-    /// Removes a group, whose id may be reused.
-    pub fn remove(&self, group: Pid) {
-        self.say('-', group);
+    /// Removes a target, whose id may be reused.
+    pub fn remove(&self, target: Pid) {
+        self.say('-', target);
     }
 
-    fn say(&self, sign: char, group: Pid) {
-        // Without the child, groups are left running, which cannot be helped.
-        let _ = (&self.pipe).write_all(format!("{sign} {group}\n").as_bytes());
+    fn say(&self, sign: char, target: Pid) {
+        // Without the child, commands are left running, which cannot be helped.
+        let _ = self.pipe.iter().try_for_each(|mut pipe| pipe.write_all(format!("{sign} {target}\n").as_bytes()));
+    }
+}
+
+impl Drop for Watchdog {
+    /// Waits for the child, so that its copy of the connection is closed.
+    fn drop(&mut self) {
+        self.pipe = None;
+        let _ = waitpid(self.child, None);
+    }
+}
+
+/// Returns true if there is a process of this target of kill(2) that has not ended. The system keeps ended processes
+/// until their parent waits for them, which the first process of a container may never do.
+pub fn is_left(target: Pid) -> bool {
+    if kill(target, None) == Err(Errno::ESRCH) {
+        return false;
+    }
+    let is_left = |process: &str| {
+        stat_of(process).is_some_and(|(state, _, group)| {
+            !matches!(state, 'Z' | 'X') && (-group == target.as_raw() || process == target.to_string())
+        })
+    };
+    match fs::read_dir("/proc") {
+        Ok(mut files) if stat_of("self").is_some() => {
+            files.any(|file| file.is_ok_and(|file| file.file_name().to_str().is_some_and(is_left)))
+        }
+        _ => true,
+    }
+}
+
+/// Closes all descriptors but these: pipes, locks and directories of the caller must not stay open.
+fn close_others(kept: &[Option<RawFd>]) {
+    let open = fs::read_dir("/proc/self/fd").map_or_else(
+        |_| (0..1024).collect(),
+        |entries| entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect::<Vec<RawFd>>(),
+    );
+    for descriptor in open.into_iter().filter(|descriptor| !kept.contains(&Some(*descriptor))) {
+        let _ = close(descriptor);
+    }
+}
+
+/// Reads the pipe to its end, and returns the targets that were added and not removed.
+fn targets_left(pipe: PipeReader) -> Vec<Pid> {
+    let mut targets = Vec::new();
+    for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+        let Some((sign, Ok(target))) = line.split_once(' ').map(|(sign, id)| (sign, id.parse())) else { continue };
+        let target = Pid::from_raw(target);
+        targets.retain(|known| *known != target);
+        if sign == "+" {
+            targets.push(target);
+        }
+    }
+    targets
+}
+
+/// Terminates the targets, kills what is left after the grace, and waits until nothing is left.
+fn end(mut targets: Vec<Pid>, grace: Duration) {
+    for (signal, patience) in [(Signal::SIGTERM, grace), (Signal::SIGKILL, AFTER_KILL)] {
+        for target in &targets {
+            let _ = kill(*target, signal);
+            // A stopped process acts on SIGTERM once it goes on.
+            let _ = kill(*target, Signal::SIGCONT);
+        }
+        let begun = Instant::now();
+        while !targets.is_empty() && begun.elapsed() < patience {
+            targets.retain(|target| is_left(*target));
+            thread::sleep(if targets.is_empty() { Duration::ZERO } else { LOOK_EVERY });
+        }
     }
 }

@@ -46,7 +46,7 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
               repeatable (default: 127.0.0.1 and [::1]). Names of hosts are not looked up. With proxy: only proxies \
               connect there, and pass on the addresses of their clients; see ACCESS in poolcounter(8). A socket file \
               on which no process listens any more is replaced, and the daemon removes its socket files when it stops. \
-              The default has [::1] only where the machine has IPv6.",
+              The default has [::1] only where the machine has IPv6. [::] is for IPv6 alone; 0.0.0.0 is for IPv4.",
         repeats: true,
         set: Endpoint::listen_on,
         ..Opt::BLANK

@@ -3,6 +3,7 @@
 use super::daemon::wait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -41,6 +42,13 @@ impl Running {
         line.trim_end().to_string()
     }
 
+    /// Returns the next line that it prints on its standard error. Nothing else reads that after this.
+    pub fn error_line(&mut self) -> String {
+        let mut line = String::new();
+        BufReader::new(self.child.stderr.as_mut().expect("is piped")).read_line(&mut line).expect("is text");
+        line.trim_end().to_string()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid() as i32), signal).expect("the process is there");
@@ -55,6 +63,13 @@ impl Running {
         self.child.stderr.take().expect("is piped").read_to_string(&mut stderr).expect("is text");
         Ended { status: status.code(), stdout, stderr }
     }
+}
+
+/// Returns the state of a process, such as T if it is stopped; None if it has ended.
+pub fn process_state(pid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let state = stat.rsplit(')').next()?.trim_start().chars().next()?;
+    (!matches!(state, 'Z' | 'X')).then_some(state)
 }
 
 impl Drop for Running {

@@ -13,6 +13,7 @@ mod documents;
 mod exec;
 mod jobs_batch;
 mod jobs_shell;
+mod lifetimes;
 mod logging;
 mod makefile;
 mod manual;

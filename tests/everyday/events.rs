@@ -56,12 +56,12 @@ fn stop(stage: &mut Stage, signal: Signal) {
     stage.daemon = None;
 }
 
-fn restart(stage: &mut Stage, signal: Signal) {
+pub fn restart(stage: &mut Stage, signal: Signal) {
     stop(stage, signal);
     stage.start();
 }
 
-fn freeze(stage: &mut Stage) {
+pub fn freeze(stage: &mut Stage) {
     stage.daemon().signal(Signal::SIGSTOP);
     thread::sleep(Duration::from_secs(1));
     stage.daemon().signal(Signal::SIGCONT);

@@ -3,6 +3,7 @@
 mod events;
 mod parties;
 mod services;
+mod wrappers;
 
 use events::EVENTS;
 use parties::Stage;
@@ -16,7 +17,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/what-happens-when.
 /// Cells of the page, by service, event and party.
 type Cells = BTreeMap<(String, String), Vec<String>>;
 
-/// Returns the cells of all tables whose heading is the name of a service.
+/// Returns the cells of all tables whose heading is the name of a service, and of that of the commands.
 fn cells_of(page: &str) -> Cells {
     let mut cells = Cells::new();
     let mut service = "";
@@ -27,7 +28,8 @@ fn cells_of(page: &str) -> Cells {
         let Some(row) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else { continue };
         let mut columns = row.split(" | ").map(str::to_string);
         let event = columns.next().expect("a row has columns");
-        if SERVICES.iter().any(|known| known.heading == service) && event != "event" {
+        let is_table = service == wrappers::HEADING || SERVICES.iter().any(|known| known.heading == service);
+        if is_table && event != "event" {
             cells.insert((service.to_string(), event), columns.collect());
         }
     }
@@ -57,10 +59,23 @@ fn play(event: &events::Event, cells: &Cells) -> Vec<String> {
 #[test]
 fn everyday_events_are_as_the_page_tells() {
     let cells = cells_of(&fs::read_to_string(PAGE).expect("is readable"));
-    assert_eq!(cells.len(), EVENTS.len() * SERVICES.len(), "each event is in the table of each service, and no other");
+    let rows = EVENTS.len() * SERVICES.len() + wrappers::EVENTS.len();
+    assert_eq!(cells.len(), rows, "each event is in the table of each service, and no other");
     let faults: Vec<String> = thread::scope(|scope| {
         let plays: Vec<_> = EVENTS.iter().map(|event| scope.spawn(|| play(event, &cells))).collect();
         plays.into_iter().flat_map(|play| play.join().expect("a scene comes to its end")).collect()
+    });
+    assert!(faults.is_empty(), "this was seen:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn commands_end_as_the_page_tells() {
+    let cells = cells_of(&fs::read_to_string(PAGE).expect("is readable"));
+    let row = |event: &wrappers::Event| cells.get(&(wrappers::HEADING.into(), event.name.into())).expect("has a row");
+    let faults: Vec<String> = thread::scope(|scope| {
+        let plays = wrappers::EVENTS.iter().map(|event| scope.spawn(move || wrappers::play(event, row(event))));
+        let plays: Vec<_> = plays.collect();
+        plays.into_iter().filter_map(|play| play.join().expect("a scene comes to its end")).collect()
     });
     assert!(faults.is_empty(), "this was seen:\n{}", faults.join("\n"));
 }

@@ -1,9 +1,8 @@
 //! Locks that are held by the commands of which this one is a part: another one of the same key would wait for itself.
 
-use crate::spawn::Variable;
+use crate::spawn::{Variable, stat_of};
 use nix::unistd::getppid;
 use std::env;
-use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::process;
 
@@ -47,10 +46,6 @@ fn lock(servers: &[String], key: &[u8]) -> Vec<u8> {
 /// Returns the process ids of the parent, its parent and so on, as far as this process can see them.
 fn lineage() -> impl Iterator<Item = u32> {
     let parent = u32::try_from(getppid().as_raw()).ok();
-    std::iter::successors(parent, |pid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // After the name in brackets, which may contain anything: the state and the parent.
-        stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
-    })
-    .take_while(|pid| *pid != 0)
+    let parent_of = |pid: &u32| stat_of(&pid.to_string()).map(|(_, parent, _)| parent);
+    std::iter::successors(parent, parent_of).take_while(|pid| *pid != 0)
 }

@@ -1,7 +1,7 @@
 //! Options of `exec`, as one table.
 
 use crate::failure::TRY_LATER;
-use crate::run_child::OnLost;
+use crate::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
 use crate::servers::{ServerOptions, Servers, has_servers};
 use poolcounter_client::MOST_LIMITS;
 use poolcounter_service::options::{Opt, assign, number, seconds};
@@ -36,8 +36,8 @@ pub struct ExecSettings {
     pub conflict_exit: u8,
     /// True if a lock that is not available is not reported.
     pub is_quiet: bool,
-    /// Reaction to the loss of the lock.
-    pub on_lost: OnLost,
+    /// Lifetime of the command.
+    pub lifetime: Lifetime,
     /// True if the time waited is printed.
     pub prints_wait: bool,
     /// Name shown to others; None for the default name.
@@ -96,8 +96,8 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         long: "timeout",
         hint: "SECONDS",
         doc: "Maximum time to wait for a lock; 0: do not wait (default: without limit). Decimals are allowed. The \
-              command gives up a server that does not answer 5 seconds after that time, and a server that does not \
-              accept the connection after 2 seconds.",
+              command gives up a server that does not answer 5 seconds after that time, or for 10 to 20 seconds during \
+              it, and a server that does not accept the connection after 2 seconds.",
         set: |settings, value| assign(&mut settings.timeout, seconds(value)),
         ..Opt::BLANK
     },
@@ -157,16 +157,16 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         ..Opt::BLANK
     },
     Opt {
-        long: "on-lost",
-        hint: "warn|term|kill",
         doc: "Action when the lock is lost while the command runs: only warn, or also terminate or kill it (default: \
               warn). A lock is lost when the connection is lost, the time of --hold is over, or an operator or a limit \
-              of the daemon takes the lock. warn prints a line; term sends SIGTERM as well, and kill sends SIGKILL. \
-              The command detects after 30 seconds that the machine of the server has died. The time of the daemon's \
+              of the daemon takes the lock. warn prints a line; term sends SIGTERM as well, and after the time of \
+              --grace SIGKILL; kill sends SIGKILL. The command detects after 30 seconds that the machine of the server has died. The time of the daemon's \
               setting keepalive should be longer, or the lock is granted to another client before the action.",
-        set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
-        ..Opt::BLANK
+        ..Opt::ON_LOST
     },
+    Opt::LOST_EXIT,
+    Opt::PROCESS_GROUP,
+    Opt::GRACE,
     Opt {
         long: "quiet",
         doc: "Print nothing when there is no lock, and nothing about the wait; only set the exit status.",
@@ -182,7 +182,7 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
     Opt {
         long: "who",
         hint: "NAME",
-        doc: "Name shown to operators as the holder or waiter, 64 characters at most (default: USER@HOST:PID).",
+        doc: "Name shown to operators as the holder or waiter, 64 bytes at most (default: USER@HOST:PID).",
         set: |settings, value| assign(&mut settings.who, Ok(Some(value.into()))),
         ..Opt::BLANK
     },
@@ -204,7 +204,7 @@ impl Default for ExecSettings {
             fails_open: false,
             conflict_exit: TRY_LATER,
             is_quiet: false,
-            on_lost: OnLost::default(),
+            lifetime: Lifetime::default(),
             prints_wait: false,
             who: None,
         }
@@ -244,3 +244,4 @@ impl ExecSettings {
 }
 
 has_servers!(ExecSettings);
+has_lifetime!(ExecSettings);

@@ -1,7 +1,7 @@
 //! Options of `jobs run`.
 
 use super::options::QUEUE_SERVER;
-use crate::run_child::OnLost;
+use crate::lifetime::OnLost;
 use crate::servers::{ServerOptions, Servers, has_servers};
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::ffi::OsStr;

@@ -1,6 +1,6 @@
 //! Options of `take`, as one table.
 
-use crate::run_child::OnLost;
+use crate::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
 use crate::servers::{ServerOptions, Servers, has_servers};
 use poolcounter_client::Wanted;
 use poolcounter_protocol::members::wire::client::check_attribute;
@@ -28,8 +28,8 @@ pub struct TakeSettings {
     pub servers: Servers,
     /// True if the request is repeated while no server replies, until the timeout.
     pub retries: bool,
-    /// Effect of the loss of a member on the command.
-    pub on_lost: OnLost,
+    /// Lifetime of the command.
+    pub lifetime: Lifetime,
 }
 
 /// Options of the command.
@@ -40,7 +40,8 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         hint: "SECONDS",
         doc: "Maximum time to wait for a member; 0: do not wait (default: without limit). Decimals are allowed. The \
               command gives up a server that does not answer 11 seconds after that time, because a member may be \
-              checked first, and a server that does not accept the connection after 2 seconds.",
+              checked first, or for 10 to 20 seconds during it, and a server that does not accept the connection \
+              after 2 seconds.",
         set: |settings, value| assign(&mut settings.wanted.timeout, seconds(value)),
         ..Opt::BLANK
     },
@@ -159,13 +160,13 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         ..Opt::BLANK
     },
     Opt {
-        long: "on-lost",
-        hint: "warn|term|kill",
         doc: "Action when a member is lost while the command runs: only warn, or also terminate or kill it (default: \
               warn). A member is lost when it has died, was withdrawn or taken back, or the connection is gone.",
-        set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
-        ..Opt::BLANK
+        ..Opt::ON_LOST
     },
+    Opt::LOST_EXIT,
+    Opt::PROCESS_GROUP,
+    Opt::GRACE,
 ];
 
 /// Format of printed variables.
@@ -209,9 +210,10 @@ impl Default for TakeSettings {
             format: None,
             servers: Servers::default(),
             retries: false,
-            on_lost: OnLost::default(),
+            lifetime: Lifetime::default(),
         }
     }
 }
 
 has_servers!(TakeSettings);
+has_lifetime!(TakeSettings);

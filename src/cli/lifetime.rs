@@ -1,0 +1,132 @@
+//! How long a command runs: its process group, its end when the resource that is held for it is lost, and the options
+//! for both.
+
+use super::run_child::Ended;
+use poolcounter_service::options::{Opt, assign, number, seconds};
+use std::fs::File;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Settings of the lifetime of a command.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Lifetime {
+    /// True if the command gets a process group of its own; None for the default: only without a terminal.
+    group: Option<bool>,
+    /// Time between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// Effect of the loss of the resource.
+    pub on_lost: OnLost,
+    /// Exit status after a loss; None for that of the command.
+    lost_exit: Option<u8>,
+}
+
+/// Effect on the command when its resource is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnLost {
+    /// The command runs on.
+    #[default]
+    Warn,
+    /// SIGTERM is sent to the command, and SIGKILL after a time.
+    Term,
+    /// SIGKILL is sent to the command.
+    Kill,
+}
+
+impl OnLost {
+    /// Parses the value of an option; the error describes valid values.
+    pub fn parse(text: &str) -> Result<OnLost, String> {
+        match text {
+            "warn" => Ok(OnLost::Warn),
+            "term" => Ok(OnLost::Term),
+            "kill" => Ok(OnLost::Kill),
+            _ => Err("warn, term or kill".into()),
+        }
+    }
+}
+
+impl Lifetime {
+    /// Returns true if the command gets a process group of its own. In another group than that of this process, it
+    /// could not read from their terminal.
+    pub fn has_group(&self) -> bool {
+        self.group.unwrap_or_else(|| File::open("/dev/tty").is_err())
+    }
+
+    /// Returns the exit status of this program after the end of the command.
+    pub fn exit(&self, ended: &Ended) -> ExitCode {
+        ExitCode::from(self.lost_exit.filter(|_| ended.was_lost).unwrap_or(ended.status))
+    }
+}
+
+impl Default for Lifetime {
+    fn default() -> Self {
+        Lifetime { group: None, grace: Duration::from_secs(10), on_lost: OnLost::default(), lost_exit: None }
+    }
+}
+
+/// Options for the lifetime of a command.
+pub trait LifetimeOptions {
+    /// Option for the effect of a loss. Its text is that of the command.
+    const ON_LOST: Self;
+    /// Option for the exit status after a loss.
+    const LOST_EXIT: Self;
+    /// Option for the process group.
+    const PROCESS_GROUP: Self;
+    /// Option for the time between SIGTERM and SIGKILL.
+    const GRACE: Self;
+}
+
+impl<S: AsMut<Lifetime>> LifetimeOptions for Opt<S> {
+    const ON_LOST: Opt<S> = Opt {
+        long: "on-lost",
+        hint: "warn|term|kill",
+        set: |settings, value| assign(&mut settings.as_mut().on_lost, OnLost::parse(value)),
+        ..Opt::BLANK
+    };
+
+    const LOST_EXIT: Opt<S> = Opt {
+        long: "lost-exit",
+        hint: "STATUS",
+        doc: "Exit status when --on-lost has acted or warned (default: that of the command).",
+        set: |settings, value| assign(&mut settings.as_mut().lost_exit, number(value, 0..=u8::MAX).map(Some)),
+        ..Opt::BLANK
+    };
+
+    const PROCESS_GROUP: Opt<S> = Opt {
+        long: "process-group",
+        hint: "own|shared",
+        doc: "Process group of the command: its own, or that of this process (default: shared on a terminal, else \
+              own). In a group of its own, the processes that the command starts get the signals and end with it; see \
+              poolcounter-exec(1), SIGNALS. A command in a group of its own cannot read from the terminal.",
+        set: |settings, value| {
+            let group = match value {
+                "own" => Ok(Some(true)),
+                "shared" => Ok(Some(false)),
+                _ => Err("own or shared".into()),
+            };
+            assign(&mut settings.as_mut().group, group)
+        },
+        ..Opt::BLANK
+    };
+
+    const GRACE: Opt<S> = Opt {
+        long: "grace",
+        hint: "SECONDS",
+        doc: "Time between SIGTERM and SIGKILL (default: 10). It counts when --on-lost is term, when this process is \
+              killed, and for processes that are left in the group of the command after a signal has ended that one.",
+        set: |settings, value| assign(&mut settings.as_mut().grace, seconds(value)),
+        ..Opt::BLANK
+    };
+}
+
+/// Gives the options access to the field `lifetime` of the settings of a command.
+macro_rules! has_lifetime {
+    ($settings:ty) => {
+        impl AsMut<crate::lifetime::Lifetime> for $settings {
+            fn as_mut(&mut self) -> &mut crate::lifetime::Lifetime {
+                &mut self.lifetime
+            }
+        }
+    };
+}
+
+pub(crate) use has_lifetime;
