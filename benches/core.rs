@@ -262,6 +262,7 @@ impl Rig {
             max_queue: u32::MAX,
             timeout,
             hold: Span::FOREVER,
+            keep: Span::ZERO,
             who: b"",
             also: Vec::new(),
         };

@@ -12,7 +12,7 @@
 //! use std::time::Duration;
 //!
 //! let client = Client::new(MediaWiki::new(["10.0.0.5", "10.0.0.6"].map(String::from)));
-//! let two_at_a_time = Limits { workers: 2, max_queue: 100, timeout: Duration::from_secs(15), hold: None };
+//! let two_at_a_time = Limits { workers: 2, max_queue: 100, timeout: Duration::from_secs(15), hold: None, at_least: Duration::ZERO };
 //! match client.acquire(Purpose::Anyone, "page:Main", &two_at_a_time)? {
 //!     Outcome::Locked(lock) => {
 //!         // Render the page, store it, and release the lock: the waiters get DONE.
@@ -41,7 +41,7 @@
 //! let thread = std::thread::spawn(move || server.run());
 //!
 //! let client = Client::new(MediaWiki::new([address]));
-//! let one_at_a_time = Limits { workers: 1, max_queue: 100, timeout: Duration::from_secs(5), hold: None };
+//! let one_at_a_time = Limits { workers: 1, max_queue: 100, timeout: Duration::from_secs(5), hold: None, at_least: Duration::ZERO };
 //! if let Outcome::Locked(lock) = client.acquire(Purpose::Me, "invoices", &one_at_a_time)? {
 //!     // No other client of this server works on the invoices now.
 //!     lock.release()?;

@@ -50,6 +50,12 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             return Err(Failure::misuse(format!("--also {}: the key is given twice", printable(key))));
         }
     }
+    if !settings.at_least.is_zero() && !settings.also.is_empty() {
+        return Err(Failure::misuse("--at-least cannot be used with --also"));
+    }
+    if settings.hold.is_some_and(|hold| settings.at_least > hold) {
+        return Err(Failure::misuse("--at-least is longer than --hold"));
+    }
     if given.words.is_empty() {
         return Err(Failure::misuse("there is no command to run (see poolcounter help exec)"));
     }
@@ -123,7 +129,8 @@ fn ask<'a>(
     let purpose = if settings.is_for_anyone { Purpose::Anyone } else { Purpose::Me };
     // The first request keeps a timeout in whole seconds, which is all that the C daemon supports.
     let timeout = if waited < RETRY_EVERY { settings.timeout } else { settings.timeout.saturating_sub(waited) };
-    let limits = Limits { workers: settings.workers, max_queue: settings.queue, timeout, hold: settings.hold };
+    let ExecSettings { workers, queue: max_queue, hold, at_least, .. } = *settings;
+    let limits = Limits { workers, max_queue, timeout, hold, at_least };
     let also = settings.also.iter().map(|(key, workers, max_queue)| KeyLimits {
         key,
         workers: *workers,
@@ -187,7 +194,10 @@ impl ExecSettings {
 fn holders_in_words(client: &Client, key: &[u8]) -> String {
     let claims = client.claims(key).unwrap_or_default();
     let mut holders = claims.iter().filter(|claim| claim.waits_for.is_none());
-    let Some(ListedClaim { peer, who, age, .. }) = holders.next() else { return String::new() };
+    let Some(ListedClaim { peer, who, age, kept_for, .. }) = holders.next() else { return String::new() };
+    if let Some(left) = kept_for {
+        return format!("; {who} has ended, and the key is kept for {:.1} s", Duration::from(*left).as_secs_f64());
+    }
     let name = if who.is_empty() { peer.clone() } else { format!("{who} at {peer}") };
     let others = match holders.count() {
         0 => String::new(),

@@ -106,6 +106,7 @@ fn set_json(settings: &mut HoldersSettings, _: &str) -> Result<(), String> {
 /// Returns the state of a claim in a word.
 pub fn state_of(claim: &ListedClaim) -> &'static str {
     match claim.waits_for {
+        None if claim.kept_for.is_some() => "kept",
         None => "working",
         Some(Purpose::Me) => "waiting for me",
         Some(Purpose::Anyone) => "waiting for anyone",
@@ -121,12 +122,23 @@ impl PrintedRow for ListedClaim {
 
     fn cells(&self) -> Vec<String> {
         let [peer, who] = [&self.peer, &self.who].map(|text| printable(text.as_bytes()));
-        vec![state_of(self).into(), in_words(self.age.into()), peer, if who.is_empty() { "-".into() } else { who }]
+        let left = self.kept_for.map(|left| format!("kept for {}", in_words(left.into())));
+        vec![
+            left.unwrap_or_else(|| state_of(self).into()),
+            in_words(self.age.into()),
+            peer,
+            if who.is_empty() { "-".into() } else { who },
+        ]
     }
 
     fn object(&self) -> Value {
-        let ListedClaim { peer, who, age, .. } = self;
-        json!({ "state": state_of(self), "age": Duration::from(*age).as_secs_f64(), "client": peer, "who": who })
+        let ListedClaim { peer, who, age, kept_for, .. } = self;
+        let mut object =
+            json!({ "state": state_of(self), "age": Duration::from(*age).as_secs_f64(), "client": peer, "who": who });
+        if let Some(left) = kept_for {
+            object["left"] = Duration::from(*left).as_secs_f64().into();
+        }
+        object
     }
 }
 

@@ -24,7 +24,7 @@
 //! let thread = std::thread::spawn(move || server.run());
 //!
 //! const RENDERING: Limits =
-//!     Limits { workers: 2, max_queue: 100, timeout: Duration::from_secs(15), hold: None };
+//!     Limits { workers: 2, max_queue: 100, timeout: Duration::from_secs(15), hold: None, at_least: Duration::ZERO };
 //! # let (mut rendered, mut read_the_cache, mut served_stale) = (0, 0, 0);
 //! # let mut render = || rendered += 1;
 //! # let mut read_the_cache = || read_the_cache += 1;
@@ -60,7 +60,7 @@
 //! # let (address, stopper) = (server.addresses("pools")[0].to_string(), server.stopper());
 //! # let thread = std::thread::spawn(move || server.run());
 //! # let client = Client::new(MediaWiki::new([address]));
-//! # let limits = Limits { workers: 1, max_queue: 100, timeout: Duration::ZERO, hold: None };
+//! # let limits = Limits { workers: 1, max_queue: 100, timeout: Duration::ZERO, hold: None, at_least: Duration::ZERO };
 //! let page = client.acquire(Purpose::Me, "page", &limits)?;
 //! {
 //!     let image = client.acquire(Purpose::Me, "image", &limits)?;

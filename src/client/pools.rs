@@ -50,6 +50,10 @@ pub struct Limits {
     pub timeout: Duration,
     /// Time limit of a lock before the server revokes it; None or zero for no limit. The C daemon does not support it.
     pub hold: Option<Duration>,
+    /// Least time for which the server keeps the key occupied from the grant on, also after the lock is released or
+    /// lost; zero for none. So the work is done at most once in that time. It cannot be longer than the hold, and not
+    /// be used with further keys. The C daemon does not support it.
+    pub at_least: Duration,
 }
 
 /// Result of an acquire.
@@ -238,12 +242,13 @@ impl Client {
 
 impl Limits {
     fn request(&self, purpose: Purpose, key: &[u8], timeout: Duration, who: &str, also: &[KeyLimits<'_>]) -> Vec<u8> {
-        let Limits { workers, max_queue, hold, .. } = *self;
+        let Limits { workers, max_queue, hold, at_least, .. } = *self;
         let who = who.as_bytes();
-        let (timeout, hold) = (timeout.into(), hold.map_or(Span::FOREVER, Span::from));
+        let (timeout, hold, keep) = (timeout.into(), hold.map_or(Span::FOREVER, Span::from), at_least.into());
         let mut request = Vec::new();
         let also = also.to_vec();
-        wire::write_acquire(&mut request, &AcquireLock { key, purpose, workers, max_queue, timeout, hold, who, also });
+        let acquire = AcquireLock { key, purpose, workers, max_queue, timeout, hold, keep, who, also };
+        wire::write_acquire(&mut request, &acquire);
         request
     }
 }

@@ -33,14 +33,13 @@ use log::{Level, debug, log_enabled, trace};
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::log_limit::LogLimit;
-use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::Time;
+use poolcounter_core::time::Span;
 use poolcounter_core::wheel::Due;
 use poolcounter_protocol::line::{Line, first_line};
 use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{
-    Caps, Conns, Context, Effect, Info, Input, REQUESTS_PER_TURN, Requester, Served, Service, Then, Traffic, Wanted,
+    Caps, Conns, Context, Effect, GONE, Info, Input, REQUESTS_PER_TURN, Requester, Served, Service, Then, Wanted,
 };
 use poolcounter_service::health::Growth;
 use poolcounter_service::options::{Opt, TableOpt};
@@ -49,7 +48,6 @@ use poolcounter_service::report::Moment;
 use poolcounter_service::report::room::{self, Room};
 use poolcounter_service::report::snapshot::{Remembered, Snapshot};
 use poolcounter_service::settings::{self, Configure};
-use stats::PoolStat as Stat;
 use std::collections::HashSet;
 use wire::listing::{self, MOST_LINES};
 use wire::{PoolRequest, StatsQuery};
@@ -181,6 +179,15 @@ impl PoolsService {
         }
         match request {
             PoolRequest::Acquire(mut request) => {
+                let peer;
+                if let Ok(request) = &mut request
+                    && request.keep > Span::ZERO
+                    && request.who.is_empty()
+                {
+                    // A kept lock outlives its connection, and with it the address.
+                    peer = context.conns.peer(conn);
+                    request.who = peer.as_bytes();
+                }
                 self.step(context, |state, step| state.acquire(conn, request.as_mut().map_err(|wrong| *wrong), step));
             }
             PoolRequest::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
@@ -334,7 +341,8 @@ impl PoolsService {
             StatsQuery::Full => wire::write_figures(bytes, &self.figures(now, traffic)),
             StatsQuery::One(stat) => wire::write_one(bytes, stat, &self.figures(now, traffic)),
             StatsQuery::Holders(key) => {
-                let peer = |claim: &ClaimInfo<'_>| peers.peer(claim.conn);
+                let peer =
+                    |claim: &ClaimInfo<'_>| claim.kept_until.map_or_else(|| peers.peer(claim.conn), |_| GONE.into());
                 listing::write_claims(bytes, state.claims_on(key), state.occupancy(key), now, peer);
             }
             StatsQuery::Types => listing::write_types(bytes, &state.types()),
@@ -353,14 +361,6 @@ impl PoolsService {
             bytes.extend_from_slice(b"\n\n");
         });
         context.resume(conn);
-    }
-
-    /// Returns the figures of the state, and of the connections' traffic.
-    pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
-        let mut figures = self.state.figures(now);
-        figures.set(Stat::ConnectErrors, traffic.connect_errors.get());
-        figures.set(Stat::FailedSends, traffic.failed_sends.get());
-        figures
     }
 }
 

@@ -43,7 +43,7 @@ impl PoolsService {
         run(self, &request.argument, context)
     }
 
-    /// Takes the locks of a key away from the client at an address, `KEY ADDRESS`: sends `NOT_LOCKED` to its
+    /// Ends the kept locks of a key, `KEY gone`, or takes its locks away from the client at an address, `KEY ADDRESS`: sends `NOT_LOCKED` to its
     /// connections there and closes them with all their locks and waits. That line is the answer to a RELEASE that
     /// comes later, or is on its way.
     fn take_locks_from(&mut self, words: &[u8], context: &mut Context<'_>) -> OperationResult {
@@ -54,6 +54,14 @@ impl PoolsService {
             let peer = conns.peer(conn);
             peer != GONE && peer.as_bytes() == client
         };
+        if client == GONE.as_bytes() {
+            let mut freed = 0;
+            self.step(context, |state, step| freed = state.free_kept(key, step));
+            self.end_turn(context.output);
+            if freed > 0 {
+                return Ok(taken_away(freed));
+            }
+        }
         let claims = self.state.claims_on(key).filter(|claim| is_asked_for(claim.conn));
         let (held, waiting): (Vec<_>, Vec<_>) = claims.partition(|claim| claim.waits_for.is_none());
         let locks = held.len();
@@ -67,10 +75,11 @@ impl PoolsService {
         conns.sort_unstable();
         conns.dedup();
         for conn in conns {
+            self.state.keep_nothing(conn, key);
             context.output.reply_lines(conn, |bytes| bytes.extend_from_slice(wire::text_of(Reply::NotLocked)));
             context.end(conn);
         }
-        Ok(format!("{locks} {} taken away", if locks == 1 { "lock" } else { "locks" }))
+        Ok(taken_away(locks))
     }
 
     /// Sets or removes a ceiling, for `KEYS NAME=VALUE,NAME=VALUE` or `KEYS none`.
@@ -92,4 +101,8 @@ impl PoolsService {
         self.state.set_ceiling(ceiling);
         Ok(format!("a ceiling for {pattern} until the next upgrade"))
     }
+}
+
+fn taken_away(locks: usize) -> String {
+    format!("{locks} {} taken away", if locks == 1 { "lock" } else { "locks" })
 }

@@ -3,10 +3,11 @@
 use super::state::{CeilingInUse, KEYS_LOOKED_AT, WhichKeys};
 use super::{BusyKey, ClaimInfo, PoolsService};
 use poolcounter_core::count::Count;
+use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::top_keys::{self, TopKey};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
-use poolcounter_service::contract::Peers;
+use poolcounter_service::contract::{Peers, Traffic};
 use poolcounter_service::report::{
     Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table,
 };
@@ -167,6 +168,14 @@ static REFUSED: SeriesInfo = SeriesInfo {
 };
 
 impl PoolsService {
+    /// Returns the figures of the state, and of the connections' traffic.
+    pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
+        let mut figures = self.state.figures(now);
+        figures.set(Stat::ConnectErrors, traffic.connect_errors.get());
+        figures.set(Stat::FailedSends, traffic.failed_sends.get());
+        figures
+    }
+
     /// Returns the series of the pools, without allocating.
     pub(super) fn standing(&self) -> [Series; 5] {
         let state = &self.state;
@@ -315,7 +324,6 @@ mod tests {
     use super::*;
     use poolcounter_core::id::{ConnId, Id};
     use poolcounter_service::container::tests::{Numbered, report_after_lines};
-    use poolcounter_service::contract::Traffic;
     use poolcounter_service::report::Report;
 
     fn at(seconds: u64) -> Time {

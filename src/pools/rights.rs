@@ -55,7 +55,8 @@ impl PoolsService {
         acquire: &AcquireLock<'_>,
         context: &mut Context<'_>,
     ) -> Option<Reply> {
-        let AcquireLock { key, purpose: _, workers: _, max_queue: _, timeout, hold: _, who: _, also } = acquire;
+        let AcquireLock { key, purpose: _, workers: _, max_queue: _, timeout, hold: _, keep: _, who: _, also } =
+            acquire;
         if also.is_empty() {
             if context.allows_lock(conn, ACQUIRE, key, || self.state.holds(conn)) {
                 return None;

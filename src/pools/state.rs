@@ -28,6 +28,7 @@ mod ceilings;
 mod check;
 mod health;
 mod held;
+mod kept;
 mod parts;
 mod queries;
 mod saved;
@@ -47,7 +48,9 @@ use alerts::{Alerts, RefusalReason};
 use background::Background;
 use ceilings::Ceilings;
 use held::HeldLocks;
-use parts::{Freed, Parts};
+use kept::KeptLocks;
+use parts::Parts;
+use tables::Withdrawn;
 use types::{TypeId, Types};
 use who::ClaimOwners;
 
@@ -112,6 +115,8 @@ enum ClaimPhase {
         /// Number of milestones that it has passed: ages at which a lock is reported.
         passed: u8,
     },
+    /// The holder has ended, and the lock is kept for the rest of its least time.
+    Kept { end: TimerId },
     /// Part of another claim, which waits or holds with it.
     Part { whole: ClaimId, is_held: bool },
 }
@@ -138,6 +143,7 @@ pub struct PoolsState {
     claims_by_pool: ClaimsByPool,
     links_by_pool: Links,
     held: HeldLocks,
+    kept: KeptLocks,
     /// Figures, without the sums over the types of work.
     figures: Figures<Stat>,
     types: Types,
@@ -174,6 +180,7 @@ impl PoolsState {
             claims_by_pool: ClaimsByPool::default(),
             links_by_pool: Links::default(),
             held: HeldLocks::default(),
+            kept: KeptLocks::default(),
             figures: Figures::default(),
             types: Types::default(),
             top_keys: TopKeys::default(),
@@ -210,7 +217,9 @@ impl PoolsState {
         let claim = self.withdraw(id, step);
         if !self.note_if_emptied(claim.pool) && claim.was_held {
             self.wake_after_work(&claim, step);
-            self.grant_next(claim.pool, step);
+            if !claim.is_kept {
+                self.grant_next(claim.pool, step);
+            }
             self.note_if_emptied(claim.pool);
         }
         self.grant_freed(claim.freed, step);
@@ -245,9 +254,13 @@ impl PoolsState {
 
     /// Ends a claim whose wait or hold has reached its limit.
     fn expire_claim(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
-        if let ClaimPhase::Holding { end, is_lowered: true, .. } = &mut self.claims[id.index()].phase {
-            end.take().into_iter().for_each(TimerId::fired);
-            return self.take_back(id, step);
+        match &mut self.claims[id.index()].phase {
+            ClaimPhase::Holding { end, is_lowered: true, .. } => {
+                end.take().into_iter().for_each(TimerId::fired);
+                return self.take_back(id, step);
+            }
+            ClaimPhase::Kept { .. } => return self.end_kept(id, step).fired(),
+            _ => {}
         }
         let freed = self.other_pools(id);
         let claim = self.detach(id, step.now);
@@ -264,7 +277,7 @@ impl PoolsState {
                 self.grant_next(claim.pool, step);
                 self.grant_freed(freed, step);
             }
-            ClaimPhase::Part { .. } => unreachable!("a part has no timer"),
+            ClaimPhase::Kept { .. } | ClaimPhase::Part { .. } => unreachable!("a part has no timer"),
         }
         self.note_if_emptied(claim.pool);
     }
@@ -272,22 +285,6 @@ impl PoolsState {
     /// Sets whether new requests are refused. Waiters are still granted locks.
     pub fn set_refusing(&mut self, refuses_new: bool) {
         self.refuses_new = refuses_new;
-    }
-
-    /// Returns the figures, with the levels as they are now, but without the figures of the connections' traffic.
-    pub fn figures(&self, now: Time) -> Figures<Stat> {
-        let mut figures = self.counted();
-        let locks_back = figures.of(Stat::ProcessedCount).max(1);
-        figures.set(Stat::Uptime, now.as_micros());
-        figures.set(Stat::AverageProcessingTime, figures.of(Stat::ProcessingTime) / locks_back);
-        figures.set(
-            Stat::WaitingTime,
-            figures.of(Stat::WaitingTimeForMe).saturating_add(figures.of(Stat::WaitingTimeForAnyone)),
-        );
-        figures.set(Stat::HashtableEntries, self.pools.len() as u64);
-        figures.set(Stat::ProcessingWorkers, self.working());
-        figures.set(Stat::WaitingWorkers, self.waiting());
-        figures
     }
 
     /// Returns true if there are no claims.
@@ -316,6 +313,10 @@ impl PoolsState {
         if !self.ceilings.is_empty() {
             self.ceilings.lower(request);
         }
+        let hold = request.hold.min(self.settings.max_hold);
+        if request.keep > hold {
+            return Err(Reply::KeepOverHold);
+        }
         if self.background.has_leaving() {
             self.catch_up(request, step);
         }
@@ -337,7 +338,6 @@ impl PoolsState {
         }
         let pool = known.unwrap_or_else(|hash| self.create(hash, request.key));
         self.latest = pool;
-        let hold = request.hold.min(self.settings.max_hold);
         let is_lowered = hold < asked;
         let id = ClaimId::from_index(self.claims.vacant_key());
         let (phase, is_free) = match room {
@@ -352,6 +352,9 @@ impl PoolsState {
         self.attach(id, Claim { pool, conn, since: step.now, phase });
         if !request.who.is_empty() {
             self.whos.note(id, request.who);
+        }
+        if request.keep > Span::ZERO {
+            self.kept.ask(id, request.keep);
         }
         if !request.also.is_empty() {
             self.attach_parts(id, request.workers, &request.also);
@@ -384,7 +387,7 @@ impl PoolsState {
         }
         match claims.back().map(|id| &self.claims[id.index()].phase) {
             Some(ClaimPhase::Waiting { .. }) => Err(Reply::WaitForResponse),
-            Some(ClaimPhase::Holding { .. } | ClaimPhase::Part { .. }) | None => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -436,39 +439,6 @@ impl PoolsState {
         self.type_of(pool).acquired.bump();
         self.schedule_lock_scan(step);
     }
-
-    /// Removes a claim from every table and disarms its timer. Its pool may be left without claims.
-    #[inline]
-    fn withdraw(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) -> Withdrawn {
-        let freed = self.other_pools(id);
-        let Claim { pool, conn, since, phase } = self.detach(id, step.now);
-        let was_held = matches!(phase, ClaimPhase::Holding { .. });
-        let timer = match phase {
-            ClaimPhase::Waiting { timeout, .. } => Some(timeout),
-            ClaimPhase::Holding { end, .. } => end,
-            ClaimPhase::Part { .. } => None,
-        };
-        timer.into_iter().for_each(|timer| step.timers.cancel(timer));
-        Withdrawn { pool, conn, since, was_held, freed }
-    }
-
-    fn type_of(&mut self, pool: PoolId) -> &mut WorkType {
-        &mut self.types[self.pools[pool.index()].type_id]
-    }
-
-    fn key_of(&self, claim: ClaimId) -> &[u8] {
-        &self.pools[self.claims[claim.index()].pool.index()].key
-    }
-}
-
-/// A claim that was removed.
-struct Withdrawn {
-    pool: PoolId,
-    conn: ConnId,
-    since: Time,
-    was_held: bool,
-    /// Other pools with its locks, if it was held.
-    freed: Vec<Freed>,
 }
 
 impl Room {
@@ -490,7 +460,9 @@ impl Pool {
 
     fn queue_of(&mut self, phase: &ClaimPhase) -> &mut List<ClaimId> {
         match phase {
-            ClaimPhase::Holding { .. } | ClaimPhase::Part { is_held: true, .. } => &mut self.holders,
+            ClaimPhase::Holding { .. } | ClaimPhase::Kept { .. } | ClaimPhase::Part { is_held: true, .. } => {
+                &mut self.holders
+            }
             ClaimPhase::Waiting { purpose: Purpose::Me, .. } | ClaimPhase::Part { .. } => &mut self.waiting_for_me,
             ClaimPhase::Waiting { purpose: Purpose::Anyone, .. } => &mut self.waiting_for_anyone,
         }

@@ -11,7 +11,7 @@ use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::time::Time;
 use poolcounter_core::top_keys;
 use poolcounter_service::contract::Peers;
-use poolcounter_service::health::quoted;
+use poolcounter_service::health::{in_words, quoted};
 use poolcounter_service::report::tables::client_of;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Report, Table, View};
 
@@ -178,10 +178,11 @@ fn table_of<'a>(
             Some(Purpose::Me) => "waits for the lock",
             Some(Purpose::Anyone) => "waits for the work",
         };
+        let left = claim.kept_until.map(|until| until.since(now));
         vec![
             Cell::Number(*place),
-            Cell::text(state),
-            Cell::client(claim.conn, peers),
+            left.map_or(Cell::text(state), |left| Cell::text(format!("has ended; kept for {}", in_words(left)))),
+            if left.is_some() { Cell::Nothing } else { Cell::client(claim.conn, peers) },
             who_of(&claim),
             Cell::time(now.since(claim.since)),
             Cell::text(top_keys::truncated(claim.key)),

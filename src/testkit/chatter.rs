@@ -25,7 +25,18 @@ const LINES: [(Line, usize); 7] = [
 ];
 const KEYS: [&[u8]; 5] = [b"k", b"ArticleView:a%20b", b"\xff\xfe\r\t", b"K", b"hold=1"];
 const TIMEOUTS: [&str; 9] = ["0", "0.001", "0.25", "1", "1", "2", "5", "60", "86400"];
-const HOLDS: [&str; 7] = ["", "", "", " hold=0.001", " hold=1", " hold=90 who=a@b:1", " who=somebody"];
+const HOLDS: [&str; 10] = [
+    "",
+    "",
+    "",
+    " hold=0.001",
+    " hold=1",
+    " hold=90 who=a@b:1",
+    " who=somebody",
+    " keep=1",
+    " keep=5 hold=9",
+    " keep=2 hold=1",
+];
 const ALSO: [&str; 8] =
     ["", "", "", " also=user:1:9", " also=user:2:3", " also=k:1:9", " also=all:3:50 also=user:1:9", " also=K:1:2"];
 const ODD_COMMANDS: [&str; 4] = ["ACQ4ME ", "ACQ4ANY ", "ACQ4ME   ", "ACQ4ANY  "];
@@ -48,7 +59,9 @@ const ODD_TIMEOUTS: [&str; 15] = [
     "99999999999999999999",
     "hold=1",
 ];
-const ODD_ENDS: [&str; 19] = [
+const ODD_ENDS: [&str; 21] = [
+    " keep=x",
+    " keep=0.0001 keep=1 junk",
     " also=",
     " also=a",
     " also=:1:1",

@@ -6,7 +6,8 @@ use super::random::Random;
 /// Every service with connections.
 pub const SPOKEN: [&str; 6] = ["pools", "counters", "members", "jobs", "http", "admin"];
 
-const POOLS: [&str; 9] = [
+const POOLS: [&str; 10] = [
+    "ACQ4ME KEY 2 4 9 keep=2",
     "ACQ4ME KEY 2 4 9 hold=1",
     "ACQ4ME KEY 1 2 0.05",
     "ACQ4ANY KEY 1 9 9",

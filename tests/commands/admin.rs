@@ -64,6 +64,18 @@ impl Stage {
 }
 
 #[test]
+fn kept_locks_are_taken_away_at_once() {
+    let mut stage = Stage::new();
+    let [holder, other] = [(); 2].map(|()| stage.connect("pools"));
+    stage.ask(holder, "ACQ4ME k 1 9 0 keep=60\nRELEASE\n");
+    assert_eq!(stage.ask(other, "ACQ4ME k 1 9 0\n"), "TIMEOUT\n");
+    assert_eq!(stage.command("RELEASE-LOCK k gone"), "OK 1 lock taken away\n");
+    assert_eq!(stage.ask(other, "ACQ4ME k 1 9 0 keep=60\n"), "LOCKED\n");
+    assert_eq!(stage.command(&format!("RELEASE-LOCK k client:{other}")), "OK 1 lock taken away\n");
+    assert_eq!(stage.ask(holder, "ACQ4ME k 1 9 0\n"), "LOCKED\n");
+}
+
+#[test]
 fn revoked_lock_goes_to_the_next_waiter() {
     let mut stage = Stage::new();
     let [holder, waiter, other] = [(); 3].map(|()| stage.connect("pools"));

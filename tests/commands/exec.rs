@@ -478,6 +478,25 @@ fn a_hold_that_is_over_is_a_lock_that_is_lost() {
 
 /// The server has a shorter limit, which it does not announce.
 #[test]
+fn the_key_is_kept_for_the_least_time() {
+    let (_daemon, server, mut observer) = daemon();
+    let least = ["--at-least", "60", "--who", "db1"];
+    for (command, status) in [("true", 0), ("exit 3", 3)] {
+        let key = ["-k", command];
+        let ended = run(&server, &[&least[..], &key].concat(), &["sh", "-c", command]);
+        assert_eq!(ended, Ended { status: Some(status), stdout: String::new(), stderr: String::new() });
+        let Ended { status, stderr, .. } = run(&server, &[&key[..], &["-t", "0"]].concat(), &["true"]);
+        assert_eq!(status, Some(75));
+        assert!(stderr.contains("; db1 has ended, and the key is kept for "), "{stderr}");
+    }
+    assert_eq!(observer.stat("kept_locks"), 2);
+    for options in [&["--also", "u:1"][..], &["--hold", "59"]] {
+        let Ended { status, stderr, .. } = run(&server, &[&least[..], options].concat(), &["true"]);
+        assert!(status == Some(64) && stderr.contains("--at-least "), "{stderr}");
+    }
+}
+
+#[test]
 fn a_hold_that_the_server_limits_is_a_lock_that_is_lost() {
     let daemon = Daemon::start(&["--max-hold", "0.1"]);
     let server = daemon.address.to_string();

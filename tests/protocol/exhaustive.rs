@@ -61,6 +61,12 @@ fn two_clients_with_limited_holds_in_five_steps() {
     all_lines(2, &["ACQ4ME k 1 3 2 hold=1\n", "ACQ4ANY k 1 3 1\n", "RELEASE k\n"], 5);
 }
 
+/// Locks that are kept after their holders have ended, released or lost.
+#[test]
+fn two_clients_with_kept_locks_in_five_steps() {
+    all_lines(2, &["ACQ4ME k 1 3 2 keep=1\n", "ACQ4ANY k 1 3 2 keep=2 hold=3\n", "RELEASE\n"], 5);
+}
+
 /// Three clients that want several locks at once: two limits that they share in turn, and none that all share.
 #[test]
 fn three_clients_with_several_keys_in_five_steps() {

@@ -19,7 +19,7 @@ const FAR_US: u64 = 30 * 86_400_000_000;
 const FAR_INTERVALS: u64 = 2_000;
 
 /// Every reply of the pools.
-const REPLIES: [&str; 16] = [
+const REPLIES: [&str; 17] = [
     "LOCKED",
     "DONE",
     "RELEASED",
@@ -29,6 +29,7 @@ const REPLIES: [&str; 16] = [
     "NOT_LOCKED",
     "ERROR WAIT_FOR_RESPONSE",
     "ERROR BAD_SYNTAX",
+    "ERROR KEEP_OVER_HOLD",
     "ERROR BAD_COMMAND",
     "ERROR WRONG_STAT",
     "ERROR LINE_TOO_LONG",

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Limits of one lock, without a wait.
-const ONE: Limits = Limits { workers: 1, max_queue: 10, timeout: Duration::ZERO, hold: None };
+const ONE: Limits = Limits { workers: 1, max_queue: 10, timeout: Duration::ZERO, hold: None, at_least: Duration::ZERO };
 /// Limits of one lock, with a wait longer than any test.
 const PATIENT: Limits = Limits { timeout: Duration::from_secs(60), ..ONE };
 /// Long timeouts: a server on a busy machine is not dead.

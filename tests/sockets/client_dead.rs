@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const ONE: Limits = Limits { workers: 1, max_queue: 10, timeout: Duration::ZERO, hold: None };
+const ONE: Limits = Limits { workers: 1, max_queue: 10, timeout: Duration::ZERO, hold: None, at_least: Duration::ZERO };
 /// Timeout of a connect, longer than any request takes by itself.
 const CONNECT: Duration = Duration::from_secs(1);
 /// Time from which on a request has waited for a connection. socket2 waits for whole milliseconds, rounded down.

@@ -7,7 +7,13 @@ use poolcounter_testkit::daemon::{Daemon, PATIENCE};
 use std::process::Command;
 
 const KEYS: usize = 10_000;
-const ONE: Limits = Limits { workers: 1, max_queue: 10, timeout: std::time::Duration::ZERO, hold: None };
+const ONE: Limits = Limits {
+    workers: 1,
+    max_queue: 10,
+    timeout: std::time::Duration::ZERO,
+    hold: None,
+    at_least: std::time::Duration::ZERO,
+};
 /// Options that let one client hold every key; it has one connection to each daemon.
 const MANY_LOCKS: [&str; 2] = ["--max-locks", "65535"];
 

@@ -22,6 +22,8 @@ pub struct ExecSettings {
     pub timeout: Duration,
     /// Time limit of the lock; None for no limit.
     pub hold: Option<Duration>,
+    /// Least time for which the key is occupied; zero for none.
+    pub at_least: Duration,
     /// True if the command need not run after another client has done the work.
     pub is_for_anyone: bool,
     /// Exit status if another client has done the work.
@@ -112,6 +114,16 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         ..Opt::BLANK
     },
     Opt {
+        long: "at-least",
+        hint: "SECONDS",
+        doc: "Minimum time for which the key is occupied from the grant on, so that the command runs at most once in \
+              that time (default: 0). When the command ends earlier, exec ends with its status, and the server keeps \
+              the key for the rest, even if the command failed or its machine died. The option cannot be used with \
+              --also, nor be longer than --hold or a limit of the daemon. The C daemon does not support it.",
+        set: |settings, value| assign(&mut settings.at_least, seconds(value)),
+        ..Opt::BLANK
+    },
+    Opt {
         short: "a",
         long: "any",
         doc: "Run the command only once: skip it if another client finishes it successfully while this one waits. The \
@@ -197,6 +209,7 @@ impl Default for ExecSettings {
             also: Vec::new(),
             timeout: Duration::from_secs(u64::from(NO_LIMIT_S)),
             hold: None,
+            at_least: Duration::ZERO,
             is_for_anyone: false,
             done_exit: 0,
             servers: Servers::default(),

@@ -97,6 +97,8 @@ impl<'a> Watch<'a> {
         }
         let name = if who.is_empty() { peer.clone() } else { format!("{who} at {peer}") };
         let what = match (event, claim.waits_for) {
+            (WatchEvent::Came, None) if claim.kept_for.is_some() => "has ended, and its lock is kept".into(),
+            (WatchEvent::Went, None) if claim.kept_for.is_some() => "has its lock kept no longer".into(),
             (WatchEvent::Came, None) => format!("holds a lock, for {age:.3} s so far"),
             (WatchEvent::Came, Some(_)) => format!("waits, for {age:.3} s so far"),
             (WatchEvent::Granted, _) => format!("was granted the lock after its wait, {age:.3} s ago"),
@@ -112,7 +114,8 @@ impl<'a> Watch<'a> {
 fn changes<'c>(before: &'c [ListedClaim], now: &'c [ListedClaim]) -> Vec<(WatchEvent, &'c ListedClaim)> {
     // A claim of the same age as before, or older, is the same one.
     let is_same = |old: &ListedClaim, new: &ListedClaim| {
-        (&old.peer, &old.who, old.waits_for) == (&new.peer, &new.who, new.waits_for) && new.age >= old.age
+        let kind = |claim: &ListedClaim| (claim.waits_for, claim.kept_for.is_some());
+        (&old.peer, &old.who, kind(old)) == (&new.peer, &new.who, kind(new)) && new.age >= old.age
     };
     let is_grant = |old: &ListedClaim, new: &ListedClaim| {
         (&old.peer, &old.who) == (&new.peer, &new.who) && old.waits_for.is_some() && new.waits_for.is_none()
@@ -140,7 +143,7 @@ mod tests {
     use poolcounter_core::time::Span;
 
     fn claim(peer: &str, waits_for: Option<Purpose>, age: u64) -> ListedClaim {
-        ListedClaim { peer: peer.into(), who: "somebody".into(), waits_for, age: Span::from_secs(age) }
+        ListedClaim { peer: peer.into(), who: "somebody".into(), waits_for, age: Span::from_secs(age), kept_for: None }
     }
 
     #[test]

@@ -346,6 +346,7 @@ q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
             who: "me".into(),
             waits_for,
             age: poolcounter_core::time::Span::from_secs(3),
+            kept_for: None,
         };
         now.key = Some((
             "k".into(),

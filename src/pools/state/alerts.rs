@@ -318,6 +318,7 @@ mod tests {
                 max_queue,
                 timeout,
                 hold,
+                keep: Span::ZERO,
                 who: b"",
                 also: Vec::new(),
             };

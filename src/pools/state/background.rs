@@ -193,7 +193,7 @@ impl PoolsState {
     fn give_back(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
         meter::visit();
         let claim = self.withdraw(id, step);
-        if claim.was_held {
+        if claim.was_held && !claim.is_kept {
             self.grant_next(claim.pool, step);
             self.grant_freed(claim.freed, step);
         }

@@ -37,6 +37,7 @@ impl PoolsState {
         self.check_background();
         self.check_ceilings();
         self.check_held();
+        self.check_kept();
         self.check_types();
         self.check_alerts();
     }
@@ -53,7 +54,7 @@ impl PoolsState {
                 match claim.phase {
                     ClaimPhase::Waiting { .. } => assert_eq!(n, 0, "a connection waits for its newest claim only"),
                     ClaimPhase::Holding { .. } => holding += 1,
-                    ClaimPhase::Part { .. } => panic!("a part belongs to its whole, not to a client"),
+                    ClaimPhase::Kept { .. } | ClaimPhase::Part { .. } => panic!("it belongs to no client"),
                 }
                 claims_seen += 1;
             }
@@ -67,8 +68,8 @@ impl PoolsState {
             many.into_iter().all(|id| self.claims_by_pool.has(id))
         };
         assert!(self.clients.iter().all(has_all), "the index has all claims of a large connection but its newest");
-        let wholes = self.claims.len() as u64 - self.parts.count();
-        assert_eq!(claims_seen, wholes, "each claim that is whole belongs to one connection");
+        let wholes = self.claims.len() as u64 - self.parts.count() - self.kept.len();
+        assert_eq!(claims_seen, wholes, "each claim that is whole and not kept belongs to one connection");
         let named = self.claims.iter().filter(|(index, _)| !self.whos.of(ClaimId::from_index(*index)).is_empty());
         assert_eq!(named.count(), self.whos.len(), "each name belongs to a claim");
         assert_eq!(self.held.len(), holding, "each lock that is held is listed");
@@ -83,7 +84,7 @@ impl PoolsState {
                     match self.claims[claim.index()].phase {
                         ClaimPhase::Holding { .. } => working += 1,
                         ClaimPhase::Waiting { .. } => waiting += 1,
-                        ClaimPhase::Part { .. } => {}
+                        ClaimPhase::Kept { .. } | ClaimPhase::Part { .. } => {}
                     }
                 }
             }
@@ -115,7 +116,9 @@ impl PoolsState {
 impl Pool {
     fn queue_for(&self, phase: &ClaimPhase) -> &List<ClaimId> {
         match phase {
-            ClaimPhase::Holding { .. } | ClaimPhase::Part { is_held: true, .. } => &self.holders,
+            ClaimPhase::Holding { .. } | ClaimPhase::Kept { .. } | ClaimPhase::Part { is_held: true, .. } => {
+                &self.holders
+            }
             ClaimPhase::Waiting { purpose: Purpose::Me, .. } | ClaimPhase::Part { .. } => &self.waiting_for_me,
             ClaimPhase::Waiting { purpose: Purpose::Anyone, .. } => &self.waiting_for_anyone,
         }

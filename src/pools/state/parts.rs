@@ -203,7 +203,7 @@ impl PoolsState {
     pub(super) fn whole_of(&self, id: ClaimId) -> ClaimId {
         match self.claims[id.index()].phase {
             ClaimPhase::Part { whole, .. } => whole,
-            ClaimPhase::Waiting { .. } | ClaimPhase::Holding { .. } => id,
+            ClaimPhase::Waiting { .. } | ClaimPhase::Holding { .. } | ClaimPhase::Kept { .. } => id,
         }
     }
 

@@ -44,6 +44,8 @@ pub struct ClaimInfo<'a> {
     pub waits_for: Option<Purpose>,
     /// Time since which it waits or holds.
     pub since: Time,
+    /// End of a kept lock, whose connection is gone; None for other claims.
+    pub kept_until: Option<Time>,
 }
 
 /// Most keys that are examined for a page, whose answer is made in one piece: about 0.4 ms. Beyond them, keys that had
@@ -100,6 +102,23 @@ impl PoolsState {
         self.figures.of(stat).saturating_add(self.types.total(stat))
     }
 
+    /// Returns the figures, with the levels as they are now, but without the figures of the connections' traffic.
+    pub fn figures(&self, now: Time) -> Figures<Stat> {
+        let mut figures = self.counted();
+        let locks_back = figures.of(Stat::ProcessedCount).max(1);
+        figures.set(Stat::Uptime, now.as_micros());
+        figures.set(Stat::AverageProcessingTime, figures.of(Stat::ProcessingTime) / locks_back);
+        figures.set(
+            Stat::WaitingTime,
+            figures.of(Stat::WaitingTimeForMe).saturating_add(figures.of(Stat::WaitingTimeForAnyone)),
+        );
+        figures.set(Stat::HashtableEntries, self.pools.len() as u64);
+        figures.set(Stat::ProcessingWorkers, self.working());
+        figures.set(Stat::WaitingWorkers, self.waiting());
+        figures.set(Stat::KeptLocks, self.kept.len());
+        figures
+    }
+
     /// Returns the figures that only counting changes, with the sums over the types of work.
     pub(super) fn counted(&self) -> Figures<Stat> {
         let mut figures = self.figures.clone();
@@ -114,7 +133,7 @@ impl PoolsState {
 
     /// Returns the number of requests that wait.
     pub fn waiting(&self) -> u64 {
-        self.claims.len() as u64 - self.parts.count() - self.held.len()
+        self.claims.len() as u64 - self.parts.count() - self.held.len() - self.kept.len()
     }
 
     /// Returns the number of waits that have ended with TIMEOUT.
@@ -292,11 +311,12 @@ impl PoolsState {
         let whole = self.whole_of(id);
         let waits_for = match self.claims[whole.index()].phase {
             ClaimPhase::Waiting { purpose, .. } => Some(purpose),
-            ClaimPhase::Holding { .. } | ClaimPhase::Part { .. } => None,
+            _ => None,
         };
+        let kept_until = self.kept.until(id);
         let pool = self.pool_at(claim.pool);
         let (type_name, who) = (&*self.types[pool.type_id].name, self.whos.of(whole));
-        ClaimInfo { key: &pool.key, type_name, conn: claim.conn, who, waits_for, since: claim.since }
+        ClaimInfo { key: &pool.key, type_name, conn: claim.conn, who, waits_for, since: claim.since, kept_until }
     }
 
     /// Returns the claims of a pool, in the order of its queues.

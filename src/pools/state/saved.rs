@@ -47,6 +47,8 @@ struct Loose {
     wholes: Ranks,
     /// Parts, each with the rank of its whole.
     parts: Vec<((ConnId, Reverse<u32>), SavedPart, ClaimId)>,
+    /// Kept locks with their ends.
+    kept: Vec<(ClaimId, Time)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -74,11 +76,16 @@ enum SavedPhase {
         hold: Span,
         /// True if the client asked for a longer hold.
         is_lowered: bool,
+        keep: Span,
         until: Time,
     },
     Holding {
         is_lowered: bool,
+        keep: Span,
         until: Option<Time>,
+    },
+    Kept {
+        until: Time,
     },
     /// A part of the claim with the same number of newer claims.
     Part {
@@ -133,7 +140,8 @@ impl PoolsState {
         for _ in 0..pools {
             self.restore_pool(saved.take()?, &mut loose, now, timers)?;
         }
-        let Loose { mut wholes, mut parts } = loose;
+        let Loose { mut wholes, mut parts, kept } = loose;
+        self.restore_kept(kept);
         wholes.sort_unstable();
         parts.sort_unstable();
         parts.into_iter().try_for_each(|(rank, part, id)| self.restore_part(&wholes, rank, part, id))?;
@@ -158,20 +166,27 @@ impl PoolsState {
         for SavedClaim { conn, newer, since, who, phase: saved } in claims {
             let id = ClaimId::from_index(self.claims.vacant_key());
             let phase = match saved {
-                SavedPhase::Waiting { purpose, hold, is_lowered, until } => {
+                SavedPhase::Waiting { purpose, hold, is_lowered, until, .. } => {
                     let timeout = timers.arm(until, PoolsTimer::Claim(id));
                     ClaimPhase::Waiting { purpose, hold, is_lowered, timeout }
                 }
-                SavedPhase::Holding { is_lowered, until } => {
+                SavedPhase::Holding { is_lowered, until, .. } => {
                     let end = until.map(|until| timers.arm(until, PoolsTimer::Claim(id)));
                     ClaimPhase::Holding { end, is_lowered, passed: 0 }
                 }
+                SavedPhase::Kept { until } => ClaimPhase::Kept { end: timers.arm(until, PoolsTimer::Claim(id)) },
                 // Its whole is assigned once all claims are restored.
                 SavedPhase::Part { is_held, .. } => ClaimPhase::Part { whole: id, is_held },
             };
             match saved {
                 SavedPhase::Part { part, .. } => loose.parts.push(((conn, Reverse(newer)), part, id)),
-                _ => loose.wholes.push((conn, Reverse(newer), id)),
+                SavedPhase::Kept { until } => loose.kept.push((id, until)),
+                SavedPhase::Waiting { keep, .. } | SavedPhase::Holding { keep, .. } => {
+                    loose.wholes.push((conn, Reverse(newer), id));
+                    if keep > Span::ZERO {
+                        self.kept.ask(id, keep);
+                    }
+                }
             }
             // Queues are in the order of time.
             self.attach_to_pool(id, Claim { pool, conn, since: since.min(now), phase });
@@ -230,11 +245,14 @@ impl PoolsState {
                 purpose: *purpose,
                 hold: *hold,
                 is_lowered: *is_lowered,
+                keep: self.kept.asked(id),
                 until: timers.deadline(timeout),
             },
             ClaimPhase::Holding { end, is_lowered, .. } => {
-                SavedPhase::Holding { is_lowered: *is_lowered, until: end.as_ref().map(|end| timers.deadline(end)) }
+                let until = end.as_ref().map(|end| timers.deadline(end));
+                SavedPhase::Holding { is_lowered: *is_lowered, keep: self.kept.asked(id), until }
             }
+            ClaimPhase::Kept { end } => SavedPhase::Kept { until: timers.deadline(end) },
             ClaimPhase::Part { whole, is_held } => {
                 SavedPhase::Part { is_held: *is_held, part: self.save_part(*whole, id) }
             }

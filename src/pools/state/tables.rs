@@ -1,7 +1,8 @@
 //! Additions to the tables of claims and pools, and removals. An emptied pool is kept to the end of the turn.
 
 use super::by_pool::FEW;
-use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState};
+use super::parts::Freed;
+use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep, WorkType};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::list::List;
 use poolcounter_core::names::Hash;
@@ -10,6 +11,18 @@ use poolcounter_core::time::Time;
 /// Most emptied keys that are kept, and most bytes of one: at most 256 KiB in all.
 const SPARE_KEYS: usize = 1024;
 const SPARE_KEY_BYTES: usize = 256;
+
+/// A claim that was removed.
+pub(super) struct Withdrawn {
+    pub pool: PoolId,
+    pub conn: ConnId,
+    pub since: Time,
+    pub was_held: bool,
+    /// True if the lock is kept, so that no place came free.
+    pub is_kept: bool,
+    /// Other pools with its locks, if it was held.
+    pub freed: Vec<Freed>,
+}
 
 impl PoolsState {
     /// Ends a turn: drops the pools that were emptied in it.
@@ -58,11 +71,39 @@ impl PoolsState {
         debug_assert_eq!(index, id.index(), "the timer of the claim was armed for its key");
     }
 
+    /// Removes a claim from every table and disarms its timer. Its pool may be left without claims.
+    #[inline]
+    pub(super) fn withdraw(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) -> Withdrawn {
+        if self.kept.is_asked()
+            && let Some(kept) = self.keep_rest(id, step)
+        {
+            return kept;
+        }
+        let freed = self.other_pools(id);
+        let Claim { pool, conn, since, phase } = self.detach(id, step.now);
+        let was_held = matches!(phase, ClaimPhase::Holding { .. });
+        let timer = match phase {
+            ClaimPhase::Waiting { timeout, .. } => Some(timeout),
+            ClaimPhase::Holding { end, .. } => end,
+            ClaimPhase::Kept { .. } | ClaimPhase::Part { .. } => None,
+        };
+        timer.into_iter().for_each(|timer| step.timers.cancel(timer));
+        Withdrawn { pool, conn, since, was_held, is_kept: false, freed }
+    }
+
+    pub(super) fn type_of(&mut self, pool: PoolId) -> &mut WorkType {
+        &mut self.types[self.pools[pool.index()].type_id]
+    }
+
+    pub(super) fn key_of(&self, claim: ClaimId) -> &[u8] {
+        &self.pools[self.claims[claim.index()].pool.index()].key
+    }
     /// Removes a claim from every table. The caller must disarm its timer.
     #[inline]
     pub(super) fn detach(&mut self, id: ClaimId, now: Time) -> Claim {
         let claim = self.claims.remove(id.index());
         self.whos.forget(id);
+        self.kept.forget(id);
         self.background.skip(claim.pool, id, &self.pools, &self.links_by_pool);
         let pool = &mut self.pools[claim.pool.index()];
         let of_type = &mut self.types[pool.type_id];
@@ -79,7 +120,7 @@ impl PoolsState {
                 of_type.holds.record(age);
                 self.held.remove(id, passed);
             }
-            ClaimPhase::Part { .. } => unreachable!("a part goes with its whole"),
+            ClaimPhase::Kept { .. } | ClaimPhase::Part { .. } => unreachable!("it belongs to no client"),
         }
         self.detach_parts(id, claim.conn, now);
         claim

@@ -35,6 +35,7 @@ pub fn write_claims<'a>(
 ) {
     write_list(bytes, claims, total, |bytes, claim| {
         let state = match claim.waits_for {
+            None if claim.kept_until.is_some() => "kept",
             None => "working",
             Some(Purpose::Me) => "waiting_for_me",
             Some(Purpose::Anyone) => "waiting_for_anyone",
@@ -44,7 +45,10 @@ pub fn write_claims<'a>(
             bytes.extend_from_slice(b" who=");
             bytes.extend_from_slice(claim.who);
         }
-        Ok(())
+        match claim.kept_until {
+            Some(until) => write!(bytes, " left={}", ListedSeconds(until.since(now))),
+            None => Ok(()),
+        }
     });
 }
 

@@ -17,6 +17,9 @@ pub struct AcquireLock<'a> {
     pub timeout: Span,
     /// Longest time to hold it.
     pub hold: Span,
+    /// Least time for which the lock occupies its key from the grant on, also after its holder has ended; zero without
+    /// one.
+    pub keep: Span,
     /// Name that the client gives, for people; empty without one.
     pub who: &'a [u8],
     /// Further keys under which it needs a place: at most [`MOST_LIMITS`], and no key twice.
@@ -74,6 +77,8 @@ pub enum Reply {
     BadSyntax,
     /// The server is ending, and grants no new locks.
     Draining,
+    /// The least time of the lock is longer than its longest hold.
+    KeepOverHold,
     /// No rule of access allows the request.
     Denied,
     /// A rule of access allows the request, but its limit is reached.

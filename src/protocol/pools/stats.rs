@@ -27,6 +27,8 @@ statistics! {
         ReleaseMismatch = "release_mismatch", Count, "NOT_LOCKED replies.";
         ProcessedCount = "processed_count", Count, "Locks given back: released, lost with their connection, or taken back when their hold ended.";
         TakenBack = "taken_back", Count, "Locks taken back earlier than their clients asked for, by max_hold or the hold of a ceiling. STATS FULL leaves it out.";
+        KeptLocks = "kept_locks", Level, "Locks whose holders have ended, kept for the rest of their least time (keep=).";
+        KeptTooMany = "kept_too_many", Count, "Kept locks that ended early because all kept locks together took too much memory.";
     }
 }
 

@@ -58,7 +58,7 @@ pub enum StatsQuery<'a> {
 }
 
 /// Fields that may follow the timeout of an acquire, each as `name=value`.
-pub const FIELDS: [&str; 3] = ["also", "hold", "who"];
+pub const FIELDS: [&str; 4] = ["also", "hold", "keep", "who"];
 /// Most bytes of a `who`.
 pub const MAX_WHO: usize = 64;
 /// Most keys in an answer to `STATS KEYS` by default.
@@ -112,7 +112,8 @@ impl<'a> UsualAcquire<'a> {
     pub fn request(self) -> AcquireLock<'a> {
         let UsualAcquire { key, purpose, workers, max_queue, timeout_secs, len: _ } = self;
         let timeout = Span::from_secs(u64::from(timeout_secs));
-        AcquireLock { key, purpose, workers, max_queue, timeout, hold: Span::FOREVER, who: b"", also: Vec::new() }
+        let (hold, keep, who, also) = (Span::FOREVER, Span::ZERO, &b""[..], Vec::new());
+        AcquireLock { key, purpose, workers, max_queue, timeout, hold, keep, who, also }
     }
 }
 
@@ -141,15 +142,15 @@ fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<
         Some(seconds) => Span::from_secs(u64::from(seconds)),
         None => parameters.next().and_then(parse_seconds).unwrap_or(Span::ZERO),
     };
-    let (hold, who, also) = (Span::FOREVER, &b""[..], Vec::new());
-    let request = AcquireLock { key, purpose, workers, max_queue, timeout, hold, who, also };
+    let (hold, keep, who, also) = (Span::FOREVER, Span::ZERO, &b""[..], Vec::new());
+    let request = AcquireLock { key, purpose, workers, max_queue, timeout, hold, keep, who, also };
     if parameters.0.is_empty() { Ok(request) } else { parse_fields(parameters, request) }
 }
 
 #[inline(never)]
 fn parse_fields<'a>(mut words: LineWords<'a>, mut request: AcquireLock<'a>) -> Result<AcquireLock<'a>, BadSyntax> {
     words.try_for_each(|word| parse_field(word, &mut request))?;
-    Ok(request)
+    if request.keep > Span::ZERO && !request.also.is_empty() { Err(BadSyntax) } else { Ok(request) }
 }
 
 /// Reads one of the fields behind the timeout. Unknown fields are ignored. Of two with one name the later one applies,
@@ -158,6 +159,8 @@ fn parse_field<'a>(word: &'a [u8], request: &mut AcquireLock<'a>) -> Result<(), 
     if let Some(hold) = word.strip_prefix(b"hold=") {
         let hold = parse_seconds(hold).ok_or(BadSyntax)?;
         request.hold = if hold == Span::ZERO { Span::FOREVER } else { hold };
+    } else if let Some(keep) = word.strip_prefix(b"keep=") {
+        request.keep = parse_seconds(keep).ok_or(BadSyntax)?;
     } else if let Some(who) = word.strip_prefix(b"who=") {
         let is_name = who.len() <= MAX_WHO && !who.contains(&0);
         request.who = is_name.then_some(who).ok_or(BadSyntax)?;
@@ -225,6 +228,7 @@ pub const fn text_of(reply: Reply) -> &'static [u8] {
         Reply::WaitForResponse => b"ERROR WAIT_FOR_RESPONSE\n",
         Reply::BadSyntax => b"ERROR BAD_SYNTAX\n",
         Reply::Draining => b"ERROR DRAINING\n",
+        Reply::KeepOverHold => b"ERROR KEEP_OVER_HOLD\n",
         Reply::Denied => b"ERROR DENIED\n",
         Reply::Limited => b"ERROR LIMITED\n",
         Reply::BadCommand => b"ERROR BAD_COMMAND\n",
@@ -374,7 +378,9 @@ mod tests {
             let line = format!("ACQ4ME k 1 1 1 {fields}");
             assert_eq!(acquire(&line).map(|a| a.who), Some(who.as_bytes()), "{fields}");
         }
-        for fields in ["hold=", "hold=x", "hold=-1", "hold=1 hold=x", "who=a\0", &format!("who={name}n")] {
+        assert_eq!(acquire("ACQ4ME k 1 1 1 keep=9 keep=0.5").map(|a| a.keep), Some(Span::from_millis(500)));
+        let name = format!("who={name}n");
+        for fields in ["hold=", "hold=x", "hold=-1", "hold=1 hold=x", "keep=", "keep=1 also=l:1:1", "who=a\0", &name] {
             assert_eq!(acquire(&format!("ACQ4ME k 1 1 1 {fields}")), None, "{fields}");
         }
     }
@@ -402,6 +408,7 @@ mod tests {
             WaitForResponse,
             BadSyntax,
             Draining,
+            KeepOverHold,
             BadCommand,
             LineTooLong,
         ];

@@ -75,6 +75,8 @@ fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<AcquireLock<
     let timeout = more.first().and_then(|word| seconds(word)).unwrap_or(Span::ZERO);
     let fields = |name: &'static [u8]| more.iter().skip(1).filter_map(move |word| word.strip_prefix(name));
     let holds: Option<Vec<Span>> = fields(b"hold=").map(seconds).collect();
+    let keeps: Option<Vec<Span>> = fields(b"keep=").map(seconds).collect();
+    let keep = keeps.ok_or(BadSyntax)?.last().copied().unwrap_or(Span::ZERO);
     let whos: Vec<&[u8]> = fields(b"who=").collect();
     if whos.iter().any(|who| who.len() > 64 || who.contains(&0)) {
         return Err(BadSyntax);
@@ -85,10 +87,10 @@ fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<AcquireLock<
     let also = also.ok_or(BadSyntax)?;
     let is_twice =
         also.iter().enumerate().any(|(n, one)| *key == one.key || also[..n].iter().any(|other| other.key == one.key));
-    if also.len() > 4 || is_twice {
+    if also.len() > 4 || is_twice || keep > Span::ZERO && !also.is_empty() {
         return Err(BadSyntax);
     }
-    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold, who, also })
+    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold, keep, who, also })
 }
 
 fn read_limits(word: &[u8]) -> Option<KeyLimits<'_>> {

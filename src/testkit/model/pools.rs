@@ -40,12 +40,19 @@ struct Claim {
     /// Start of the hold, or else of the wait.
     since: u64,
     hold_us: Option<u64>,
+    /// Least time for which it occupies its keys from the grant on.
+    keep_us: u64,
+    /// True for a lock whose client has ended.
+    kept: bool,
     /// True if its client asked for a longer hold.
     is_lowered: bool,
     timer: Option<Timer>,
     /// Its keys with the number of locks that each allows.
     keys: Vec<(Vec<u8>, u64)>,
 }
+
+/// Client of kept locks.
+const NOBODY: usize = usize::MAX;
 
 /// Timer that fires at the first whole millisecond at or after its deadline. Timers of the same millisecond fire as
 /// they were armed.
@@ -69,6 +76,7 @@ struct Wish {
     max_queue: u64,
     timeout_us: u64,
     hold_us: Option<u64>,
+    keep_us: u64,
     /// Further keys with their numbers.
     also: Vec<(Vec<u8>, u64, u64)>,
 }
@@ -125,7 +133,7 @@ impl Pools {
         }
         let before = self.held_by_key();
         let claim = self.give_back(claim, now);
-        if claim.held {
+        if claim.held || claim.kept {
             self.grant_freed(&claim, &before, now, &mut replies);
         } else {
             self.add("wasted timeout time", now - claim.since);
@@ -166,9 +174,13 @@ impl Pools {
         if own.iter().any(|claim| !claim.held) {
             return self.refuse(client, "ERROR WAIT_FOR_RESPONSE", "lock_while_waiting");
         }
-        let Some(Wish { key, workers, max_queue, timeout_us, hold_us, also }) = read_wish(parameters) else {
+        let Some(Wish { key, workers, max_queue, timeout_us, hold_us, keep_us, also }) = read_wish(parameters) else {
             return say(client, "ERROR BAD_SYNTAX");
         };
+        let most_us = hold_us.into_iter().chain(self.limits.max_hold_us).min();
+        if most_us.is_some_and(|most| keep_us > most) {
+            return say(client, "ERROR KEEP_OVER_HOLD");
+        }
         let all: Vec<(Vec<u8>, u64, u64)> = [(key.clone(), workers, max_queue)].into_iter().chain(also).collect();
         if all.iter().any(|(key, _, max_queue)| self.on(key).count() as u64 >= *max_queue) {
             self.count(&key, OfType::Full, 1);
@@ -181,11 +193,12 @@ impl Pools {
             return say(client, "TIMEOUT");
         }
         let is_lowered = self.limits.max_hold_us.is_some_and(|most| hold_us.is_none_or(|asked| most < asked));
-        let hold_us = hold_us.into_iter().chain(self.limits.max_hold_us).min();
         let timer = if is_free { None } else { Some(self.arm(now + timeout_us)) };
         // A waiter for another key may be the first of its type.
         self.types.entry(type_of(&key)).or_default();
-        self.claims.push(Claim { client, key, for_me, held: false, since: now, hold_us, is_lowered, timer, keys });
+        let (hold_us, since, held, kept) = (most_us, now, false, false);
+        let claim = Claim { client, key, for_me, held, since, hold_us, keep_us, kept, is_lowered, timer, keys };
+        self.claims.push(claim);
         if is_free { self.grant(self.claims.len() - 1, now) } else { Vec::new() }
     }
 
@@ -198,7 +211,7 @@ impl Pools {
         let before = self.held_by_key();
         let own = self.give_back(newest, now);
         if own.held {
-            let saved = |claim: &Claim| claim.key == own.key && !claim.held && !claim.for_me;
+            let saved = |claim: &Claim| claim.key == own.key && claim.waits() && !claim.for_me;
             while let Some(waiter) = self.claims.iter().position(saved) {
                 let waiter = self.give_back(waiter, now);
                 self.count(&own.key, OfType::Done, 1);
@@ -219,7 +232,7 @@ impl Pools {
     }
 
     fn held_on(&self, key: &[u8]) -> u64 {
-        self.on(key).filter(|claim| claim.held).count() as u64
+        self.on(key).filter(|claim| !claim.waits()).count() as u64
     }
 
     fn held_by_key(&self) -> BTreeMap<Vec<u8>, u64> {
@@ -243,7 +256,7 @@ impl Pools {
 
     /// Grants a free slot of the key. A waiter with the key as a further one has the rank of ACQ4ME.
     fn grant_next(&mut self, key: &[u8], now: u64, replies: &mut Replies) {
-        let waits = |claim: &&Claim| !claim.held && self.could_have_all(claim);
+        let waits = |claim: &&Claim| claim.waits() && self.could_have_all(claim);
         let is_first = |claim: &Claim| claim.key == key;
         let is_on = |claim: &Claim| claim.keys.iter().any(|(own, _)| own == key);
         let position = |of: &dyn Fn(&Claim) -> bool| self.claims.iter().position(|claim| of(claim) && waits(&claim));
@@ -269,8 +282,18 @@ impl Pools {
         say(client, "LOCKED")
     }
 
-    fn give_back(&mut self, claim: usize, now: u64) -> Claim {
-        let claim = self.claims.remove(claim);
+    /// Removes a claim, or keeps its lock for the rest of its least time.
+    fn give_back(&mut self, place: usize, now: u64) -> Claim {
+        let claim = self.claims[place].clone();
+        if claim.held && now < claim.since + claim.keep_us {
+            let timer = Some(self.arm(claim.since + claim.keep_us));
+            self.claims[place] = Claim { client: NOBODY, held: false, kept: true, timer, ..claim.clone() };
+        } else {
+            self.claims.remove(place);
+        }
+        if claim.kept {
+            return claim;
+        }
         if claim.held {
             self.add("processed_count", 1);
             self.add("total processing time", now - claim.since);
@@ -306,9 +329,8 @@ impl Pools {
         types.sort_by_key(|(_, counts)| std::cmp::Reverse(counts[OfType::Acquired as usize]));
         let line = |(name, counts): &(&Vec<u8>, &[u64; 6])| {
             let [acquired, done, full, timeouts, waited, held] = **counts;
-            let own =
-                |held| self.claims.iter().filter(|claim| claim.held == held && type_of(&claim.key) == **name).count();
-            let (working, waiting) = (own(true), own(false));
+            let working = self.claims.iter().filter(|claim| claim.held && type_of(&claim.key) == **name).count();
+            let waiting = self.claims.iter().filter(|claim| claim.waits() && type_of(&claim.key) == **name).count();
             let levels = format!("{working} working, {waiting} waiting, {acquired} acquired");
             let ends = format!("{done} done, {full} full, {timeouts} timeouts");
             let name = String::from_utf8_lossy(name);
@@ -360,7 +382,7 @@ impl Pools {
             count("total_releases"),
             ("hashtable_entries", keys.len().to_string()),
             ("processing_workers", working.to_string()),
-            ("waiting_workers", (self.claims.len() - working).to_string()),
+            ("waiting_workers", self.claims.iter().filter(|claim| claim.waits()).count().to_string()),
             // No connection errors can happen here.
             ("connect_errors", "0".to_string()),
             ("failed_sends", failed_sends.to_string()),
@@ -373,8 +395,14 @@ impl Pools {
     }
 }
 
+impl Claim {
+    fn waits(&self) -> bool {
+        !self.held && !self.kept
+    }
+}
+
 fn rank_of(claim: &Claim) -> u32 {
-    match (claim.held, claim.for_me) {
+    match (!claim.waits(), claim.for_me) {
         (true, _) => 0,
         (false, true) => 1,
         (false, false) => 2,
@@ -396,14 +424,16 @@ fn read_wish(parameters: &[&[u8]]) -> Option<Wish> {
     if fields(b"who=").any(|who| who.len() > 64 || who.contains(&0)) {
         return None;
     }
+    let keeps: Vec<u64> = fields(b"keep=").map(microseconds).collect::<Option<_>>()?;
+    let keep_us = keeps.last().copied().unwrap_or(0);
     // A hold of 0 is one without limit.
     let hold_us = holds.last().copied().filter(|us| *us > 0);
     let also: Vec<(Vec<u8>, u64, u64)> = fields(b"also=").map(read_also).collect::<Option<_>>()?;
     let mut names: Vec<&[u8]> = also.iter().map(|(key, ..)| &key[..]).chain([&key[..]]).collect();
     names.sort_unstable();
     names.dedup();
-    let is_fine = also.len() <= 4 && names.len() == also.len() + 1;
-    is_fine.then_some(Wish { key, workers, max_queue, timeout_us, hold_us, also })
+    let is_fine = also.len() <= 4 && names.len() == also.len() + 1 && (keep_us == 0 || also.is_empty());
+    is_fine.then_some(Wish { key, workers, max_queue, timeout_us, hold_us, keep_us, also })
 }
 
 /// Reads a key, a colon, and two numbers that are not zero with another colon between them.

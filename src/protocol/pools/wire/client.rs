@@ -44,8 +44,10 @@ pub struct ListedClaim {
     pub who: String,
     /// Purpose of a waiting claim; None for a held claim.
     pub waits_for: Option<Purpose>,
-    /// Time for which it has waited or been held.
+    /// Time for which it has waited or been held; of a kept lock, the time since its grant.
     pub age: Span,
+    /// Time for which a lock is kept whose holder has ended; None for other claims.
+    pub kept_for: Option<Span>,
 }
 
 /// Writes `ACQ4ME` or `ACQ4ANY`. The key must be a result of [`escape_key`](crate::line::escape_key).
@@ -60,6 +62,9 @@ pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &AcquireLock<'_>) {
     write!(bytes, " {workers} {max_queue} {timeout}").expect("a vector takes every byte");
     if acquire.hold != Span::FOREVER {
         write!(bytes, " hold={}", WireSeconds(acquire.hold)).expect("a vector takes every byte");
+    }
+    if acquire.keep > Span::ZERO {
+        write!(bytes, " keep={}", WireSeconds(acquire.keep)).expect("a vector takes every byte");
     }
     if !acquire.who.is_empty() {
         bytes.extend_from_slice(b" who=");
@@ -102,14 +107,18 @@ pub fn parse_claim(line: &[u8]) -> Option<ListedClaim> {
     let line = String::from_utf8_lossy(line);
     let mut words = line.split(' ');
     let (peer, state, age) = (words.next()?, words.next()?, words.next()?);
-    let who = words.find_map(|word| word.strip_prefix("who=")).unwrap_or_default();
+    let words: Vec<&str> = words.collect();
+    let field = |name| words.iter().find_map(|word| word.strip_prefix(name));
+    let who = field("who=").unwrap_or_default();
+    let kept_for = field("left=").filter(|_| state == "kept").and_then(parse_duration).map(Span::from_micros);
     let waits_for = match state {
-        "working" => None,
+        "working" | "kept" => None,
         "waiting_for_me" => Some(Purpose::Me),
         "waiting_for_anyone" => Some(Purpose::Anyone),
         _ => return None,
     };
-    Some(ListedClaim { peer: peer.into(), who: who.into(), waits_for, age: Span::from_micros(parse_duration(age)?) })
+    let age = Span::from_micros(parse_duration(age)?);
+    Some(ListedClaim { peer: peer.into(), who: who.into(), waits_for, age, kept_for })
 }
 
 /// Returns the statistic in a line of `STATS` and its value, durations in microseconds; None if it is unknown.
@@ -164,14 +173,14 @@ mod tests {
 
     #[test]
     fn acquire_is_read_as_it_was_written() {
-        for (timeout, hold, who) in [
-            (Span::ZERO, Span::FOREVER, &b""[..]),
-            (Span::from_secs(5), Span::from_millis(250), b"deploy@web1:77"),
-            (Span::from_millis(1_001), Span::from_secs(u64::from(u32::MAX)), b"\xff=who="),
+        let also = || vec![KeyLimits { key: b"c:d", workers: 1, max_queue: 7 }];
+        for (timeout, hold, keep, who, also) in [
+            (Span::ZERO, Span::FOREVER, Span::ZERO, &b""[..], also()),
+            (Span::from_secs(5), Span::from_millis(250), Span::from_millis(50), b"deploy@web1:77", Vec::new()),
+            (Span::from_millis(1_001), Span::from_secs(u64::from(u32::MAX)), Span::ZERO, b"\xff=who=", also()),
         ] {
             let (key, purpose) = (b"a:b%20\xff", Purpose::Anyone);
-            let also = vec![KeyLimits { key: b"c:d", workers: 1, max_queue: 7 }];
-            let acquire = AcquireLock { key, purpose, workers: 2, max_queue: 30, timeout, hold, who, also };
+            let acquire = AcquireLock { key, purpose, workers: 2, max_queue: 30, timeout, hold, keep, who, also };
             let mut bytes = Vec::new();
             write_acquire(&mut bytes, &acquire);
             let Line::Whole(line, _) = first_line(&bytes, 0, 99) else { panic!("it is a line") };
