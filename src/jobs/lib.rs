@@ -164,8 +164,9 @@ impl JobQueue {
     /// Takes one step of the state machine, and passes on its events.
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
         let mut events = std::mem::take(&mut self.events);
-        let Context { time, timers, random, .. } = context;
-        let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
+        let Context { time, timers, random, conns, .. } = context;
+        let (now, timers, peer) = (time.now, &mut timers.typed(), &|conn| conns.peers.peer(conn));
+        let mut step = Step { now, timers, random, events: &mut events, peer };
         let ownership = self.store.ownership();
         self.state.ends_connections = ownership == Ownership::Expired;
         self.state.set_shut(self.keeps_jobs || ownership != Ownership::Owns, &mut step);

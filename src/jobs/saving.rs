@@ -96,8 +96,9 @@ impl JobQueue {
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
         let mut events = Vec::new();
-        let Context { time, timers, random, .. } = context;
-        let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
+        let Context { time, timers, random, conns, .. } = context;
+        let (now, timers, peer) = (time.now, &mut timers.typed(), &|conn| conns.peers.peer(conn));
+        let mut step = Step { now, timers, random, events: &mut events, peer };
         let result = match one {
             Saved::Job(record, _, since, held) => {
                 let bytes = saved.take_bytes()?;

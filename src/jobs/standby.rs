@@ -156,8 +156,9 @@ impl JobQueue {
     pub(super) fn take_slice(&mut self, page: PageOrder, context: &mut Context<'_>) {
         let JobQueue { state, store, driver, .. } = self;
         let mut events = Vec::new();
-        let Context { time, timers, random, .. } = context;
-        let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
+        let Context { time, timers, random, conns, .. } = context;
+        let (now, timers, peer) = (time.now, &mut timers.typed(), &|conn| conns.peers.peer(conn));
+        let mut step = Step { now, timers, random, events: &mut events, peer };
         // Lossless: a constant.
         step.timers.charge(SLICE_ROWS as u32 * ROW_COST);
         let loading = driver.loading.get_or_insert_with(|| Loading::begin(store.place()));

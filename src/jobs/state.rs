@@ -178,6 +178,8 @@ pub struct Step<'a, 'w> {
     pub random: &'a mut Random,
     /// Replies, in order.
     pub events: &'a mut Vec<Event>,
+    /// Returns the address of a connection's peer.
+    pub peer: &'a dyn Fn(ConnId) -> String,
 }
 
 impl Step<'_, '_> {

@@ -102,7 +102,7 @@ fn sums(name: String, title: String, word: &str, path: String, has_metrics_of_ti
         count("duplicates", "duplicates", "Jobs not queued because of their key"),
         count("superseded", "superseded", "Leaves of superseded root jobs that were refused or dropped"),
         count("failures", "failures", "Reservations that ended without the job being done").marked(Emphasis::Caution),
-        Column::new("error", "last error", ColumnUnit::Name, "Text of the last failure that had one."),
+        Column::new("error", "last error", ColumnUnit::Name, "Text of the last failure."),
         Column::new("error_age", "ago", ColumnUnit::Seconds, "Time since that failure."),
     ];
     if !has_metrics_of_times {

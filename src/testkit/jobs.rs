@@ -388,7 +388,8 @@ impl Service {
     fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
         let mut events = Vec::new();
         let mut timers = self.wheel.of(OWNER);
-        let mut step = Step { now: self.now, timers: &mut timers, random: &mut self.random, events: &mut events };
+        let (now, random, peer) = (self.now, &mut self.random, &|conn: ConnId| format!("client-{}", conn.index()));
+        let mut step = Step { now, timers: &mut timers, random, events: &mut events, peer };
         take(&mut self.state, &mut step);
         if self.commits == Commits::Never {
             self.state.commit_at_once(&mut step);

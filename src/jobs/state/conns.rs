@@ -130,7 +130,7 @@ impl State {
         }
         self.stop_waiting(id);
         self.leave_set(id);
-        if self.conns.orphan(id) {
+        if self.conns.orphan(id, step) {
             // Jobs of connections that ended before come first.
             self.give_orphans_back(true, step);
         }

@@ -11,6 +11,11 @@ use crate::stats::Jobs as Stat;
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::{Span, Time};
+use poolcounter_protocol::jobs::wire::MAX_ERROR_BYTES;
+
+/// Beginnings of the errors that the server writes.
+const LOST: &str = "the runner ";
+const TIMED_OUT: &str = "the time to run of ";
 
 /// Outcome of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,10 +100,7 @@ impl State {
         self.figures.count(Stat::Fail);
         let Some(key) = self.held_by(conn, id) else { return step.reply(conn, Reply::NotFound) };
         self.jobs.note(key, |history| history.releases.bump());
-        self.jobs.set_error(key, text);
-        if !text.is_empty() {
-            self.tubes.note_error(self.jobs[key].tube, text, step.now);
-        }
+        self.set_error(key, text, step.now);
         self.set_pri(key, pri);
         self.jobs[key].delay = delay;
         let outcome = match buries {
@@ -201,6 +203,10 @@ impl State {
     pub(super) fn time_out(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Timeouts);
         self.jobs.note(key, |history| history.timeouts.bump());
+        let holder = self.jobs[key].holder().0;
+        let name = String::from_utf8_lossy(&self.conns[holder].name);
+        let runner = if name.is_empty() { (step.peer)(holder) } else { name.into() };
+        self.tell_reason(key, &format!("{TIMED_OUT}{} s was over at {runner}", self.jobs[key].ttr), step.now);
         self.end_attempt(key, self.default_backoff(key), Span::ZERO, step);
     }
 
@@ -210,7 +216,29 @@ impl State {
         if self.ends_connections {
             return self.move_job(key, To::Ready, step.now, step.timers);
         }
+        let runner = self.conns.lost_runner(self.jobs[key].holder().1);
+        let seconds = self.run_time(key, step.now).map_or(0.0, |time| time.as_micros() as f64 / 1e6);
+        self.tell_reason(key, &format!("{LOST}{runner} was lost after {seconds:.1} s"), step.now);
         self.end_attempt(key, self.default_backoff(key), Span::ZERO, step);
+    }
+
+    /// Sets the error of a job whose attempt ended without a word of its runner. What a runner has told of an earlier
+    /// attempt stays behind it.
+    fn tell_reason(&mut self, key: JobKey, reason: &str, now: Time) {
+        let earlier = self.jobs.extra(key).error;
+        let is_own = [LOST, TIMED_OUT].iter().any(|beginning| earlier.starts_with(beginning.as_bytes()));
+        let lines = earlier.splitn(2, |byte| *byte == b'\n').skip(usize::from(is_own));
+        let mut text = std::iter::once(reason.as_bytes()).chain(lines).collect::<Vec<_>>().join(&b'\n');
+        text.truncate(MAX_ERROR_BYTES as usize);
+        self.set_error(key, text.trim_ascii_end(), now);
+    }
+
+    /// Sets the text of the last failure of a job.
+    fn set_error(&mut self, key: JobKey, text: &[u8], now: Time) {
+        self.jobs.set_error(key, text);
+        if !text.is_empty() {
+            self.tubes.note_error(self.jobs[key].tube, text, now);
+        }
     }
 
     /// Returns the backoff of a tube without a setting: none for a plain client of beanstalkd, which expects none.

@@ -1,5 +1,6 @@
 //! Table of the connections, and of the jobs of connections that have ended.
 
+use super::super::Step;
 use super::super::ids::{SetId, TubeId};
 use super::super::job::JobId;
 use super::super::tally::Rates;
@@ -42,6 +43,8 @@ struct Orphans {
     ordered: Option<HeldJob>,
     /// True if the connection had identified itself.
     is_identified: bool,
+    /// Its address, behind the name with which it had.
+    runner: Box<str>,
 }
 
 impl Orphans {
@@ -176,14 +179,16 @@ impl Conns {
     }
 
     /// Keeps the jobs of a connection that will be removed as orphans. Returns whether there are any.
-    pub fn orphan(&mut self, id: ConnId) -> bool {
+    pub fn orphan(&mut self, id: ConnId, step: &Step<'_, '_>) -> bool {
         let conn = &mut self[id];
         let (serial, is_identified, is_in_order) = (conn.serial, conn.is_identified(), conn.is_in_order);
         let held = std::mem::take(&mut conn.held);
         let has_some = !held.is_empty();
         if has_some {
             let (order, ordered) = (BTreeSet::new(), None);
-            self.orphans.insert(serial, Orphans { held, is_in_order, order, ordered, is_identified });
+            let name = String::from_utf8_lossy(&conn.name);
+            let runner = format!("{name} at {}", (step.peer)(id)).trim_start().into();
+            self.orphans.insert(serial, Orphans { held, is_in_order, order, ordered, is_identified, runner });
         }
         has_some
     }
@@ -220,6 +225,11 @@ impl Conns {
             Some(Some(conn)) if conn.serial == serial && !self.orphans.contains_key(&serial) => &mut conn.held,
             _ => &mut self.orphans.get_mut(&serial).expect("what is reserved is held by somebody, or was").held,
         }
+    }
+
+    /// Returns the address of a connection that has ended and held jobs, behind its name.
+    pub fn lost_runner(&self, serial: u32) -> &str {
+        self.orphans.get(&serial).map_or("", |orphans| &orphans.runner)
     }
 
     /// Returns whether a holder of jobs has identified itself, even if it has ended.

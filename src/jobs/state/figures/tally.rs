@@ -39,11 +39,11 @@ pub struct Tally {
     pub failures: Count,
     /// Times for which jobs were reserved before they were deleted; none of a single tube.
     pub runs: Histogram,
-    /// The last failure that had a text.
+    /// The last failure with a text.
     pub last_error: Option<Box<LastError>>,
 }
 
-/// A failure that had a text.
+/// A failure with a text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LastError {
     /// Time of the failure.

@@ -153,6 +153,7 @@ impl Jobs {
             releases: 0,
             buries: 0,
             reservation: 0,
+            reserved_at: 0,
             kicks: 0,
             attempts: 0,
             key,

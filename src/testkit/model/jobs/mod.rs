@@ -42,6 +42,7 @@ pub struct Job {
     place: Place,
     /// Number of its last reservation.
     reservation: u64,
+    reserved_at: u64,
     reserves: u64,
     timeouts: u64,
     releases: u64,
@@ -83,6 +84,7 @@ struct Conn {
     told: VecDeque<Told>,
     /// Commit of the last job that it has put.
     put: u64,
+    last_reserved: u64,
     name: String,
     produces: bool,
     works: bool,
@@ -233,6 +235,12 @@ impl Jobs {
         (conn.wait, conn.watches) = (None, Vec::new());
         while let Some((_, job)) = self.held_by(id).into_iter().min_by_key(|(_, job)| self.jobs[job].reservation) {
             self.lost += 1;
+            let seconds = (self.now - self.jobs[&job].reserved_at) as f64 / 1e6;
+            let name = self.conns[&id].name.clone() + " ";
+            self.tell_reason(
+                job,
+                &format!("the runner {}at client-{id} was lost after {seconds:.1} s", name.trim_start()),
+            );
             self.end_attempt(job, self.conns[&id].default_backoff(), 0);
             self.serve();
         }
@@ -456,9 +464,20 @@ impl Jobs {
         {
             self.timeouts += 1;
             self.job(job).timeouts += 1;
+            let (ttr, name) = (self.jobs[&job].ttr, &self.conns[&id].name);
+            let runner = if name.is_empty() { format!("client-{id}") } else { name.clone() };
+            self.tell_reason(job, &format!("the time to run of {ttr} s was over at {runner}"));
             self.end_attempt(job, self.conns[&id].default_backoff(), 0);
             self.serve();
         }
+    }
+
+    /// Sets the error of a job whose runner told none. What it told of an earlier attempt stays behind it.
+    fn tell_reason(&mut self, job: u64, reason: &str) {
+        let job = self.job(job);
+        let own = [job.error.starts_with("the runner "), job.error.starts_with("the time to run ")].contains(&true);
+        let told = if own { job.error.split_once('\n').map_or("", |(_, rest)| rest) } else { &job.error };
+        job.error = format!("{reason}\n{told}").trim_end().into();
     }
 
     fn conn(&mut self, id: usize) -> &mut Conn {

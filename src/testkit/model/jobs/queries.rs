@@ -146,7 +146,7 @@ impl Jobs {
                 format!("  attempts: {}", job.attempts),
                 format!("  key: \"{}\"", job.key),
                 format!("  group: \"{}\"", job.group),
-                format!("  error: \"{}\"", job.error),
+                format!("  error: \"{}\"", job.error.replace('\n', "\\n")),
             ]);
             if self.is_superseded(job) && !matches!(job.place, Place::Buried(_)) {
                 lines.push("  superseded: true".into());

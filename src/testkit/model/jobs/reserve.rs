@@ -65,11 +65,14 @@ impl Jobs {
 
     fn hand_out(&mut self, id: usize, job: u64) {
         let (now, number) = (self.now, self.next_reservation);
+        let conn = self.conn(id);
+        conn.last_reserved = now.max(conn.last_reserved + 1);
+        let reserved_at = conn.last_reserved;
         self.next_reservation += 1;
         let job = self.job(job);
         job.reserves += 1;
         job.place = Place::Reserved(id, now + job.ttr * SECOND);
-        job.reservation = number;
+        (job.reservation, job.reserved_at) = (number, reserved_at);
         let text = format!("RESERVED {} {} {}", job.id, job.body.len(), job.body);
         self.tell(id, None, text.trim_end());
         let waiting = self.waiting();
