@@ -265,7 +265,7 @@ fn misuse(sentence: &str) -> Failure {
 fn failure(error: Error) -> Failure {
     let sentence = error.to_string();
     let status = match error {
-        Error::BadName => MISUSE,
+        Error::BadArgument(_) => MISUSE,
         Error::Unavailable(_) | Error::Lost => UNAVAILABLE,
         Error::Refused(words) if words == "OUT_OF_MEMORY" || words == "DRAINING" => TRY_LATER,
         _ => PROTOCOL,

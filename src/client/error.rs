@@ -12,6 +12,8 @@ use std::io::{self, ErrorKind};
 pub enum Error {
     /// The name of the pool or counter is empty, too long or has a byte that the protocol forbids. Nothing was sent.
     BadName,
+    /// An argument of a request about jobs is wrong: its name, its value and the rule that it breaks. Nothing was sent.
+    BadArgument(String),
     /// No server replied; the failure of each by server, in the order tried. A caller that uses locks only against
     /// overload continues without one, as MediaWiki does: an outage of the locks must not become an outage of the site.
     Unavailable(Vec<(String, Failure)>),
@@ -139,6 +141,7 @@ impl fmt::Display for Error {
             Error::BadName => f.write_str(
                 "a name cannot be sent: it is empty, too long or has a byte that the protocol does not allow",
             ),
+            Error::BadArgument(sentence) => f.write_str(sentence),
             Error::Unavailable(servers) => {
                 f.write_str("no server answers")?;
                 servers.iter().try_for_each(|(server, failure)| write!(f, "; {server}: {}", failure.behind(server)))

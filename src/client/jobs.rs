@@ -189,13 +189,13 @@ impl NewJob {
     fn write(&self, bytes: &mut Vec<u8>, is_extended: bool) -> Result<(), Error> {
         let JobExtras { key, until, root, group } = &self.extras;
         let words = PutWords {
-            tube: checked(self.tube.as_ref().map(String::as_bytes), wire::is_tube)?,
-            key: checked(key.as_deref(), wire::is_key)?,
+            tube: checked("the tube", self.tube.as_ref().map(String::as_bytes), wire::is_tube)?,
+            key: checked("the key", key.as_deref(), wire::is_key)?,
             until: *until,
             root: root.as_ref().map(|(signature, timestamp)| (&**signature, *timestamp)),
-            group: checked(group.as_deref(), wire::is_group)?,
+            group: checked("the group", group.as_deref(), wire::is_group)?,
         };
-        checked(words.root.map(|(signature, _)| signature), wire::is_key)?;
+        checked("the root", words.root.map(|(signature, _)| signature), wire::is_key)?;
         let is_plain = self.extras == JobExtras::default() && (self.tube.is_none() || !is_extended);
         if !is_plain && !is_extended {
             return Err(Error::NoExtension("put-job"));
@@ -274,11 +274,28 @@ fn number_in(map: &YamlMap, name: &str) -> Option<u64> {
     wire::number(text_in(map, name)?.as_bytes())
 }
 
-/// Returns the value, or an empty one if absent; fails if it is invalid.
-fn checked(value: Option<&[u8]>, is_right: fn(&[u8]) -> bool) -> Result<&[u8], Error> {
+/// Returns the value of an argument, or an empty one if absent; fails if it is invalid.
+fn checked<'a>(what: &str, value: Option<&'a [u8]>, is_right: fn(&[u8]) -> bool) -> Result<&'a [u8], Error> {
     match value {
-        Some(value) if !is_right(value) => Err(Error::BadName),
+        Some(value) if !is_right(value) => {
+            let text = String::from_utf8_lossy(value);
+            Err(Error::BadArgument(format!("{what} {text:?}: {}", rule_broken_by(&text, is_right))))
+        }
         value => Ok(value.unwrap_or_default()),
+    }
+}
+
+/// Returns the rule that a text breaks.
+fn rule_broken_by(text: &str, is_right: fn(&[u8]) -> bool) -> String {
+    // Groups and names of runners are shorter.
+    let most = if is_right(&[b'a'; 65]) { 200 } else { 64 };
+    let is_wrong = |character: &char| !is_right(format!("a/{character}").as_bytes());
+    match text.chars().find(is_wrong) {
+        _ if text.is_empty() => "it is empty".into(),
+        _ if text.len() > most => format!("it has {} bytes, at most {most} are allowed", text.len()),
+        Some(character) => format!("it must not have {character:?}"),
+        None if text.starts_with('-') => "it must not begin with -".into(),
+        None => "a * is a whole part between slashes, as in */sendMail".into(),
     }
 }
 

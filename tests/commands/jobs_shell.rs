@@ -60,8 +60,9 @@ fn jobs_are_put_and_looked_at() {
 fn all_lines_that_are_put_are_printed() {
     let (_daemon, address, producer) = server(&["--jobs-max-size", "5"]);
     let ended = jobs_with_input(&address, &["put", "a/t", "--lines"], b"a\ntoo long\nb\n");
-    assert_eq!((ended.status, &*ended.stderr), (Some(76), "poolcounter: the server refuses: JOB_TOO_BIG\n"));
-    assert_eq!(ended.stdout.matches("INSERTED ").count(), 2, "{}", ended.stdout);
+    let refused = "line 2: JOB_TOO_BIG: 8 bytes, at most 5 (jobs.max_size)";
+    assert_eq!((ended.status, &*ended.stderr), (Some(76), &*format!("poolcounter: {refused}; 3 lines were sent\n")));
+    assert_eq!(ended.stdout, format!("INSERTED 1\n{refused}\nINSERTED 2\n"));
     assert_eq!(counts(&producer), [2, 0, 0, 0]);
 }
 
@@ -92,16 +93,16 @@ fn a_body_that_cannot_be_printed_is_a_failure() {
     assert_eq!(peek.status.code(), Some(1), "{}", String::from_utf8_lossy(&peek.stderr));
 }
 
-const BAD_NAME: &str = "a name cannot be sent: it is empty, too long or has a byte that the protocol does not allow";
-
 #[test]
 fn faults_are_named() {
     let (_daemon, address, _producer) = server(&["--jobs-max-size", "5"]);
     for (arguments, status, said) in [
         (&["peek", "1"][..], 1, "1: NOT_FOUND"),
         (&["delete", "x"], 64, "\"x\" is not the number of a job (see poolcounter help jobs)"),
-        (&["put", "a b", "x"], 64, BAD_NAME),
-        (&["put", "a", "too long"], 76, "the server refuses: JOB_TOO_BIG"),
+        (&["put", "größe", "x"], 64, "the tube \"größe\": it must not have 'ö'"),
+        (&["put", "a", "x", "--key", "a b"], 64, "the key \"a b\": it must not have ' '"),
+        (&["limit", "group:", "2"], 64, "the group \"\": it is empty"),
+        (&["put", "a", "too long"], 76, "the server refuses: JOB_TOO_BIG: 8 bytes, at most 5 (jobs.max_size)"),
         (&["put", "a", "x", "-n", "2"], 64, "unknown option -n (see poolcounter help jobs put)"),
         (&["put", "a", "x", "--root", "s"], 64, "--root and --root-ts go together (see poolcounter help jobs)"),
         (
@@ -117,7 +118,11 @@ fn faults_are_named() {
             64,
             "a=0: the weight is not a number from 1 to 1000 (see poolcounter help jobs)",
         ),
-        (&["run", "a*", "--", "true"], 64, BAD_NAME),
+        (
+            &["run", "mail-*", "--", "true"],
+            64,
+            "the pattern \"mail-*\": a * is a whole part between slashes, as in */sendMail",
+        ),
         (
             &["run", "a", "--name", "x y", "--", "true"],
             64,

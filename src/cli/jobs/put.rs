@@ -6,7 +6,7 @@ use crate::command::Failure;
 use crate::servers::{ServerOptions, Servers, has_servers};
 use crate::table::Given;
 use crate::terminal::{self, print};
-use poolcounter_client::{JobExtras, NewJob, Producer, PutOutcome, Until};
+use poolcounter_client::{Error, JobExtras, NewJob, Producer, PutOutcome, Until};
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::io::{BufRead, BufReader, Read, stdin};
 use std::os::unix::ffi::OsStrExt;
@@ -95,9 +95,9 @@ pub const OPTIONS: &[Opt<PutSettings>] = &[
     },
     Opt {
         long: "lines",
-        doc: "Put each line of the standard input as a job, without its line end. The command ends with the first job \
-              that is refused; jobs that were read together with it are put, too. It goes on if the reader of its \
-              output is gone.",
+        doc: "Put each line of the standard input as a job, without its line end. A refused line has the reason in the \
+              place of its reply. The command ends with the first one; jobs that were read together with it are put, \
+              too. It goes on if the reader of its output is gone.",
         set: |settings, _| assign(&mut settings.by_line, Ok(true)),
         ..Opt::BLANK
     },
@@ -121,7 +121,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         [tube] => put_input(&producer, &settings, &tube.to_string_lossy()),
         [tube, body] if !settings.by_line => {
             let job = NewJob { body: body.as_bytes().into(), ..settings.job(&tube.to_string_lossy()) };
-            told(producer.put(&job).map_err(failure)?)
+            put_one(&producer, &job)
         }
         _ => Err(misuse("usage: poolcounter jobs put TUBE [BODY]")),
     }
@@ -133,11 +133,11 @@ fn put_input(producer: &Producer, settings: &PutSettings, tube: &str) -> Result<
     if !settings.by_line {
         let mut body = Vec::new();
         stdin().lock().read_to_end(&mut body).map_err(cannot_read)?;
-        return told(producer.put(&NewJob { body, ..settings.job(tube) }).map_err(failure)?);
+        return put_one(producer, &NewJob { body, ..settings.job(tube) });
     }
     let mut input = BufReader::with_capacity(1 << 16, stdin().lock());
     // The jobs are put whether or not somebody reads their numbers.
-    let mut has_reader = true;
+    let (mut has_reader, mut lines) = (true, 0);
     loop {
         let (mut jobs, mut bytes) = (Vec::new(), 0);
         // Batches the lines available now; no job waits for a later line.
@@ -161,18 +161,42 @@ fn put_input(producer: &Producer, settings: &PutSettings, tube: &str) -> Result<
             false => jobs.iter().map(|job| producer.put(job)).collect(),
         };
         // All of them, because those behind a refused one are put, too.
-        let text: String = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).map(line_of).collect();
+        let (mut text, mut first_refused) = (String::new(), None);
+        for (outcome, job) in outcomes.into_iter().zip(&jobs) {
+            lines += 1;
+            match outcome {
+                Ok(outcome) => text += &line_of(&outcome),
+                Err(error) => {
+                    let refused = with_size(producer, error, job);
+                    let reason = if let Error::Refused(words) = &refused { words.clone() } else { refused.to_string() };
+                    text += &format!("line {lines}: {reason}\n");
+                    first_refused.get_or_insert(Failure { sentence: format!("line {lines}: {reason}"), ..failure(refused) });
+                }
+            }
+        }
         if has_reader {
             has_reader = terminal::try_print(text.as_bytes())?;
         }
-        if let Some(error) = outcomes.into_iter().find_map(Result::err) {
-            return Err(failure(error));
+        if let Some(Failure { status, sentence }) = first_refused {
+            return Err(Failure { status, sentence: format!("{sentence}; {lines} lines were sent") });
         }
     }
 }
 
-fn told(outcome: PutOutcome) -> Result<ExitCode, Failure> {
+fn put_one(producer: &Producer, job: &NewJob) -> Result<ExitCode, Failure> {
+    let outcome = producer.put(job).map_err(|error| failure(with_size(producer, error, job)))?;
     print(&line_of(&outcome))
+}
+
+/// Adds the sizes to the refusal of a job that is too large.
+fn with_size(producer: &Producer, error: Error, job: &NewJob) -> Error {
+    let Error::Refused(words) = &error else { return error };
+    let stats = if words == "JOB_TOO_BIG" { producer.stats().unwrap_or_default() } else { Vec::new() };
+    let most = stats.into_iter().find(|(name, _)| name == "max-job-size");
+    most.map_or(error, |(_, most)| {
+        let words = format!("JOB_TOO_BIG: {} bytes, at most {most} (jobs.max_size)", job.body.len());
+        Error::Refused(words)
+    })
 }
 
 fn line_of(outcome: &PutOutcome) -> String {

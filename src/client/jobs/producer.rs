@@ -46,9 +46,9 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`]; the errors of [`Producer::put`].
+    /// [`Error::BadArgument`]; the errors of [`Producer::put`].
     pub fn use_tube(&self, tube: &str) -> Result<(), Error> {
-        checked(Some(tube.as_bytes()), wire::is_tube)?;
+        checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
         self.session.borrow_mut().use_tube(tube)?;
         *self.tube.borrow_mut() = tube.into();
         Ok(())
@@ -58,7 +58,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for an invalid tube, key, signature or group; [`Error::Unavailable`]; [`Error::Lost`] if the
+    /// [`Error::BadArgument`] for an invalid tube, key, signature or group; [`Error::Unavailable`]; [`Error::Lost`] if the
     /// connection is lost before the reply or the server replies INTERNAL_ERROR: the job may or may not have been put.
     /// The next put goes to the next server, so without a key a repeated put may duplicate the job;
     /// [`Error::NoExtension`] for a job with extras on a plain beanstalkd; [`Error::Refused`], for example with
@@ -109,8 +109,8 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn root(&self, tube: &str, signature: impl AsRef<[u8]>, timestamp: u64) -> Result<u64, Error> {
-        checked(Some(tube.as_bytes()), wire::is_tube)?;
-        let signature = checked(Some(signature.as_ref()), wire::is_key)?;
+        checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
+        let signature = checked("the root", Some(signature.as_ref()), wire::is_key)?;
         let request = [b"root ", tube.as_bytes(), b" ", signature, format!(" {timestamp}\r\n").as_bytes()].concat();
         self.ask_extension("root", &request, |line| count_of(line, "ROOT"))
     }
@@ -131,7 +131,7 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn limit_group(&self, group: impl AsRef<[u8]>, most: u32) -> Result<(), Error> {
-        let group = checked(Some(group.as_ref()), wire::is_group)?;
+        let group = checked("the group", Some(group.as_ref()), wire::is_group)?;
         let request = [b"limit group:", group, format!(" {most}\r\n").as_bytes()].concat();
         self.ask_extension("limit", &request, |line| expect(line, "LIMIT"))
     }
@@ -153,7 +153,7 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn dead_letter(&self, pattern: &str, tube: Option<&str>) -> Result<(), Error> {
-        checked(tube.map(str::as_bytes), wire::is_tube)?;
+        checked("the tube", tube.map(str::as_bytes), wire::is_tube)?;
         let tube = tube.map(|tube| format!(" {tube}")).unwrap_or_default();
         self.set("dead-letter", pattern, &tube, "DEAD_LETTER")
     }
@@ -165,7 +165,7 @@ impl Producer {
     ///
     /// [`Error::NoExtension`] for a pattern; the errors of [`Producer::put`].
     pub fn pause(&self, pattern: &str, time: Duration) -> Result<bool, Error> {
-        checked(Some(pattern.as_bytes()), wire::is_pattern)?;
+        checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
         self.session.borrow_mut().pause(pattern, time, wire::is_plain(pattern.as_bytes()))
     }
 
@@ -175,7 +175,7 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; [`Error::Refused`] with `NOT_ALLOWED` without permission; the errors of [`Producer::put`].
     pub fn clear(&self, pattern: &str, state: Option<JobState>) -> Result<u64, Error> {
-        checked(Some(pattern.as_bytes()), wire::is_pattern)?;
+        checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
         let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
         let request = format!("clear {pattern}{state}\r\n");
         self.ask_extension("clear", request.as_bytes(), |line| count_of(line, "CLEARED"))
@@ -188,7 +188,7 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn kick_all(&self, pattern: &str, state: Option<JobState>) -> Result<u64, Error> {
-        checked(Some(pattern.as_bytes()), wire::is_pattern)?;
+        checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
         let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
         let request = format!("kick-all {pattern}{state}\r\n");
         self.ask_extension("kick-all", request.as_bytes(), |line| count_of(line, "KICKED"))
@@ -282,7 +282,7 @@ impl Producer {
     ///
     /// The errors of [`Producer::put`].
     pub fn stats_tube(&self, tube: &str) -> Result<Option<YamlMap>, Error> {
-        checked(Some(tube.as_bytes()), wire::is_tube)?;
+        checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
         self.ask_map(&format!("stats-tube {tube}\r\n"), Some)
     }
 
@@ -310,7 +310,7 @@ impl Producer {
         most: u32,
         after: Option<JobId>,
     ) -> Result<Option<Vec<ListedJob>>, Error> {
-        checked(Some(tube.as_bytes()), wire::is_tube)?;
+        checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
         let after = after.map(|id| format!(" after={id}")).unwrap_or_default();
         let request = format!("list-jobs {tube} {} {most}{after}\r\n", state.word());
         let mut session = self.session.borrow_mut();
@@ -345,7 +345,7 @@ impl Producer {
 
     /// Sends a setting of a tube pattern.
     fn set(&self, word: &'static str, pattern: &str, rest: &str, done: &str) -> Result<(), Error> {
-        checked(Some(pattern.as_bytes()), wire::is_pattern)?;
+        checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
         let request = format!("{word} {pattern}{rest}\r\n");
         self.ask_extension(word, request.as_bytes(), |line| expect(line, done))
     }

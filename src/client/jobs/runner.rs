@@ -47,9 +47,9 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`]; [`Error::NoExtension`]; the errors of [`Runner::reserve`].
+    /// [`Error::BadArgument`]; [`Error::NoExtension`]; the errors of [`Runner::reserve`].
     pub fn identify(&mut self, name: impl AsRef<[u8]>) -> Result<(), Error> {
-        let name = checked(Some(name.as_ref()), wire::is_group)?;
+        let name = checked("the name", Some(name.as_ref()), wire::is_group)?;
         self.session.identify(name)
     }
 
@@ -59,7 +59,7 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for an invalid pattern; [`Error::NoExtension`] for a pattern or weight; the errors of
+    /// [`Error::BadArgument`] for an invalid pattern; [`Error::NoExtension`] for a pattern or weight; the errors of
     /// [`Runner::reserve`].
     pub fn watch(&mut self, pattern: &str, weight: Option<u16>) -> Result<usize, Error> {
         let session = &mut self.session;
@@ -218,9 +218,9 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for an invalid pattern; [`Error::NoExtension`] for a pattern; the errors of [`Runner::reserve`].
+    /// [`Error::BadArgument`] for an invalid pattern; [`Error::NoExtension`] for a pattern; the errors of [`Runner::reserve`].
     pub fn pause(&mut self, pattern: &str, time: Duration) -> Result<(), Error> {
-        checked(Some(pattern.as_bytes()), wire::is_pattern)?;
+        checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
         self.session.pause(pattern, time, false).map(drop)
     }
 
@@ -361,7 +361,7 @@ type NumberAndBody = (JobId, Vec<u8>);
 
 /// Fails for an invalid pattern, and for a pattern with `*` if the server lacks the extension.
 fn check_pattern(session: &mut JobSession, pattern: &str) -> Result<(), Error> {
-    checked(Some(pattern.as_bytes()), wire::is_pattern)?;
+    checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
     if wire::is_plain(pattern.as_bytes()) {
         return Ok(());
     }
