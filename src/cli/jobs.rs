@@ -54,6 +54,7 @@ pub const USAGE: &str = "[options] REQUEST\n\n\
     init-db URL                  print (or with --run, execute) the SQL for --jobs-store postgres:URL\n    \
     copy FROM TO                 copy all jobs from one store to another (sqlite:PATH, postgres:URL)\n\n\
     A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.\n\
+    pause, retry, limit and dead-letter without arguments print what is set.\n\
     \"poolcounter help jobs run\" and \"poolcounter help jobs put\" print the options of these two";
 /// Default maximum of jobs in a list.
 const LIMIT: u32 = 100;
@@ -86,7 +87,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
     let producer = settings.servers.producer();
     match texts[..] {
-        ["peek" | "show" | "summary" | "list" | "stats", ..] => {
+        ["peek" | "show" | "summary" | "list" | "stats", ..] | ["limit" | "retry" | "dead-letter" | "pause"] => {
             let looked = look(&producer, &settings, &texts);
             if settings.is_json { show::error_as_json(&producer, looked) } else { looked }
         }
@@ -111,6 +112,7 @@ fn look(producer: &Producer, settings: &JobsCommandSettings, words: &[&str]) -> 
         ["list", tube] if settings.has_errors => show::list(producer, settings, tube, &show::STATES),
         ["list", tube] => show::list(producer, settings, tube, &[JobState::Ready]),
         ["list", tube, state] => show::list(producer, settings, tube, &[state_of(state)?]),
+        [word @ ("limit" | "retry" | "dead-letter" | "pause")] => show::settings(producer, settings, word),
         ["stats"] => show::stats(producer, settings, None),
         ["stats", what] => show::stats(producer, settings, Some(what)),
         _ => Err(wrong_form(words)),

@@ -25,6 +25,9 @@ const LEAST_ATTEMPTS: u64 = 10;
 const BURIED_SPAN: Span = Span::from_secs(86_400);
 /// Least time between two lines of the log about expired jobs.
 const EXPIRED_LINES: Span = Span::from_secs(60);
+/// Longest pause without a condition, and most pauses that have one.
+const LONG_PAUSE: Span = Span::from_secs(3600);
+const MOST_PAUSES: usize = 64;
 /// Most last parts whose failures are followed.
 const MOST_FOLLOWED: usize = 1024;
 
@@ -52,10 +55,11 @@ static BURIED: ConditionInfo = ConditionInfo::warning("buried", "Jobs were burie
 static STUCK: ConditionInfo =
     ConditionInfo::warning("stuck", "A runner has held a job for longer than jobs.warn_hold.").labelled();
 static DRAINS: ConditionInfo = ConditionInfo::warning("drains", "Puts are refused by a drain.");
+static PAUSED: ConditionInfo = ConditionInfo::warning("paused", "Tubes are paused for more than an hour.").labelled();
 static STANDBY: ConditionInfo = ConditionInfo::warning("standby", "Another daemon serves the jobs of the store.");
 
 pub(super) static CONDITIONS: &[&ConditionInfo] =
-    &[&NO_RUNNER, &NOT_KEPT, &FULL, &VERY_LATE, &LATE, &UNWATCHED, &FAILS, &BURIED, &STUCK, &DRAINS, &STANDBY];
+    &[&NO_RUNNER, &NOT_KEPT, &FULL, &VERY_LATE, &LATE, &UNWATCHED, &FAILS, &BURIED, &STUCK, &PAUSED, &DRAINS, &STANDBY];
 
 /// State of earlier looks that the conditions need.
 #[derive(Default)]
@@ -199,6 +203,12 @@ impl Watcher {
             let sentence = format!("no runner: {} ready, the oldest for {}", grouped(ready), in_words(oldest));
             let condition = Condition::of_service(&NO_RUNNER, "/jobs", sentence).helped_by(Some("jobs summary".into()));
             look.note(condition.lasting(oldest, RUNNER_MISSING));
+        }
+        for (pattern, until) in state.long_pauses(LONG_PAUSE, MOST_PAUSES) {
+            let sentence = format!("{} is paused for another {}", name_of(pattern), in_words(until.since(now)));
+            let command = quoted(pattern).map(|pattern| format!("jobs pause {pattern} 0"));
+            let condition = Condition::about(&PAUSED, "/jobs", pattern, sentence).helped_by(command);
+            look.note(Condition { link: "/jobs".into(), ..condition });
         }
         if state.is_draining {
             let reserved = grouped(state.count_in(JobState::Reserved));

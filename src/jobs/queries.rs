@@ -5,7 +5,7 @@ use super::process::processor_time;
 use super::replies::ReplyBody;
 use super::sessions::{Query, Question, session_of};
 use super::state::queries::Summary;
-use super::state::{Event, JobId, JobState, Listing, Peek, Reply, State, SumBy, Watchers};
+use super::state::{Event, JobId, JobState, Listing, Pattern, Peek, Reply, State, SumBy, Watchers};
 use super::stats::Jobs as Stat;
 use super::wire::yaml::{self, ServerStats};
 use poolcounter_core::id::{ConnId, Id};
@@ -94,6 +94,10 @@ impl JobQueue {
                     SummaryBy::Runner => Question::RunnerSummary(BTreeMap::new()),
                 };
                 return self.begin_query(conn, question, context);
+            }
+            Request::ListSettings(of) => {
+                let of = of.map(|pattern| pattern.bytes().into());
+                return self.begin_query(conn, Question::Settings(of), context);
             }
             Request::ListJobs(tube, which, limit, after) => {
                 if !self.state.has_tube(tube.bytes()) {
@@ -201,6 +205,12 @@ fn look_at_more(state: &mut State, Query { question, next, text }: &mut Query, n
         Question::Tubes => {
             let (names, rest) = state.tubes_from(*next, LOOKED_AT_ONCE);
             yaml::write_names(text, names);
+            rest
+        }
+        Question::Settings(of) => {
+            let of = of.as_ref().and_then(|pattern| Pattern::parse(pattern));
+            let (settings, rest) = state.settings_from(of, *next, LOOKED_AT_ONCE, now);
+            settings.iter().for_each(|setting| yaml::write_setting(text, setting));
             rest
         }
         Question::Tube(watchers) => {

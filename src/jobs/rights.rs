@@ -66,6 +66,8 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
         Request::ListJobs(name, _, _, _) => (JobCommand::ListJobs, tube(name.bytes())),
         Request::Stats => (JobCommand::Stats, About::All),
         Request::ListTubes => (JobCommand::ListTubes, About::All),
+        Request::ListSettings(None) => (JobCommand::ListSettings, About::All),
+        Request::ListSettings(Some(pattern)) => (JobCommand::ListSettings, tube(pattern.bytes())),
         Request::Summary(_) => (JobCommand::Summary, About::All),
         Request::Kick(_) => (JobCommand::Kick, About::Used),
         Request::KickJob(id) => (JobCommand::KickJob, About::Job(*id)),

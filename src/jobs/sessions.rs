@@ -66,7 +66,11 @@ impl Query {
         let gathered = match &self.question {
             Question::RunnerSummary(runners) | Question::Runners(runners) => runners.len() * RUNNER_BYTES,
             Question::Jobs(listing) => listing.bytes(),
-            Question::Tubes | Question::Tube(_) | Question::TubeSummary | Question::SumSummary(_) => 0,
+            Question::Tubes
+            | Question::Settings(_)
+            | Question::Tube(_)
+            | Question::TubeSummary
+            | Question::SumSummary(_) => 0,
         };
         gathered + self.text.capacity()
     }
@@ -85,6 +89,8 @@ pub(super) struct Query {
 pub(super) enum Question {
     /// The names of all tubes.
     Tubes,
+    /// The settings, or those that apply to a pattern.
+    Settings(Option<Box<[u8]>>),
     /// Statistics of a tube.
     Tube(Watchers),
     /// Summary of all tubes.

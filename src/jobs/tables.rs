@@ -236,6 +236,22 @@ pub(super) fn ready_jobs_table() -> Table {
     .empty("No job is ready.")
 }
 
+/// Settings that apply to some tubes.
+pub(super) fn settings_table() -> Table {
+    Table::new(
+        "settings",
+        "Settings",
+        vec![
+            Column::new("setting", "setting", ColumnUnit::Text, "Command that sets it."),
+            Column::new("of", "of", ColumnUnit::Name, "Its pattern."),
+            Column::new("value", "value", ColumnUnit::Text, "Its value, as in its command."),
+            Column::new("left", "left", ColumnUnit::Seconds, "Time until the pause ends."),
+            Column::new("origin", "set by", ColumnUnit::Text, "The configuration file, or a command."),
+        ],
+    )
+    .empty("Nothing is set.")
+}
+
 /// One job.
 pub(super) fn job_table() -> Table {
     Table::new(

@@ -9,8 +9,8 @@ use super::report::{MOST_ROWS, SECONDS_A_MINUTE, row_of_sum, row_of_tube, rows_o
 use super::root_page::cell_of_root;
 use super::state::queries::JobStats;
 use super::state::views::{Levels, RunnerConn};
-use super::state::{JobId, JobState, SumBy};
-use super::tables::{buried_table, job_table, name_or_nothing, ready_jobs_table, runner_table};
+use super::state::{JobId, JobState, Pattern, ShownSetting, SumBy};
+use super::tables::{buried_table, job_table, name_or_nothing, ready_jobs_table, runner_table, settings_table};
 use poolcounter_core::text::title_of;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Peers;
@@ -88,16 +88,17 @@ impl JobQueue {
             deleted: summary.events[2].get(),
         };
         let part = &self.tables.words[by as usize];
-        let like = tubes.first().map_or(name.to_vec(), |(tube, _)| tube.clone());
+        let pattern = pattern_like(by, name, tubes.first().map_or(name, |(tube, _)| tube));
         let buried = self.state.buried_of(by, name, MOST_ROWS, now);
         let tables = vec![
             self.tables.tubes().rows(tubes.into_iter().map(|tube| row_of_tube(tube, now))),
             self.tables.errors().rows(rows_of_groups(&buried)),
             buried_table().rows(rows_of_buried(buried)),
             Table { note, ..self.tables.part(by as usize).rows([row_of_sum((name.to_vec(), summary), now)]) },
+            self.settings_of(&pattern, now),
         ];
         let report = Report { tables, series: series_of(levels).into(), ..Report::default() };
-        let commands = commands_for(by, name, &like);
+        let commands = quoted(&pattern).map_or(Vec::new(), |pattern| commands_with(&pattern));
         Some(View { title: title_of(&capitalized(part), name), report, commands, ..View::default() })
     }
 
@@ -137,6 +138,7 @@ impl JobQueue {
             runner_table().rows(runners.iter().map(row_of_runner)),
             self.tables.errors().rows(rows_of_groups(&buried)),
             buried_table().rows(rows_of_buried(buried)),
+            self.settings_of(name, now),
         ];
         let commands = quoted(name).map_or(Vec::new(), |tube| commands_with(&tube));
         Some(View {
@@ -145,6 +147,12 @@ impl JobQueue {
             commands,
             ..View::default()
         })
+    }
+
+    /// Returns the settings that apply to the tubes of a pattern.
+    fn settings_of(&self, pattern: &[u8], now: Time) -> Table {
+        let settings = Pattern::parse(pattern).map(|of| self.state.settings_from(Some(of), 0, MOST_GROUPED, now).0);
+        settings_table().rows(settings.unwrap_or_default().into_iter().map(row_of_setting))
     }
 
     fn view_of_job(&self, id: JobId, now: Time) -> Option<View> {
@@ -178,13 +186,24 @@ impl JobQueue {
     }
 }
 
-/// Returns the commands that help with tubes like this one, with the same first or last part, if it can be typed.
-fn commands_for(by: SumBy, name: &[u8], tube: &[u8]) -> Vec<String> {
-    let pattern = match by {
+/// Returns the pattern of tubes like this one, with the same first or last part.
+fn pattern_like(by: SumBy, name: &[u8], tube: &[u8]) -> Vec<u8> {
+    match by {
         SumBy::FirstPart => [name, &b"/*".repeat(tube.iter().filter(|byte| **byte == b'/').count())].concat(),
         SumBy::LastPart => pattern_of(tube, name),
-    };
-    quoted(&pattern).map_or(Vec::new(), |pattern| commands_with(&pattern))
+    }
+}
+
+fn row_of_setting(setting: ShownSetting) -> Vec<Cell> {
+    let ShownSetting { command, of, value, left, is_of_file } = setting;
+    let origin = if is_of_file { "file" } else { "command" };
+    vec![
+        Cell::text(command),
+        Cell::text(of),
+        Cell::text(value),
+        left.map_or(Cell::Nothing, Cell::time),
+        Cell::text(origin),
+    ]
 }
 
 /// Returns the commands that help with the tubes of a pattern, as it is typed.

@@ -552,6 +552,14 @@ impl Service {
                 }),
                 false => not_found(bytes),
             },
+            Request::ListSettings(of) => write_text(bytes, |bytes| {
+                let mut next = Some(0);
+                while let Some(first) = next {
+                    let (settings, rest) = state.settings_from(of, first, PLACES, now);
+                    settings.iter().for_each(|setting| yaml::write_setting(bytes, setting));
+                    next = rest;
+                }
+            }),
             Request::Summary(by) => write_text(bytes, |bytes| {
                 for (name, summary) in summary(state, by, now) {
                     yaml::write_summary(bytes, &name, &summary, by == SummaryBy::Runner, now);

@@ -170,7 +170,8 @@ fn put_input(producer: &Producer, settings: &PutSettings, tube: &str) -> Result<
                     let refused = with_size(producer, error, job);
                     let reason = if let Error::Refused(words) = &refused { words.clone() } else { refused.to_string() };
                     text += &format!("line {lines}: {reason}\n");
-                    first_refused.get_or_insert(Failure { sentence: format!("line {lines}: {reason}"), ..failure(refused) });
+                    first_refused
+                        .get_or_insert(Failure { sentence: format!("line {lines}: {reason}"), ..failure(refused) });
                 }
             }
         }

@@ -157,7 +157,8 @@ fn indented(text: &str) -> String {
 }
 
 /// Names of texts, which stay as they are even if they look like numbers.
-const TEXTS: [&str; 10] = ["tube", "name", "key", "group", "error", "body", "hostname", "version", "os", "platform"];
+const TEXTS: [&str; 12] =
+    ["tube", "name", "key", "group", "error", "body", "hostname", "version", "os", "platform", "of", "value"];
 
 /// Returns a map as JSON. The `id` of a server is a text, that of a job a number.
 fn object_of(map: Vec<(String, String)>, is_of_server: bool) -> Value {
@@ -168,6 +169,25 @@ fn object_of(map: Vec<(String, String)>, is_of_server: bool) -> Value {
     };
     let object: Map<String, Value> = map.into_iter().map(pair).collect();
     object.into()
+}
+
+/// Prints the settings that a command has made, or the configuration file instead of it.
+///
+/// # Errors
+///
+/// As [`summary`].
+pub fn settings(producer: &Producer, settings: &JobsCommandSettings, command: &str) -> Result<ExitCode, Failure> {
+    let mut made = producer.settings(None).map_err(failure)?;
+    made.retain(|map| map.iter().any(|(name, value)| name == "setting" && value == command));
+    if settings.is_json {
+        return print_json(producer, "settings", &made.into_iter().map(|map| object_of(map, false)).collect());
+    }
+    let heads = ["OF", "VALUE", "LEFT_S", "ORIGIN"].map(String::from).into();
+    let cells = |map: &Vec<(String, String)>| {
+        let cell = |wanted| map.iter().find(|(name, _)| name == wanted).map_or("-", |(_, value)| value);
+        ["of", "value", "left", "origin"].map(|name| printable(cell(name).as_bytes())).into()
+    };
+    print_table(&[heads].into_iter().chain(made.iter().map(cells)).collect::<Vec<_>>())
 }
 
 /// Prints the statistics of the server, or of a tube or job.

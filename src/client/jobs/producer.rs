@@ -338,6 +338,21 @@ impl Producer {
         })
     }
 
+    /// Returns the settings of tubes and groups, or those that apply to some tubes: maps with the command as `setting`,
+    /// its pattern as `of`, its `value`, the seconds that are `left` of a pause, and its `origin`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
+    pub fn settings(&self, pattern: Option<&str>) -> Result<Vec<YamlMap>, Error> {
+        let pattern = checked("the pattern", pattern.map(str::as_bytes), wire::is_pattern)?;
+        let request = [b"list-settings ", pattern].concat();
+        let mut session = self.session.borrow_mut();
+        session.require("list-settings")?;
+        let request = [request.trim_ascii_end(), b"\r\n"].concat();
+        session.ask(&request, Duration::ZERO, |connection, line| read_text(connection, line, wire::parse_maps))
+    }
+
     /// Returns the name of the server of the current connection; None before the first request.
     pub fn server(&self) -> Option<String> {
         self.session.borrow().server().map(String::from)

@@ -1,6 +1,7 @@
 //! Statistics and lists as YAML, as beanstalkd writes them.
 
 use crate::state::ALL_STATES;
+use crate::state::ShownSetting;
 use crate::state::queries::{JobStats, Summary, TubeStats};
 use crate::stats::Jobs;
 use poolcounter_core::stats::Figures;
@@ -122,6 +123,16 @@ pub fn write_listed(bytes: &mut Vec<u8>, job: &JobStats<'_>) {
     if job.is_superseded {
         put!(bytes, "  superseded: true");
     }
+}
+
+/// Writes one entry of `list-settings`.
+pub fn write_setting(bytes: &mut Vec<u8>, setting: &ShownSetting) {
+    let ShownSetting { command, of, value, left, is_of_file } = setting;
+    put!(bytes, "- setting: {command}\n  of: {}\n  value: {}", quoted(of), quoted(value));
+    if let Some(left) = left {
+        put!(bytes, "  left: {}", left.as_micros() / 1_000_000);
+    }
+    put!(bytes, "  origin: {}", if *is_of_file { "file" } else { "command" });
 }
 
 /// Writes one entry of `summary`. Times are seconds, rates jobs a second over the last 1, 5 and 15 minutes.

@@ -117,6 +117,8 @@ commands! {
             ASKS.extension();
         Summary = "summary", "[wiki|type|tube|runner]", Some(READ), "Shows sums by parts of tubes' names, by tube or by runner.",
             ASKS.extension();
+        ListSettings = "list-settings", "[<pattern>]", Some(READ), "Lists the settings of tubes and groups, or those that apply to some tubes.",
+            ASKS.extension();
         ReserveMany = "reserve-many", "<number> <seconds>", Some(RESERVE), "Waits for jobs, and reserves several at once.",
             ASKS.extension();
         Dropped = "dropped", "<tube>", Some(RESERVE), "Takes the number of jobs that were dropped in a tube as superseded.",

@@ -52,6 +52,12 @@ impl<'a> Pattern<'a> {
         self.0
     }
 
+    /// Returns whether a tube may match both patterns.
+    pub fn overlaps(self, other: Pattern<'_>) -> bool {
+        let is_alike = |(one, other): (&[u8], &[u8])| one == other || one == b"*" || other == b"*";
+        parts(self.0).count() == parts(other.0).count() && parts(self.0).zip(parts(other.0)).all(is_alike)
+    }
+
     /// Returns the only name that it matches, if it has no `*`.
     pub fn plain(self) -> Option<TubeName<'a>> {
         (!self.0.contains(&b'*')).then_some(TubeName(self.0))
@@ -209,10 +215,16 @@ impl<V> PatternMap<V> {
 
     /// Returns the values of the patterns that match a name, the most literal first.
     pub fn matching<'s>(&'s self, name: &'s [u8]) -> impl Iterator<Item = &'s V> {
-        self.masks_of(parts(name).count() as u8).filter_map(|mask| match mask.stars {
-            0 => self.values.get(name),
-            _ => self.values.get(&*mask.apply(name)?),
-        })
+        self.entries(name).map(|(_, value)| value)
+    }
+
+    /// Returns the patterns that match a name with their values, the most literal first.
+    pub fn entries<'s>(&'s self, name: &'s [u8]) -> impl Iterator<Item = (&'s [u8], &'s V)> {
+        let entries = self.masks_of(parts(name).count() as u8).filter_map(|mask| match mask.stars {
+            0 => self.values.get_key_value(name),
+            _ => self.values.get_key_value(&*mask.apply(name)?),
+        });
+        entries.map(|(pattern, value)| (&**pattern, value))
     }
 
     /// Returns the masks of patterns with this number of parts, the most literal first.

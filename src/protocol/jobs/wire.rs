@@ -98,6 +98,8 @@ pub enum Request<'a> {
     ListJobs(TubeName<'a>, JobState, u32, JobId),
     /// `summary`
     Summary(SummaryBy),
+    /// `list-settings`
+    ListSettings(Option<Pattern<'a>>),
     /// `drain`
     Drain,
     /// `undrain`
@@ -204,6 +206,7 @@ fn read<'a>(command: JobCommand, words: &mut Words<'a>) -> Result<Line<'a>, word
         JobCommand::ListTubesWatched => Request::ListTubesWatched,
         JobCommand::ListJobs => list_jobs(words)?,
         JobCommand::Summary => Request::Summary(words.optional(Words::summary_by)?.unwrap_or(SummaryBy::Wiki)),
+        JobCommand::ListSettings => Request::ListSettings(words.optional(Words::pattern)?),
         JobCommand::PauseTube => {
             // Only before this name beanstalkd accepts several spaces.
             words.skip_spaces();

@@ -110,7 +110,7 @@ fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
 }
 
 fn query(choices: &mut Choices<'_>, tube: &str, id: u64) -> String {
-    match choices.byte() % 14 {
+    match choices.byte() % 16 {
         0 => format!("peek {id}"),
         1 => "peek-ready".into(),
         2 => "peek-delayed".into(),
@@ -126,6 +126,8 @@ fn query(choices: &mut Choices<'_>, tube: &str, id: u64) -> String {
             let state = choices.pick(&["ready", "reserved", "delayed", "buried"]);
             format!("list-jobs {tube} {state} 5{after}")
         }
+        12 => "list-settings".into(),
+        13 => format!("list-settings {tube}"),
         _ => format!("summary {}", choices.pick(&["wiki", "type", "tube", "runner"])),
     }
 }

@@ -1,6 +1,6 @@
 //! Queries, which change nothing. Of texts, the model returns only the lines that it can know.
 
-use super::{Job, Jobs, Place, SECOND, by_literalness, matches, part_of};
+use super::{Backoff, Job, Jobs, Place, SECOND, by_literalness, matches, part_of};
 use std::collections::BTreeMap;
 
 impl Jobs {
@@ -42,6 +42,7 @@ impl Jobs {
                 let after = words.get(4).map_or(0, |after| after["after=".len()..].parse().expect("a number"));
                 self.list(words[1], words[2], words[3].parse().expect("a number"), after)
             }
+            "list-settings" => Some(self.settings(words.get(1).copied())),
             "summary" => Some(self.summary(words.get(1).copied().unwrap_or("wiki"))),
             other => panic!("the model does not know {other}"),
         };
@@ -153,6 +154,50 @@ impl Jobs {
             }
         }
         Some(lines)
+    }
+
+    /// Returns all settings, or those that apply to a tube.
+    fn settings(&self, tube: Option<&str>) -> Vec<String> {
+        let (mut lines, now) = (Vec::new(), self.now);
+        let mut add = |command: &str, of: &str, value: String, left: Option<u64>| {
+            lines.extend([format!("- setting: {command}"), format!("  of: \"{of}\""), format!("  value: \"{value}\"")]);
+            lines.extend(left.map(|until: u64| format!("  left: {}", until.saturating_sub(now) / SECOND)));
+            lines.push("  origin: command".into());
+        };
+        let is_first = |patterns: Vec<&String>, own: &str| {
+            tube.is_none_or(|tube| {
+                by_literalness(patterns.into_iter(), tube).first().is_some_and(|first| *first == own)
+            })
+        };
+        for (pattern, (most, is_all)) in &self.limits {
+            let is_beside = tube.is_some_and(|tube| {
+                let mut others =
+                    by_literalness(self.limits.keys(), tube).into_iter().take_while(|other| *other != pattern);
+                matches(pattern, tube) && *is_all && *most > 0 && others.all(|other| self.limits[other].0 > 0)
+            });
+            if is_beside || is_first(self.limits.keys().collect(), pattern) {
+                add("limit", pattern, format!("{most} {}", if *is_all && *most > 0 { "all" } else { "each" }), None);
+            }
+        }
+        for (group, most) in self.group_limits.iter().filter(|_| tube.is_none()) {
+            add("limit", &format!("group:{group}"), most.to_string(), None);
+        }
+        for (pattern, Backoff { attempts, first, factor, max }) in &self.backoffs {
+            if is_first(self.backoffs.keys().collect(), pattern) {
+                add("retry", pattern, format!("{attempts} {first} {factor} {max}"), None);
+            }
+        }
+        for (pattern, dead) in
+            self.dead_letters.iter().filter(|(own, _)| is_first(self.dead_letters.keys().collect(), own))
+        {
+            add("dead-letter", pattern, dead.clone(), None);
+        }
+        for (pattern, (until, seconds)) in &self.pauses {
+            if is_first(self.pauses.keys().collect(), pattern) {
+                add("pause", pattern, seconds.to_string(), Some(*until));
+            }
+        }
+        lines
     }
 
     fn summary(&self, by: &str) -> Vec<String> {

@@ -1,0 +1,90 @@
+//! Settings for people: each with its value as in its command, and with its origin.
+
+use super::limits::Limit;
+use super::record::Setting;
+use super::{Pattern, State};
+use poolcounter_core::meter::Metered as _;
+use poolcounter_core::time::{Span, Time};
+
+/// A setting of tubes or of a group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShownSetting {
+    /// Command that sets it.
+    pub command: &'static str,
+    /// Its pattern, or `group:` and the name of its group.
+    pub of: Vec<u8>,
+    /// Its value, as behind the pattern in its command.
+    pub value: Vec<u8>,
+    /// Time until it ends; None unless it is a pause.
+    pub left: Option<Span>,
+    /// True if the configuration file has it.
+    pub is_of_file: bool,
+}
+
+impl State {
+    /// Returns the settings that apply to some tube of a pattern, or all of them, among the `most` from a position on,
+    /// and the next position.
+    pub fn settings_from(
+        &self,
+        of: Option<Pattern<'_>>,
+        first: usize,
+        most: usize,
+        now: Time,
+    ) -> (Vec<ShownSetting>, Option<usize>) {
+        let mut seen = 0;
+        let some = self.all_settings().skip(first).take(most).metered().inspect(|_| seen += 1);
+        let some = some.filter(|setting| of.is_none_or(|pattern| self.applies_to(setting, pattern)));
+        let shown = some.filter_map(|setting| self.shown(setting, now)).collect();
+        (shown, (seen == most).then_some(first + most))
+    }
+
+    /// Returns the longest pauses of more than `least`, among the `most` that end last, and their ends.
+    pub fn long_pauses(&self, least: Span, most: usize) -> impl Iterator<Item = (&[u8], Time)> {
+        let pauses = self.settings.ends.iter().rev().take(most).metered();
+        let is_long = move |pattern: &[u8]| {
+            let pause = self.settings.pauses.of(pattern);
+            pause.is_some_and(|pause| Span::from_secs(u64::from(pause.seconds)) > least)
+        };
+        pauses.map(|(until, pattern)| (&**pattern, *until)).filter(move |(pattern, _)| is_long(pattern))
+    }
+
+    /// Returns whether a setting applies to a tube, or to some tube of a pattern with `*`.
+    fn applies_to(&self, setting: &Setting<'_>, of: Pattern<'_>) -> bool {
+        let own = setting.name().1;
+        let is_alike = Pattern::parse(own).is_some_and(|own| own.overlaps(of));
+        let is_of_group = matches!(setting, Setting::GroupLimit(..));
+        let Some(tube) = of.plain().filter(|_| is_alike && !is_of_group) else { return is_alike && !is_of_group };
+        let tube = tube.bytes();
+        let first = match setting {
+            Setting::Limit(..) => {
+                let more_literal = self.limits.of_tubes.entries(tube).take_while(|(pattern, _)| *pattern != own);
+                let limits: Vec<&Limit> = more_literal.map(|(_, limit)| limit).collect();
+                let is_all = matches!(self.limits.of_tubes.of(own), Some(Limit::All(..)));
+                return limits.is_empty() || is_all && !limits.iter().any(|limit| matches!(limit, Limit::Each(0)));
+            }
+            Setting::Retry(..) => self.settings.backoffs.entries(tube).next().map(|(pattern, _)| pattern),
+            Setting::DeadLetter(..) => self.settings.dead_letters.entries(tube).next().map(|(pattern, _)| pattern),
+            _ => self.settings.pauses.entries(tube).next().map(|(pattern, _)| pattern),
+        };
+        first == Some(own)
+    }
+
+    fn shown(&self, setting: Setting<'_>, now: Time) -> Option<ShownSetting> {
+        let (kind, name) = setting.name();
+        let (value, left) = match setting {
+            Setting::File(..) => return None,
+            Setting::Pause(_, pause) | Setting::TubePause(_, pause) => {
+                let (until, seconds) = pause?;
+                (seconds.to_string().into_bytes(), Some(until.since(now)))
+            }
+            other => (other.value(|_| 0)?, None),
+        };
+        let from_file = self.settings.from_file.get(&*[kind.as_bytes(), b" ", name].concat());
+        let is_of_file = from_file.is_some_and(|of_file| **of_file == *value);
+        let (command, of) = match setting {
+            Setting::GroupLimit(..) => ("limit", [b"group:", name].concat()),
+            _ => (kind, name.to_vec()),
+        };
+        Some(ShownSetting { command, of, value, left, is_of_file })
+    }
+}
