@@ -179,7 +179,7 @@ impl Provider {
             (Task::Stop(member), _) => self.ask(&Request::Stopped { member }),
             (Task::Check(member), TaskResult::Done) => self.ask(&Request::Alive { member }),
             (Task::Clean(member), TaskResult::Done) => self.ask(&Request::Cleaned { member }),
-            (Task::Check(member) | Task::Clean(member), _) => self.ask(&Request::Dead { member }),
+            (Task::Check(member) | Task::Clean(member), _) => self.ask(&Request::Dead { member, text: b"" }),
         }
     }
 
@@ -194,7 +194,7 @@ impl Provider {
     /// As [`Provider::answer`]; [`Error::Refused`] with `NO_SUCH_MEMBER`.
     pub fn died(&mut self, member: impl AsRef<[u8]>) -> Result<(), Error> {
         let member = wire::escape_member(member.as_ref()).ok_or(Error::BadName)?;
-        self.ask(&Request::Dead { member: &member })
+        self.ask(&Request::Dead { member: &member, text: b"" })
     }
 
     /// Changes the limit of its members (None: no own limit). With 0 it gets no more start requests, but keeps its

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 const MOST_LINES: u32 = 10;
 const WINDOW: Span = Span::from_secs(60);
 /// Number of kinds of notices.
-const KINDS: usize = 7;
+const KINDS: usize = 9;
 
 /// Longest logged text of a peer, in bytes.
 const LONGEST_TEXT: usize = 200;
@@ -101,6 +101,8 @@ fn kind_of(notice: &Notice) -> usize {
         Notice::NotDeclared { .. } => 4,
         Notice::StartsAgain { .. } => 5,
         Notice::Quarantined { .. } => 6,
+        Notice::Released { .. } => 7,
+        Notice::Unclean { .. } => 8,
     }
 }
 
@@ -114,6 +116,8 @@ fn sum_of(kind: usize, left_out: u64) -> Option<(Level, String)> {
         (Level::Warn, "pools and fixed members of the configuration file that cannot be added"),
         (Level::Info, "starts that succeeded after others had failed"),
         (Level::Warn, "members that went into quarantine"),
+        (Level::Info, "members that operators repaired or freed"),
+        (Level::Warn, "cleanings that failed or take too long"),
     ][kind];
     (left_out > 0).then(|| (level, format!("{left_out} more {what} were not logged one by one")))
 }
@@ -135,15 +139,25 @@ fn describe(notice: &Notice) -> (Level, String) {
         Notice::Quarantined { pool, member, why, link, by } => {
             let (pool, member) = (escaped(pool), escaped(member));
             let by = if by.is_empty() { String::new() } else { format!("{link}{}", escaped(by.as_bytes())) };
+            let why = escaped(why.as_bytes());
             (Level::Warn, format!("{member} of {pool} is in quarantine: {why}{by}"))
         }
         Notice::TakenBack { pool, member, lease, note } => {
             let (pool, member) = (escaped(pool), escaped(member));
             (Level::Info, format!("an operator took back {member} of {pool}, lease {lease}{}", said(note)))
         }
-        Notice::Held { pool, member, span, note } => {
-            let (pool, member) = (escaped(pool), escaped(member));
-            (Level::Info, format!("an operator holds {member} of {pool} for {}{}", seconds(*span), said(note)))
+        Notice::Held { pool, member, span, note, by } => {
+            let (pool, member, by) = (escaped(pool), escaped(member), escaped(by.as_bytes()));
+            (Level::Info, format!("{by} holds {member} of {pool} for {}{}", seconds(*span), said(note)))
+        }
+        Notice::Released { pool, member, release, by } => {
+            let (pool, member, by) = (escaped(pool), escaped(member), escaped(by.as_bytes()));
+            (Level::Info, format!("{member} of {pool} is {release} by {by}"))
+        }
+        Notice::Unclean { pool, member, why, by } => {
+            let (pool, member, why) = (escaped(pool), escaped(member), escaped(why.as_bytes()));
+            let by = if by.is_empty() { String::new() } else { format!(", says {}", escaped(by.as_bytes())) };
+            (Level::Warn, format!("{member} of {pool} is not clean: {why}{by}"))
         }
         Notice::NotDeclared { pool, member, why } => {
             let what = match member {
@@ -188,7 +202,9 @@ mod tests {
     fn many_notices_are_few_lines_and_a_sum() {
         let at = |s| Time::START + Span::from_secs(s);
         let failed = Notice::StartFailed { pool: b"p"[..].into(), provider: String::new(), text: b""[..].into() };
-        let held = Notice::Held { pool: b"p"[..].into(), member: b"m"[..].into(), span: WINDOW, note: b""[..].into() };
+        let by = String::new();
+        let held =
+            Notice::Held { pool: b"p"[..].into(), member: b"m"[..].into(), span: WINDOW, note: b""[..].into(), by };
         let mut log = EventLog::default();
         let lines = |log: &mut EventLog, notice, times: usize, s| {
             (0..times).filter(|_| log.line(notice, at(s)).is_some()).count()
@@ -231,7 +247,7 @@ mod tests {
                 Notice::Quarantined {
                     pool: pool(),
                     member: member(),
-                    why: "returned as failed",
+                    why: "returned as failed".into(),
                     link: " by ",
                     by: "me\r".into(),
                 },
@@ -245,9 +261,19 @@ mod tests {
                 r"an operator took back m\xff of p\u{a}, lease 7: why\u{a}".into(),
             ),
             (
-                Notice::Held { pool: pool(), member: member(), span, note: b""[..].into() },
+                Notice::Held { pool: pool(), member: member(), span, note: b""[..].into(), by: "ann\r".into() },
                 Level::Info,
-                r"an operator holds m\xff of p\u{a} for 1.500s".into(),
+                r"ann\u{d} holds m\xff of p\u{a} for 1.500s".into(),
+            ),
+            (
+                Notice::Released { pool: pool(), member: member(), release: "repaired", by: "ann".into() },
+                Level::Info,
+                r"m\xff of p\u{a} is repaired by ann".into(),
+            ),
+            (
+                Notice::Unclean { pool: pool(), member: member(), why: "it\r".into(), by: "x".into() },
+                Level::Warn,
+                r"m\xff of p\u{a} is not clean: it\u{d}, says x".into(),
             ),
             (
                 Notice::NotDeclared { pool: pool(), member: Some(member()), why: Refusal::MemberExists },

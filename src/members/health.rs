@@ -25,6 +25,14 @@ static NO_START: ConditionInfo = ConditionInfo::critical(
      failed starts.",
 )
 .labelled();
+static NO_CLEANER: ConditionInfo =
+    ConditionInfo::critical("no cleaner", "Takes wait, members wait to be cleaned, and no cleaner is connected.")
+        .labelled();
+static UNCLEAN: ConditionInfo = ConditionInfo::warning(
+    "unclean",
+    "Members wait to be cleaned, and no cleaner is connected; or a cleaning takes longer than the pool's clean_timeout.",
+)
+.labelled();
 static STARVES: ConditionInfo = ConditionInfo::critical(
     "starves",
     "A take with attributes has waited for longer than members.warn_wait, and each member that fits is kept out or held \
@@ -47,8 +55,20 @@ static START_FAILED: ConditionInfo =
 static LEAVING: ConditionInfo =
     ConditionInfo::warning("leaving", "The pool is being removed, and members of it are still in use.").labelled();
 
-pub(super) static CONDITIONS: &[&ConditionInfo] =
-    &[&EMPTY, &HALF_OUT, &NO_START, &STARVES, &OUT, &HELD_LONG, &WAITS_LONG, &KEPT_BACK, &START_FAILED, &LEAVING];
+pub(super) static CONDITIONS: &[&ConditionInfo] = &[
+    &EMPTY,
+    &HALF_OUT,
+    &NO_START,
+    &NO_CLEANER,
+    &STARVES,
+    &OUT,
+    &UNCLEAN,
+    &HELD_LONG,
+    &WAITS_LONG,
+    &KEPT_BACK,
+    &START_FAILED,
+    &LEAVING,
+];
 
 impl Members {
     /// Notes the conditions that hold; of many pools, some in each look.
@@ -115,7 +135,7 @@ impl<'a> PoolConditions<'a> {
         let (pool, name, of) = (self.pool, &self.name, &self.pool.row.figures);
         let waiting = format!("{} waiting, the longest for {}", grouped(of.queued.into()), in_words(pool.longest_wait));
         let out = format!("{} of {} kept out", of.quarantined, of.max);
-        let (waits, comes) = (of.queued > 0, of.free + of.starting + of.cleaning);
+        let (waits, comes) = (of.queued > 0, of.free + of.starting + of.cleaning - pool.unclean - pool.late);
         let not_long = u64::from(of.in_use).saturating_sub(pool.held_long as u64);
         let usable = u64::from(comes) + not_long + u64::from(pool.has_room && pool.is_provided);
         let is_backing_off = pool.has_room && pool.is_provided && !pool.can_start;
@@ -124,6 +144,10 @@ impl<'a> PoolConditions<'a> {
             let sentence = format!("{name} has no usable member: {out}{held}; {waiting}");
             self.note(&EMPTY, sentence, self.repair().or_else(|| self.take_back()));
             self.has_told_out = true;
+        } else if waits && pool.unclean > 0 {
+            let unclean = in_plural(pool.unclean, "member waits for a cleaner", "members wait for a cleaner");
+            let sentence = format!("{name}: {unclean}, and none is connected; {waiting}");
+            self.note(&NO_CLEANER, sentence, self.look(""));
         } else if waits && of.quarantined > 0 && u64::from(of.quarantined) * 2 >= u64::from(of.max) {
             self.note(&HALF_OUT, format!("{name}: {out}; {waiting}"), self.repair());
             self.has_told_out = true;
@@ -170,7 +194,23 @@ impl<'a> PoolConditions<'a> {
         let longest = self.longest.as_ref().map_or(String::new(), |held| format!(", {held}"));
         let is_leaving = self.pool.is_leaving && of.in_use > 0;
         let leaving = is_leaving.then(|| format!("{name} is being removed: {} still in use{longest}", of.in_use));
-        let found = [(&KEPT_BACK, kept, " --waiting"), (&START_FAILED, failed, ""), (&LEAVING, leaving, "")];
+        let unclean = match (self.pool.unclean, self.pool.late) {
+            (1.., _) if of.queued == 0 => {
+                let wait = in_plural(self.pool.unclean, "member waits for a cleaner", "members wait for a cleaner");
+                Some(format!("{name}: {wait}, and none is connected"))
+            }
+            (_, late @ 1..) => {
+                let take = in_plural(late, "cleaning takes", "cleanings take");
+                Some(format!("{name}: {take} longer than clean_timeout"))
+            }
+            _ => None,
+        };
+        let found = [
+            (&UNCLEAN, unclean, ""),
+            (&KEPT_BACK, kept, " --waiting"),
+            (&START_FAILED, failed, ""),
+            (&LEAVING, leaving, ""),
+        ];
         for (info, sentence, behind) in found {
             sentence.into_iter().for_each(|sentence| self.note(info, sentence, self.look(behind)));
         }
@@ -204,6 +244,10 @@ impl<'a> PoolConditions<'a> {
         let (member, _) = self.pool.longest_held.as_ref()?;
         Some(format!("members takeback {} --member {}", self.word.as_ref()?, quoted(member.name)?))
     }
+}
+
+fn in_plural(number: u32, one: &str, several: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {several}") }
 }
 
 /// Returns a take that starves, and the members that fit, in words.

@@ -135,8 +135,13 @@ const POOL_DOC: &str = "
     A member idle for longer is checked before it is handed out.
     Default: 0, never.
     .It Cm clean_timeout
-    A returned member is cleaned before it is free again, and has failed if that takes longer.
+    A member that was used, lost, held or in quarantine is cleaned before it is free again.
+    If that takes longer, it is kept out until its cleaner has answered or is gone.
     Default: 0, no cleaning.
+    .It Cm clean_attempts
+    Number of failed cleanings after which a member goes into quarantine.
+    Before that they are tried again after 10 seconds, 1 minute, and then every 5 minutes.
+    Default: 3; 0: it is tried again for ever.
     .It Cm clean_parallel
     Maximum number of members cleaned at a time, 4096 at most.
     Default: 10.
@@ -146,7 +151,7 @@ const POOL_DOC: &str = "
     After this time they are removed.
     Default: 15; 0: they are removed at once.
     .It Cm repair_after
-    A fixed member in quarantine is free again after this.
+    A fixed member in quarantine is repaired after this.
     Default: 0, only by
     .Ic REPAIR .
     .El

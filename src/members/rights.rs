@@ -45,7 +45,7 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
         Request::RemoveGroup { name, graceful: _ } => (MemberCommand::RemoveGroup, vec![group_key(name)]),
         Request::Add { named: Named { pool, member: _ }, attributes: _ } => (MemberCommand::Add, keys_of_pool(pool)),
         Request::Delete { named: Named { pool, member: _ }, now: _ } => (MemberCommand::Delete, keys_of_pool(pool)),
-        Request::Repair(Named { pool, member: _ }) => (MemberCommand::Repair, keys_of_pool(pool)),
+        Request::Repair { named: Named { pool, member: _ }, as_is: _ } => (MemberCommand::Repair, keys_of_pool(pool)),
         Request::Hold { named: Named { pool, member: _ }, span: _, note: _ } => {
             (MemberCommand::Hold, keys_of_pool(pool))
         }
@@ -62,8 +62,9 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
         | Request::Failed { start: _, text: _ }
         | Request::Stopped { member: _ }
         | Request::Alive { member: _ }
-        | Request::Dead { member: _ }
-        | Request::Cleaned { member: _ } => return None,
+        | Request::Dead { member: _, text: _ }
+        | Request::Cleaned { member: _ }
+        | Request::Cleaning { member: _ } => return None,
     })
 }
 

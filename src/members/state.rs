@@ -26,6 +26,7 @@ mod agents;
 mod background;
 mod catch_up;
 mod check;
+mod cleaning;
 mod demand;
 mod events;
 mod fixed;
@@ -67,6 +68,7 @@ pub use waiters::Rank;
 
 use agents::{Agent, Agents, Backoff, PROVEN_AGE, ProviderState};
 use background::{Background, BackgroundTask};
+use cleaning::{Cleanings, Release};
 use fixed::RefusedMembers;
 use leases::{Lease, Leases};
 use loading::Loading;
@@ -139,8 +141,6 @@ timer_keys! {
         Backoff(id: AgentId),
         /// Idle members of a pool may be stopped.
         Cull(id: PoolId),
-        /// `clean_timeout` has passed for a member, and no agent is connected.
-        Unclean(id: PoolId),
         /// Fixed members of the configuration file that were refused are added again.
         Declare,
         /// A slice of background work is due.
@@ -156,9 +156,6 @@ timer_keys! {
 pub const MOST_POOLS: usize = 65_536;
 /// Most members of one take: their lines must fit into a connection's output with all their attributes.
 const MOST_AT_ONCE: u32 = 512;
-/// Most members of a pool that are cleaned at once, whatever its settings say: the loss of a cleaner takes them all
-/// back in one step, which looks at each a few times.
-const MOST_CLEANED: u32 = 1_024;
 
 /// Limits that the operator has set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -210,6 +207,7 @@ pub struct State {
     agents: Agents,
     starts: Starts,
     background: Background,
+    cleanings: Cleanings,
     refused: RefusedMembers,
     /// Connections that were replaced in this step by another one with the same session.
     replaced: Vec<ConnId>,
@@ -233,6 +231,7 @@ impl State {
             agents: Agents::default(),
             starts: Starts::default(),
             background: Background::default(),
+            cleanings: Cleanings::default(),
             refused: RefusedMembers::default(),
             loading: None,
             replaced: Vec::new(),
@@ -288,15 +287,19 @@ impl State {
             Request::Failed { start, text } => return self.start_failed(conn, start, text, step),
             Request::Stopped { member } => return self.stopped(conn, member, step),
             Request::Alive { member } => return self.alive(conn, member, step),
-            Request::Dead { member } => return self.dead(conn, member, step),
+            Request::Dead { member, text } => return self.dead(conn, member, text, step),
             Request::Cleaned { member } => return self.cleaned(conn, member, step),
+            Request::Cleaning { member } => return self.cleaning(conn, member, step),
             Request::Offer { named, attributes } => return self.offer(conn, named, attributes, step),
             Request::Withdraw { named, now } => return self.withdraw(conn, named, now, step),
             Request::Add { named, attributes } => return self.add(conn, named, attributes, step),
             Request::Delete { named, now } => return self.delete(conn, named, now, step),
-            Request::Repair(named) => return self.release_from(conn, named, PhaseKind::Quarantined, step),
+            Request::Repair { named, as_is } => {
+                let release = if as_is { Release::RepairAsIs } else { Release::Repair };
+                return self.release_from(conn, named, release, step);
+            }
             Request::Hold { named, span, note } => return self.hold(conn, named, span, note, step),
-            Request::Free(named) => return self.release_from(conn, named, PhaseKind::Held, step),
+            Request::Free(named) => return self.release_from(conn, named, Release::Free, step),
         }
         Ok(())
     }
@@ -312,7 +315,6 @@ impl State {
             Timer::Grace(id) => self.grace_is_over(id, step),
             Timer::Backoff(id) => self.backoff_is_over(id),
             Timer::Cull(id) => self.cull(id, step),
-            Timer::Unclean(id) => self.unclean_for_too_long(id, step),
             Timer::Declare => self.declare_refused(step),
             Timer::Background => self.resume_background(step),
             Timer::Pacing | Timer::LogSum => {}

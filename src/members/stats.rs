@@ -19,7 +19,7 @@ statistics! {
         MaxLifetime = "ended:max_lifetime", Count, "Members replaced because of their age.";
         MaxUses = "ended:max_uses", Count, "Members replaced because of the number of their takes.";
         Died = "ended:died", Count, "Members that died: DEAD, or a check that was not answered.";
-        Failed = "ended:failed", Count, "Members returned as failed, lost with their consumer, or not cleaned.";
+        Failed = "ended:failed", Count, "Members returned as failed, lost with their consumer, or not cleaned in clean_attempts.";
         Reconfigured = "ended:reconfigured", Count, "Members stopped because their pool was made smaller, removed, or no longer has them.";
         HeldTooLong = "ended:held_too_long", Count, "Members taken back because they were held for too long.";
         ProviderLost = "ended:provider_lost", Count, "Members that were lost with their provider.";
@@ -27,6 +27,7 @@ statistics! {
         KilledInUse = "killed_in_use", Count, "Members that ended while they were in use, or as they were returned.";
         StartsFailed = "starts_failed", Count, "Starts that failed, including late ones.";
         StartsLate = "starts_late", Count, "Starts that were not answered in time.";
+        CleaningsFailed = "cleanings_failed", Count, "Cleanings that failed.";
         LongHolds = "long_holds", Count, "Members held for longer than warn_hold.";
     }
 }

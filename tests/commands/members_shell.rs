@@ -271,7 +271,7 @@ fn a_take_names_its_member_and_its_holder() {
 /// member in quarantine if the cleaning hangs or fails.
 #[test]
 fn a_cleaner_cleans_fixed_members() {
-    let (server, mut operator) = server_with("0 3 clean_timeout=60", &["a", "b", "c"]);
+    let (server, mut operator) = server_with("0 3 clean_timeout=60 clean_attempts=1", &["a", "b", "c"]);
     let scratch = Scratch::new();
     let clean = format!(
         "cd {}; echo $POOL_NAME $POOL_MEMBER >> cleaned

@@ -234,7 +234,6 @@ fn ended_members_are_counted_by_their_state() {
     assert_eq!(ends("", &[(OPERATOR, "RECONFIGURE p max=1"), (CONSUMER, "RETURN 1")], 0), [3, 1]);
     assert_eq!(ends(" max_hold=1", &[], 1), [0, 2]);
     assert_eq!(ends(" max_lifetime=1", &[(CONSUMER, "RETURN 1")], 1), [4, 0]);
-    assert_eq!(ends(" clean_timeout=1", &[(CONSUMER, "RETURN 1")], 1), [1, 0], "it was not cleaned");
     assert_eq!(ends("", &[(PROVIDER, "x")], 1), [3, 2]);
     assert_eq!(ends("", &[(CONSUMER, "x")], 1), [0, 2]);
     assert_eq!(ends("", &[(OPERATOR, "RMPOOL p")], 1), [3, 2]);

@@ -108,7 +108,7 @@ impl Operator<'_> {
     /// See [`Operator`].
     pub fn repair(&self, pool: impl AsRef<[u8]>, member: impl AsRef<[u8]>) -> Result<(), Error> {
         let names = SendableNames::of(pool.as_ref(), member.as_ref())?;
-        self.ask(pool.as_ref(), &Request::Repair(names.named()))
+        self.ask(pool.as_ref(), &Request::Repair { named: names.named(), as_is: false })
     }
 
     /// Suspends a member for `span`; a member in use is suspended from its return on. The note goes to the server's

@@ -34,6 +34,7 @@ const NEEDY: &[Needy] = &[
     }),
     (Key::loss_delay, "on_loss is not ok", |it| it.on_loss != OnLoss::Ok),
     (Key::clean_parallel, "clean_timeout is not", |it| it.clean_timeout == Span::ZERO),
+    (Key::clean_attempts, "clean_timeout is not", |it| it.clean_timeout == Span::ZERO),
     (Key::warn_hold, "max_hold is not longer", |it| it.max_hold > Span::ZERO && it.max_hold <= it.warn_hold),
 ];
 

@@ -157,13 +157,12 @@ impl Agents {
         self.by_conn.iter().any(|(_, of_conn)| of_conn.is_some())
     }
 
-    /// Returns the cleaner with the least load, else the provider of the member, else any agent of the pool. `load` is
-    /// the number of members that an agent cleans.
-    pub fn cleaner_for(
+    /// Returns the cleaner with the least load, else the provider of the member, else any agent of the pool.
+    pub fn cleaner_for<L: Ord>(
         &self,
         pool: PoolId,
         provider: Option<AgentId>,
-        load: impl Fn(&AgentId) -> u32,
+        load: impl Fn(&AgentId) -> L,
     ) -> Option<AgentId> {
         let agents = || self.in_pool(pool).iter().copied();
         let cleaner = agents().filter(|agent| self.get(*agent).cleans).min_by_key(&load);

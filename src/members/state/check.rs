@@ -33,6 +33,8 @@ impl State {
         }
         assert_eq!(members, self.members.len(), "each member is of a pool that exists");
         self.check_agents();
+        let is_known = |(id, _): (&MemberId, &_)| self.members.find(*id).is_some();
+        assert!(self.cleanings.failed().all(is_known), "a failed cleaning is of a member");
         self.check_references();
     }
 
@@ -51,8 +53,6 @@ impl State {
         let is_cleaned = !pool.is_leaving && !tasks.is_behind && !self.agents.in_pool(id).is_empty();
         let is_stuck = is_cleaned && of_pool.count(PhaseKind::Cleaning) < self.most_cleaned(id);
         assert!(!is_stuck || of_pool.first_unclean().is_none(), "agents are asked to clean");
-        let until = pool.unclean_until.as_ref().map(|(until, _)| *until);
-        assert_eq!(until, self.unclean_until(id), "unclean members are timed while no agent is connected");
     }
 
     /// Checks that wanted members are started, as far as there is room.

@@ -16,9 +16,8 @@ impl State {
         if *owed > 0 || self.members.in_pool(id).live() > u64::from(settings.max) {
             self.trim(id, step);
         }
-        if self.members.in_pool(id).first_unclean().is_some() || self.pool(id).unclean_until.is_some() {
+        if self.members.in_pool(id).first_unclean().is_some() {
             self.clean_next(id, step);
-            self.time_unclean(id, step);
         }
         self.offer_again(id, step);
         let wanted = self.wanted(id);

@@ -3,6 +3,7 @@
 use super::{Refusal, What};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Reply or message to a connection.
@@ -27,10 +28,14 @@ pub enum Notice {
     /// An operator took a member back.
     TakenBack { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, note: Box<[u8]> },
     /// An operator holds a member.
-    Held { pool: Arc<[u8]>, member: Arc<[u8]>, span: Span, note: Box<[u8]> },
+    Held { pool: Arc<[u8]>, member: Arc<[u8]>, span: Span, note: Box<[u8]>, by: String },
+    /// An operator has ended a hold or a quarantine: `release` is "repaired".
+    Released { pool: Arc<[u8]>, member: Arc<[u8]>, release: &'static str, by: String },
+    /// A cleaning has failed, or takes too long, with the reason and the cleaner that has reported it.
+    Unclean { pool: Arc<[u8]>, member: Arc<[u8]>, why: String, by: String },
     /// A fixed member goes into quarantine, with the reason, the words before the peer that failed it, and the peer's
     /// name or address.
-    Quarantined { pool: Arc<[u8]>, member: Arc<[u8]>, why: &'static str, link: &'static str, by: String },
+    Quarantined { pool: Arc<[u8]>, member: Arc<[u8]>, why: Cow<'static, str>, link: &'static str, by: String },
     /// A pool of the configuration file, or a fixed member of one, cannot be added.
     NotDeclared { pool: Arc<[u8]>, member: Option<Arc<[u8]>>, why: Refusal },
 }

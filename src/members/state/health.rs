@@ -27,6 +27,10 @@ pub struct PoolHealth<'a> {
     pub held_long: usize,
     /// Member that is held for longest, with the time; of pools with `warn_hold` and of those that are being removed.
     pub longest_held: Option<(MemberRow<'a>, Span)>,
+    /// Number of members that wait to be cleaned, if no cleaner is connected.
+    pub unclean: u32,
+    /// Number of members whose cleaning takes longer than `clean_timeout`.
+    pub late: u32,
     /// True if a provider is connected.
     pub is_provided: bool,
     /// True if a connected provider may be asked for a start: it is not in backoff.
@@ -98,6 +102,11 @@ impl State {
             warn_hold: pool.settings.warn_hold,
             held_long: 0,
             longest_held: None,
+            unclean: match *self.agents.in_pool(id) {
+                [] => self.members.in_pool(id).count(PhaseKind::Unclean),
+                [_, ..] => 0,
+            },
+            late: self.members.in_pool(id).late(),
             is_provided: self.agents.is_provided(id),
             can_start: self.agents.can_start(id),
             has_room: self.members.in_pool(id).live() < u64::from(row.figures.max),

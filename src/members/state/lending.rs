@@ -61,7 +61,7 @@ impl State {
         let Member { owner, pool, .. } = *self.member(lease.member);
         let is_kept_out = owner == MemberOwner::Fixed || self.pool(pool).settings.loss_delay > Span::ZERO;
         FailedBy(
-            why,
+            why.into(),
             link,
             match conn {
                 _ if !is_kept_out => String::new(),

@@ -2,6 +2,7 @@
 
 use super::waiters::Place;
 use super::*;
+use std::borrow::Cow;
 
 /// Consequence of the end of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,13 +22,9 @@ pub(super) enum Cause {
 
 /// Reason of a member's failure, the words before the peer that failed it, and the peer's name or address if it is
 /// remembered.
-pub(super) struct FailedBy(pub &'static str, pub &'static str, pub String);
+pub(super) struct FailedBy(pub Cow<'static, str>, pub &'static str, pub String);
 
 impl FailedBy {
-    fn cleaner(why: &'static str) -> Self {
-        FailedBy(why, "", String::new())
-    }
-
     pub fn reason(self) -> Reason {
         let FailedBy(why, _, by) = self;
         Reason::new(why, by)
@@ -89,8 +86,8 @@ impl State {
         if self.is_orphan(id) {
             return;
         }
-        if let Some((span, reason)) = self.members.take_hold(id) {
-            return self.hold_for(id, span, reason, step);
+        if let Some(hold) = self.members.take_hold(id) {
+            return self.hold_for(id, hold.span, hold.reason, step);
         }
         self.members.set_since(id, step.now);
         self.members.set_proved(id, step.now);
@@ -169,6 +166,7 @@ impl State {
         self.leave_state(id, step);
         let owner = self.member(id).owner;
         self.disown(id, step);
+        self.cleanings.forget(id);
         self.members.remove(id, step);
         if let MemberOwner::Agent(agent) = owner {
             self.note_room(agent);
@@ -222,7 +220,7 @@ impl State {
             let timer = is_repaired.then(|| step.timers.arm(step.now + repair_after, Timer::Phase(id)));
             self.leave_state(id, step);
             let ((pool, member), FailedBy(why, link, by)) = (self.names_of(id), by);
-            step.notices.push(Notice::Quarantined { pool, member, why, link, by: by.clone() });
+            step.notices.push(Notice::Quarantined { pool, member, why: why.clone(), link, by: by.clone() });
             self.members.keep_out(id, MemberPhase::Quarantined(timer), step.now, Reason::new(why, by));
         } else {
             self.stop_member(id, stat, Then::Replace, step);
@@ -280,6 +278,7 @@ impl State {
                     self.members.arm_check(id, &self.pools.get(pool).settings, step);
                 }
             }
+            PhaseKind::Cleaning => self.cleaning_is_late(id, step),
             PhaseKind::Stopping => {
                 self.leave_state_after_timer(id);
                 self.remember_stop(id);
@@ -299,12 +298,14 @@ impl State {
             // Its provider was lost a moment ago.
             PhaseKind::Checking if self.is_orphan(id) => {}
             PhaseKind::Checking => self.member_died(id, step),
-            PhaseKind::Cleaning => self.fail_member(id, Stat::Failed, FailedBy::cleaner("not cleaned in time"), step),
-            PhaseKind::Quarantined | PhaseKind::Held => self.release_member(id, Cause::Other, step),
-            PhaseKind::Delayed => self.return_member(id, step),
-            PhaseKind::Free | PhaseKind::Stopping | PhaseKind::InUse | PhaseKind::Unclean | PhaseKind::Orphaned => {
-                unreachable!("these are dealt with before, or have no timer")
-            }
+            PhaseKind::CleanLater => self.clean_again(id, step),
+            PhaseKind::Quarantined | PhaseKind::Held | PhaseKind::Delayed => self.return_member(id, step),
+            PhaseKind::Free
+            | PhaseKind::Stopping
+            | PhaseKind::Cleaning
+            | PhaseKind::InUse
+            | PhaseKind::Unclean
+            | PhaseKind::Orphaned => unreachable!("these are dealt with before, or have no timer"),
         }
     }
 
@@ -343,112 +344,5 @@ impl State {
             }
         }
         Ok(())
-    }
-
-    /// Frees a member that was returned in good state, after its cleaning if its pool cleans.
-    pub(super) fn return_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let pool = self.member(id).pool;
-        if self.pool(pool).settings.clean_timeout == Span::ZERO {
-            return self.release_member(id, Cause::Other, step);
-        }
-        let Some(id) = self.check_usable(id, step) else { return };
-        self.members.set_since(id, step.now);
-        self.members.enter_state(id, MemberPhase::Unclean);
-        self.pools.touch(pool);
-    }
-
-    /// Returns the most members of a pool that are cleaned at once.
-    pub(super) fn most_cleaned(&self, id: PoolId) -> u32 {
-        self.pool(id).settings.clean_parallel.clamp(1, MOST_CLEANED)
-    }
-
-    /// Asks agents to clean members up to the limit, longest returned first.
-    pub(super) fn clean_next(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        if self.pool(id).is_leaving {
-            return;
-        }
-        let clean_timeout = self.pool(id).settings.clean_timeout;
-        if clean_timeout == Span::ZERO {
-            return self.free_unclean(id, step);
-        }
-        while self.members.in_pool(id).count(PhaseKind::Cleaning) < self.most_cleaned(id) {
-            let Some(member) = self.members.in_pool(id).first_unclean() else { return };
-            let provider = match self.member(member).owner {
-                MemberOwner::Agent(agent) => Some(agent),
-                MemberOwner::Fixed => None,
-            };
-            let load = |agent: &AgentId| self.members.cleaned_by(*agent);
-            let Some(agent) = self.agents.cleaner_for(id, provider, load) else { return };
-            self.leave_state(member, step);
-            let timer = step.timers.arm(step.now + clean_timeout, Timer::Phase(member));
-            self.members.set_proved(member, step.now);
-            self.members.enter_state(member, MemberPhase::Cleaning { agent, timer });
-            let (pool, member) = self.names_of(member);
-            if let Some(conn) = self.agents.get(agent).conn() {
-                step.tell(conn, What::Clean { pool, member });
-            }
-        }
-    }
-
-    /// Frees members that wait to be cleaned in a pool that does not clean any more.
-    fn free_unclean(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        while let Some(member) = self.members.in_pool(id).first_unclean() {
-            if !step.timers.spend(background::COST) {
-                return self.background.fall_behind(id);
-            }
-            self.leave_state(member, step);
-            self.release_member(member, Cause::Other, step);
-        }
-    }
-
-    /// `CLEANED member`.
-    pub(super) fn cleaned(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
-        let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
-        let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
-        step.tell(conn, What::Ok);
-        let Member { phase, proved, .. } = self.member(id);
-        if matches!(phase, MemberPhase::Cleaning { agent: asked, .. } if *asked == agent) {
-            let took = step.now.since(*proved);
-            self.pools.times(pool).clean.record(took);
-            self.leave_state(id, step);
-            self.release_member(id, Cause::Other, step);
-        }
-        Ok(())
-    }
-
-    /// Times the member that waits to be cleaned for longest, from its return, while no agent is connected.
-    pub(super) fn time_unclean(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        self.pools.set_unclean_until(id, self.unclean_until(id), step);
-    }
-
-    /// Returns the time at which `clean_timeout` passes for the first unclean member; None while an agent is connected.
-    /// A pool that is behind is settled again a moment later.
-    pub(super) fn unclean_until(&self, id: PoolId) -> Option<Time> {
-        let Pool { is_removed, settings, .. } = self.pool(id);
-        let is_timed = self.agents.in_pool(id).is_empty() && !is_removed && !self.background.of_pool(id).is_behind;
-        let first = self.members.in_pool(id).first_unclean().filter(|_| is_timed)?;
-        Some(self.member(first).since + settings.clean_timeout)
-    }
-
-    /// Fails members for which `clean_timeout` has passed while no agent was connected.
-    pub(super) fn unclean_for_too_long(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        self.pools.unclean_fired(id);
-        let span = self.pool(id).settings.clean_timeout;
-        // The first is failed in any case: what else a pool that is behind has to do may use up each budget.
-        step.timers.charge(background::COST);
-        let mut is_paid = true;
-        while let Some(member) = self.members.in_pool(id).first_unclean() {
-            if self.member(member).since + span > step.now {
-                break;
-            }
-            if !(std::mem::take(&mut is_paid) || step.timers.spend(background::COST)) {
-                return self.background.fall_behind(id);
-            }
-            if self.catch_up(member, step) {
-                self.leave_state(member, step);
-                self.fail_member(member, Stat::Failed, FailedBy::cleaner("no cleaner is there"), step);
-            }
-        }
-        self.pools.touch(id);
     }
 }

@@ -72,8 +72,8 @@ pub(super) enum MemberOwner {
 pub(super) struct MemberTable {
     members: Slab<Member>,
     attributes: MemberAttributes,
-    /// Members that will be held for this time when they become free.
-    holds: BTreeMap<MemberId, (Span, Reason)>,
+    /// Members that will be held when they become free.
+    holds: BTreeMap<MemberId, ComingHold>,
     /// Members that are kept out for other reasons than their provider, with the begin.
     reasons: BTreeMap<MemberId, (Time, Reason)>,
     /// The member whose lease has ended last in this step.
@@ -90,6 +90,14 @@ pub(super) struct MemberTable {
     agent_links: Links,
 }
 
+/// Hold of a member that is not free.
+pub(super) struct ComingHold {
+    pub span: Span,
+    /// Time of the request.
+    pub since: Time,
+    pub reason: Reason,
+}
+
 /// The members of a pool.
 #[derive(Default)]
 pub(super) struct PoolMembers {
@@ -102,6 +110,8 @@ pub(super) struct PoolMembers {
     /// Members that wait to be cleaned, longest returned first.
     unclean: List<MemberId>,
     cleaning: List<MemberId>,
+    /// Number of members whose cleaning takes longer than `clean_timeout`.
+    late: u32,
     counts: [u32; PhaseKind::COUNT],
     /// Number of fixed members: all members of the pool, or none.
     fixed: u32,
@@ -158,6 +168,11 @@ impl PoolMembers {
         self.by_name.iter().copied()
     }
 
+    /// Returns the number of members whose cleaning takes longer than `clean_timeout`.
+    pub fn late(&self) -> u32 {
+        self.late
+    }
+
     /// Returns the member that has waited to be cleaned for longest.
     pub fn first_unclean(&self) -> Option<MemberId> {
         self.unclean.front()
@@ -209,8 +224,8 @@ impl MemberTable {
         self.by_agent.get(agent).cleaning
     }
 
-    /// Returns the time for which a member is held when it becomes free, and the reason.
-    pub fn hold(&self, id: MemberId) -> Option<&(Span, Reason)> {
+    /// Returns the hold of a member that begins when it becomes free.
+    pub fn hold(&self, id: MemberId) -> Option<&ComingHold> {
         self.holds.get(&id)
     }
 
@@ -314,7 +329,8 @@ impl MemberTable {
             (false, true) => Origin::Proven,
             (false, false) => Origin::Unknown,
         };
-        saved.hold.into_iter().for_each(|span| self.set_hold(id, span, Reason::of_hold(b"", String::new())));
+        let reason = || Reason::of_hold(b"", String::new());
+        saved.hold.into_iter().for_each(|span| self.set_hold(id, ComingHold { span, since: now, reason: reason() }));
         Some(id)
     }
 
@@ -359,13 +375,13 @@ impl MemberTable {
         }
     }
 
-    /// Notes that a member will be held for `span` when it becomes free.
-    pub fn set_hold(&mut self, id: MemberId, span: Span, reason: Reason) {
-        self.holds.insert(id, (span, reason));
+    /// Notes that a member will be held when it becomes free.
+    pub fn set_hold(&mut self, id: MemberId, hold: ComingHold) {
+        self.holds.insert(id, hold);
     }
 
     /// Returns the members that will be held when they become free.
-    pub fn holds(&self) -> impl Iterator<Item = (&MemberId, &(Span, Reason))> {
+    pub fn holds(&self) -> impl Iterator<Item = (&MemberId, &ComingHold)> {
         self.holds.iter()
     }
 
@@ -380,7 +396,7 @@ impl MemberTable {
     }
 
     /// Takes the note that a member will be held when it becomes free.
-    pub fn take_hold(&mut self, id: MemberId) -> Option<(Span, Reason)> {
+    pub fn take_hold(&mut self, id: MemberId) -> Option<ComingHold> {
         self.holds.remove(&id)
     }
 

@@ -10,9 +10,10 @@ pub(super) enum MemberPhase {
     Stopping(TimerId),
     /// Waits to be cleaned.
     Unclean,
+    /// An agent cleans it; without a timer for longer than `clean_timeout`.
     Cleaning {
         agent: AgentId,
-        timer: TimerId,
+        timer: Option<TimerId>,
     },
     /// In quarantine, with the timer of its automatic repair, if there is one.
     Quarantined(Option<TimerId>),
@@ -22,6 +23,8 @@ pub(super) enum MemberPhase {
     Delayed(TimerId),
     /// Kept out because its provider is lost, or between two phases.
     Orphaned,
+    /// Waits to be cleaned again: its cleaning has failed, or its cleaner is lost.
+    CleanLater(TimerId),
 }
 
 /// A phase without its data. The handover has their numbers: a new one is added at the end.
@@ -37,11 +40,12 @@ pub(super) enum PhaseKind {
     Held,
     Delayed,
     Orphaned,
+    CleanLater,
 }
 
 impl PhaseKind {
     /// Every phase, by its number.
-    pub const ALL: [PhaseKind; PhaseKind::Orphaned as usize + 1] = [
+    pub const ALL: [PhaseKind; PhaseKind::CleanLater as usize + 1] = [
         PhaseKind::Free,
         PhaseKind::Checking,
         PhaseKind::InUse,
@@ -52,8 +56,12 @@ impl PhaseKind {
         PhaseKind::Held,
         PhaseKind::Delayed,
         PhaseKind::Orphaned,
+        PhaseKind::CleanLater,
     ];
     pub const COUNT: usize = PhaseKind::ALL.len();
+    /// Phases in which a member has a reason of its own for which it is kept out.
+    pub const REASONED: [PhaseKind; 5] =
+        [PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Cleaning, PhaseKind::CleanLater];
     /// Phases in which a member is kept out: it is neither used nor free.
     pub const KEPT_OUT: [PhaseKind; 4] =
         [PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Orphaned];
@@ -65,7 +73,7 @@ impl PhaseKind {
             PhaseKind::Checking => "checking",
             PhaseKind::InUse => "in_use",
             PhaseKind::Stopping => "stopping",
-            PhaseKind::Unclean | PhaseKind::Cleaning => "cleaning",
+            PhaseKind::Unclean | PhaseKind::Cleaning | PhaseKind::CleanLater => "cleaning",
             PhaseKind::Quarantined => "quarantined",
             PhaseKind::Held => "held",
             PhaseKind::Delayed => "delayed",
@@ -87,15 +95,18 @@ impl MemberPhase {
             MemberPhase::Held(_) => PhaseKind::Held,
             MemberPhase::Delayed(_) => PhaseKind::Delayed,
             MemberPhase::Orphaned => PhaseKind::Orphaned,
+            MemberPhase::CleanLater(_) => PhaseKind::CleanLater,
         }
     }
 
     pub fn timer(&self) -> Option<&TimerId> {
         match self {
-            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) => timer.as_ref(),
+            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) | MemberPhase::Cleaning { timer, .. } => {
+                timer.as_ref()
+            }
             MemberPhase::Checking(timer)
             | MemberPhase::Stopping(timer)
-            | MemberPhase::Cleaning { timer, .. }
+            | MemberPhase::CleanLater(timer)
             | MemberPhase::Held(timer)
             | MemberPhase::Delayed(timer) => Some(timer),
             MemberPhase::InUse(_) | MemberPhase::Unclean | MemberPhase::Orphaned => None,
@@ -104,10 +115,10 @@ impl MemberPhase {
 
     pub fn into_timer(self) -> Option<TimerId> {
         match self {
-            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) => timer,
+            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) | MemberPhase::Cleaning { timer, .. } => timer,
             MemberPhase::Checking(timer)
             | MemberPhase::Stopping(timer)
-            | MemberPhase::Cleaning { timer, .. }
+            | MemberPhase::CleanLater(timer)
             | MemberPhase::Held(timer)
             | MemberPhase::Delayed(timer) => Some(timer),
             MemberPhase::InUse(_) | MemberPhase::Unclean | MemberPhase::Orphaned => None,

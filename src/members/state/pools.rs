@@ -30,8 +30,6 @@ pub(super) struct Pool {
     /// Most members and starts that it may have: `max`, or more while members are left from before `max` was lowered.
     pub most_slots: u64,
     pub cull: Option<TimerId>,
-    /// Time at which the first unclean member has waited for too long, with its timer, while no agent can clean it.
-    pub unclean_until: Option<(Time, TimerId)>,
     pub figures: Figures<Stat>,
     pub times: Box<Times>,
     hash: Hash,
@@ -181,8 +179,7 @@ impl Pools {
         self.cramped.remove(id);
         let pool = self.pools.remove(id.index());
         self.past.merge(&pool.figures);
-        let unclean = pool.unclean_until.map(|(_, timer)| timer);
-        pool.cull.into_iter().chain(unclean).for_each(|timer| step.timers.cancel(timer));
+        pool.cull.into_iter().for_each(|timer| step.timers.cancel(timer));
         // The next pool with this id is touched for itself.
         self.touched.retain(|other| *other != id);
     }
@@ -304,23 +301,8 @@ impl Pools {
         cull.replace(step.timers.arm(step.now + after, Timer::Cull(id))).into_iter().for_each(TimerId::fired);
     }
 
-    /// Arms the timer for the time at which the first unclean member has waited for too long.
-    pub fn set_unclean_until(&mut self, id: PoolId, until: Option<Time>, step: &mut Step<'_, '_>) {
-        let armed = &mut self.pools[id.index()].unclean_until;
-        if until != armed.as_ref().map(|(until, _)| *until) {
-            armed.take().into_iter().for_each(|(_, timer)| step.timers.cancel(timer));
-            *armed = until.map(|until| (until, step.timers.arm(until, Timer::Unclean(id))));
-        }
-    }
-
-    /// Takes the timer of the first unclean member, which has fired.
-    pub fn unclean_fired(&mut self, id: PoolId) {
-        self.pools[id.index()].unclean_until.take().into_iter().for_each(|(_, timer)| timer.fired());
-    }
-
     pub fn armed_timers(&self) -> usize {
-        let armed = |pool: &Pool| [pool.cull.is_some(), pool.unclean_until.is_some()];
-        self.iter().flat_map(|(_, pool)| armed(pool)).filter(|is_armed| *is_armed).count()
+        self.iter().filter(|(_, pool)| pool.cull.is_some()).count()
     }
 }
 
@@ -337,7 +319,6 @@ impl Pool {
             owed: 0,
             most_slots: u64::from(settings.max),
             cull: None,
-            unclean_until: None,
             figures: Figures::default(),
             times: Box::default(),
             hash: Hash::default(),

@@ -2,6 +2,7 @@
 
 use super::lending::Outcome;
 use super::lifecycle::{Cause, FailedBy};
+use super::members::ComingHold;
 use super::*;
 
 impl State {
@@ -66,7 +67,7 @@ impl State {
         }
         if let Some((cleaner, _)) = self.agents.serving(conn) {
             // The connection already cleans for the pool, and goes on as both.
-            self.members.take_from_cleaner(pool, cleaner, step);
+            self.lose_cleanings(pool, cleaner, step);
             self.agents.unlist(cleaner);
             self.agents.set_lost(cleaner, None);
             self.agents.remove(cleaner, step);
@@ -78,7 +79,7 @@ impl State {
             self.fail_starts(before, step);
             self.replaced.push(before);
         }
-        self.members.take_from_cleaner(pool, id, step);
+        self.lose_cleanings(pool, id, step);
         self.agents.replace_conn(id, conn, step);
         self.end_lost_members(id, step);
         self.pools.reconsider(pool);
@@ -230,28 +231,36 @@ impl State {
         // It has stopped by itself.
         let id = own?;
         step.tell(conn, What::Ok);
-        self.end_dead_member(id, conn, step);
+        self.end_dead_member(id, conn, b"", step);
         Ok(())
     }
 
-    /// `DEAD member`.
-    pub(super) fn dead(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    /// `DEAD member [text]`.
+    pub(super) fn dead(
+        &mut self,
+        conn: ConnId,
+        name: &[u8],
+        text: &[u8],
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NoSuchMember)?;
         let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
-        let Member { owner, phase, .. } = self.member(id);
-        let is_cleaner = self.agents.get(agent).cleans
-            || matches!(phase, MemberPhase::Cleaning { agent: asked, .. } if *asked == agent);
-        if *owner != MemberOwner::Agent(agent) && !is_cleaner {
+        let (is_own, is_asked) = (self.member(id).owner == MemberOwner::Agent(agent), self.is_cleaned_by(id, agent));
+        if !is_own && !is_asked && !self.agents.get(agent).cleans {
             return Err(Refusal::NoSuchMember);
         }
         step.tell(conn, What::Ok);
-        self.end_dead_member(id, conn, step);
+        match is_asked && !is_own {
+            true => self.cleaning_failed(id, agent, conn, text, step),
+            false => self.end_dead_member(id, conn, text, step),
+        }
         Ok(())
     }
 
     /// Ends a dead member in any phase, or puts a fixed one into quarantine.
-    fn end_dead_member(&mut self, id: MemberId, conn: ConnId, step: &mut Step<'_, '_>) {
-        let outcome = Outcome::Failed(Stat::Died, FailedBy("dead", ", says ", (step.peer)(conn)));
+    fn end_dead_member(&mut self, id: MemberId, conn: ConnId, text: &[u8], step: &mut Step<'_, '_>) {
+        let why = Reason::said("dead", text);
+        let outcome = Outcome::Failed(Stat::Died, FailedBy(why.into(), ", says ", self.who(conn, step)));
         if let MemberPhase::InUse(lease) = self.member(id).phase {
             self.lose_lease(lease, Lost::Died, step);
         }
@@ -277,9 +286,7 @@ impl State {
         self.agents.lose_dismissed(conn);
         let Some((agent, pool)) = agent else { return };
         self.agents.unlist(agent);
-        if self.members.take_from_cleaner(pool, agent, step) {
-            self.pools.touch(pool);
-        }
+        self.lose_cleanings(pool, agent, step);
         let Pool { is_leaving, settings, .. } = self.pools.get(pool);
         let grace = Some(settings.provider_grace).filter(|grace| *grace > Span::ZERO && !is_leaving);
         self.agents.set_lost(agent, grace.map(|grace| step.timers.arm(step.now + grace, Timer::Grace(agent))));
@@ -313,24 +320,7 @@ impl State {
         self.settle(step);
     }
 
-    /// `REPAIR pool member` frees a member in quarantine, `FREE pool member` one that an operator holds.
-    pub(super) fn release_from(
-        &mut self,
-        conn: ConnId,
-        named: Named<'_>,
-        phase: PhaseKind,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
-        let id = self.find_member(named, step)?;
-        step.tell(conn, What::Ok);
-        if self.phase_of(id) == phase {
-            self.leave_state(id, step);
-            self.release_member(id, Cause::Other, step);
-        }
-        Ok(())
-    }
-
-    /// `HOLD pool member seconds [note]`. A member that is not free is held when it becomes free.
+    /// `HOLD pool member seconds [note]`. A member that is in use, or cleaned, is held after that.
     pub(super) fn hold(
         &mut self,
         conn: ConnId,
@@ -342,16 +332,16 @@ impl State {
         let id = self.find_member(named, step)?;
         step.tell(conn, What::Ok);
         let (pool, member) = self.names_of(id);
-        step.notices.push(Notice::Held { pool, member, span, note: note.into() });
-        let name = self.leases.name(conn).map(|name| String::from_utf8_lossy(name).into_owned());
-        let reason = Reason::of_hold(note, name.unwrap_or_else(|| (step.peer)(conn)));
+        let by = self.who(conn, step);
+        step.notices.push(Notice::Held { pool, member, span, note: note.into(), by: by.clone() });
+        let reason = Reason::of_hold(note, by);
         match self.phase_of(id) {
-            PhaseKind::Free | PhaseKind::Held => {
+            PhaseKind::Free | PhaseKind::Held | PhaseKind::Unclean | PhaseKind::CleanLater => {
                 self.leave_state(id, step);
                 self.hold_for(id, span, reason, step);
             }
             PhaseKind::Stopping => {}
-            _ => self.members.set_hold(id, span, reason),
+            _ => self.members.set_hold(id, ComingHold { span, since: step.now, reason }),
         }
         Ok(())
     }

@@ -101,7 +101,7 @@ pub struct MemberRow<'a> {
     pub is_long: bool,
     /// Time for which its holder has had it, and the number of its lease.
     pub held: Option<(Span, u64)>,
-    /// Reason why it is kept out, if it is.
+    /// Reason why it is kept out, or will be when it is returned.
     pub kept_out: Option<KeptOut<'a>>,
     /// Attributes.
     pub attributes: Option<&'a Attributes>,
@@ -126,7 +126,7 @@ impl State {
             free: of_pool.idle(),
             starting: self.starts.in_pool(id),
             stopping: of_pool.count(PhaseKind::Stopping),
-            cleaning: sum(&[PhaseKind::Unclean, PhaseKind::Cleaning]),
+            cleaning: sum(&[PhaseKind::Unclean, PhaseKind::Cleaning, PhaseKind::CleanLater]),
             quarantined: sum(&PhaseKind::KEPT_OUT),
             queued: self.queued(id),
             queue_max: settings.queue,

@@ -16,8 +16,20 @@ pub(super) struct Reason {
 }
 
 impl Reason {
-    pub fn new(why: &'static str, by: String) -> Self {
-        Reason { why: why.as_bytes().into(), by: by.into_bytes().into() }
+    pub fn new(why: impl Into<Cow<'static, str>>, by: String) -> Self {
+        let why = match why.into() {
+            Cow::Borrowed(why) => why.as_bytes().into(),
+            Cow::Owned(why) => why.into_bytes().into(),
+        };
+        Reason { why, by: by.into_bytes().into() }
+    }
+
+    /// Returns a reason with the text of a peer behind it.
+    pub fn said(why: &str, text: &[u8]) -> String {
+        match &text[..text.len().min(LONGEST_NOTE)] {
+            [] => why.into(),
+            text => format!("{why}: {}", String::from_utf8_lossy(text)),
+        }
     }
 
     /// Returns the reason of an operator's hold.
@@ -51,19 +63,24 @@ pub struct KeptOut<'a> {
 }
 
 impl State {
-    /// Returns why a member is kept out, if it is.
+    /// Returns why a member is kept out, or will be when it is returned.
     pub(super) fn kept_out(&self, id: MemberId, now: Time) -> Option<KeptOut<'_>> {
-        let Member { phase, since, owner, .. } = self.member(id);
+        let Member { phase, since, owner, pool, .. } = self.member(id);
         let kind = phase.kind();
-        PhaseKind::KEPT_OUT.contains(&kind).then_some(())?;
         let lost = match owner {
             MemberOwner::Agent(agent) if kind == PhaseKind::Orphaned => self.agents.get(*agent).lost.as_deref(),
             _ => None,
         };
-        let (why, by, since) = match (self.members.reason(id), lost) {
-            (Some((since, reason)), _) => (&*reason.why, &*reason.by, *since),
-            (None, Some((at, address))) => (reason_of(kind).as_bytes(), address.as_bytes(), *since.max(at)),
-            (None, None) => (reason_of(kind).as_bytes(), &b""[..], *since),
+        let hold = self.members.hold(id).filter(|_| kind == PhaseKind::InUse);
+        let (why, by, since) = match (self.members.reason(id), lost, hold) {
+            (Some((since, reason)), ..) => (&*reason.why, &*reason.by, *since),
+            (None, Some((at, address)), _) => (reason_of(kind).as_bytes(), address.as_bytes(), *since.max(at)),
+            (None, None, Some(hold)) => (&*hold.reason.why, &*hold.reason.by, hold.since),
+            (None, None, None) if kind == PhaseKind::Unclean && self.agents.in_pool(*pool).is_empty() => {
+                (&b"waits for a cleaner; none is connected"[..], &b""[..], *since)
+            }
+            (None, None, None) if PhaseKind::KEPT_OUT.contains(&kind) => (reason_of(kind).as_bytes(), &b""[..], *since),
+            (None, None, None) => return None,
         };
         Some(KeptOut { why, by, since: now.since(since) })
     }

@@ -1,5 +1,6 @@
 //! Restoring of a handover. It refuses records that contradict each other. Its parts come one by one.
 
+use super::members::ComingHold;
 use super::saved::*;
 use super::*;
 use poolcounter_service::contract::Unreadable;
@@ -105,10 +106,14 @@ impl Reading<'_> {
                 self.state.agents.note_lost(self.agent(agent)?, at, address).then_some(())?;
             }
             Saved::Reason { member, since, reason } => self.read_reason(member, since, reason)?,
-            Saved::Hold { member, reason } => {
+            Saved::Hold { member, since, reason } => {
                 let member = self.member(member)?;
-                let (span, _) = self.state.members.take_hold(member)?;
-                self.state.members.set_hold(member, span, reason);
+                let span = self.state.members.take_hold(member)?.span;
+                self.state.members.set_hold(member, ComingHold { span, since, reason });
+            }
+            Saved::FailedCleanings { member, times, by } => {
+                let by = by.map(|by| self.agent(by).ok_or(())).transpose().ok()?;
+                self.state.cleanings.restore(self.member(member)?, times, by);
             }
             Saved::RemoveGroup { name, graceful, left } => {
                 let group = self.state.pools.find_group(&name)?;
@@ -226,11 +231,12 @@ impl Reading<'_> {
             SavedPhase::Stopping(at) => MemberPhase::Stopping(arm(at)),
             SavedPhase::Unclean => MemberPhase::Unclean,
             SavedPhase::Cleaning(agent, at) => {
-                MemberPhase::Cleaning { agent: *self.parts.ids.agents.get(&agent)?, timer: arm(at) }
+                MemberPhase::Cleaning { agent: *self.parts.ids.agents.get(&agent)?, timer: at.map(arm) }
             }
             SavedPhase::Quarantined(at) => MemberPhase::Quarantined(at.map(arm)),
             SavedPhase::Held(at) => MemberPhase::Held(arm(at)),
             SavedPhase::Delayed(at) => MemberPhase::Delayed(arm(at)),
+            SavedPhase::CleanLater(at) => MemberPhase::CleanLater(arm(at)),
             SavedPhase::InUse | SavedPhase::Orphaned => MemberPhase::Orphaned,
         };
         if let MemberOwner::Agent(agent) = owner {
@@ -261,7 +267,7 @@ impl Reading<'_> {
     fn read_reason(&mut self, member: MemberId, since: Time, reason: Reason) -> Option<()> {
         let member = self.member(member)?;
         let kind = self.state.phase_of(member);
-        (kind != PhaseKind::Orphaned && PhaseKind::KEPT_OUT.contains(&kind)).then_some(())?;
+        PhaseKind::REASONED.contains(&kind).then_some(())?;
         self.state.members.set_reason(member, since, reason);
         Some(())
     }

@@ -72,7 +72,14 @@ pub(super) enum Saved {
     /// Reason why a member will be held when it becomes free, behind the member.
     Hold {
         member: MemberId,
+        since: Time,
         reason: Reason,
+    },
+    /// Number of failed cleanings since the last use of a member, and the cleaner of the last one, behind the member.
+    FailedCleanings {
+        member: MemberId,
+        times: u32,
+        by: Option<AgentId>,
     },
     /// Group whose first pools are being removed.
     RemoveGroup {
@@ -194,14 +201,23 @@ impl State {
             reason: reason.clone(),
         });
         let holds = self.members.holds();
-        let holds = holds.map(|(member, (_, reason))| (numbers.of(*member), reason.clone()));
-        let holds = holds.map(|(member, reason)| Saved::Hold { member, reason });
+        let holds = holds.map(|(member, hold)| Saved::Hold {
+            member: numbers.of(*member),
+            since: hold.since,
+            reason: hold.reason.clone(),
+        });
+        let failed = self.cleanings.failed();
+        let failed = failed.map(|(member, failed)| Saved::FailedCleanings {
+            member: numbers.of(*member),
+            times: failed.times,
+            by: failed.by.filter(|by| self.agents.in_pool(self.member(*member).pool).contains(by)),
+        });
         let mut waiters: Vec<&Waiter> = self.waiters.iter().map(|(_, waiter)| waiter).collect();
         waiters.sort_unstable_by_key(|waiter| waiter.rank.1);
         let waiters = waiters.into_iter().map(|waiter| self.save_waiter(waiter));
         let starts = self.starts.iter().map(|start| save_start(start, timers));
         let tasks = self.background.tasks().filter_map(|task| self.save_task(task));
-        let records = reasons.chain(holds).chain(waiters).chain(starts);
+        let records = reasons.chain(holds).chain(failed).chain(waiters).chain(starts);
         put_all(out, records.chain(self.save_clients()).chain(tasks))
     }
 

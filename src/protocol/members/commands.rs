@@ -31,8 +31,9 @@ commands! {
         Failed = "FAILED", "<start> [<text>]", None, "Answers !START: the start has failed.";
         Stopped = "STOPPED", "<member>", None, "Answers !STOP.";
         Alive = "ALIVE", "<member>", None, "Answers !CHECK: the member is well.";
-        Dead = "DEAD", "<member>", None, "Reports that a member has ended.";
+        Dead = "DEAD", "<member> [<text>]", None, "Reports that a member has ended, or that its cleaning has failed.";
         Cleaned = "CLEANED", "<member>", None, "Answers !CLEAN: the member can be used again.";
+        Cleaning = "CLEANING", "<member>", None, "Goes on with a cleaning over a new connection.";
         Offer = "OFFER", "<pool> <member> [<attribute>=<value>]...", Some(PROVIDE), "Adds a member that runs already.";
         Withdraw = "WITHDRAW", "<pool> <member> [NOW]", Some(PROVIDE), "Removes a member, once it is returned or at once.";
         Utilization = "UTILIZATION", "<pool>", Some(READ), "Shows the figures of a pool.";
@@ -45,7 +46,7 @@ commands! {
         RemoveGroup = "RMGROUP", "<group> [GRACEFUL]", Some(ADMIN), "Removes the pools of a group, at once or as their members come back.";
         Add = "ADD", "<pool> <member> [<attribute>=<value>]...", Some(ADMIN), "Adds a fixed member.";
         Delete = "DEL", "<pool> <member> [NOW]", Some(ADMIN), "Removes a member, once it is returned or at once.";
-        Repair = "REPAIR", "<pool> <member>", Some(ADMIN), "Takes a member out of quarantine.";
+        Repair = "REPAIR", "<pool> <member> [as_is]", Some(ADMIN), "Takes a member out of quarantine, and has it cleaned unless as_is says otherwise.";
         Hold = "HOLD", "<pool> <member> <seconds> [<note>]", Some(ADMIN), "Keeps a member out of use for a time.";
         Free = "FREE", "<pool> <member>", Some(ADMIN), "Ends a hold.";
         TakeBack = "TAKEBACK", "<lease> [<note>]", Some(ADMIN), "Takes a member away from its holder.";

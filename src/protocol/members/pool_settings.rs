@@ -159,10 +159,11 @@ settings! {
     check_interval: Span = Span::ZERO, Seconds, "Free members are checked when idle for this long; 0 = never.";
     check_timeout: Span = Span::from_secs(5), Seconds, "A check not answered by then means that the member is dead.";
     check_on_take: Span = Span::ZERO, Seconds, "A member idle for longer is checked before it is handed out; 0 = never.";
-    clean_timeout: Span = Span::ZERO, Seconds, "A returned member is cleaned, and has failed if that takes longer; 0 = no cleaning.";
+    clean_timeout: Span = Span::ZERO, Seconds, "A returned member is cleaned, and kept out until then, also if that takes longer; 0 = no cleaning.";
+    clean_attempts: u32 = 3, Number, "Number of failed cleanings after which a member goes into quarantine; 0 = never.";
     clean_parallel: u32 = 10, Number, "Maximum number of members cleaned at a time.";
     provider_grace: Span = Span::from_secs(15), Seconds, "Time for which the members of a lost provider stay; 0 = they are removed at once.";
-    repair_after: Span = Span::ZERO, Seconds, "A quarantined fixed member is free again after this; 0 = only by REPAIR.";
+    repair_after: Span = Span::ZERO, Seconds, "A quarantined fixed member is repaired after this; 0 = only by REPAIR.";
 }
 
 /// A key and its new value, of its kind.

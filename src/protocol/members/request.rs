@@ -85,10 +85,12 @@ pub enum Request<'a> {
     Stopped { member: &'a [u8] },
     /// `ALIVE member`.
     Alive { member: &'a [u8] },
-    /// `DEAD member`.
-    Dead { member: &'a [u8] },
+    /// `DEAD member [text]`.
+    Dead { member: &'a [u8], text: &'a [u8] },
     /// `CLEANED member`.
     Cleaned { member: &'a [u8] },
+    /// `CLEANING member`.
+    Cleaning { member: &'a [u8] },
     /// `OFFER pool member [attr=value ...]`.
     Offer { named: Named<'a>, attributes: Attributes },
     /// `WITHDRAW pool member [NOW]`.
@@ -97,8 +99,8 @@ pub enum Request<'a> {
     Add { named: Named<'a>, attributes: Attributes },
     /// `DEL pool member [NOW]`.
     Delete { named: Named<'a>, now: bool },
-    /// `REPAIR pool member`.
-    Repair(Named<'a>),
+    /// `REPAIR pool member [as_is]`.
+    Repair { named: Named<'a>, as_is: bool },
     /// `HOLD pool member seconds [note]`.
     Hold { named: Named<'a>, span: Span, note: &'a [u8] },
     /// `FREE pool member`.
@@ -130,7 +132,7 @@ impl Request<'_> {
                 | Request::RemoveGroup { .. }
                 | Request::Add { .. }
                 | Request::Delete { .. }
-                | Request::Repair(_)
+                | Request::Repair { .. }
                 | Request::Hold { .. }
                 | Request::Free(_)
                 | Request::TakeBack { .. }

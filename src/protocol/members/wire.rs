@@ -98,8 +98,9 @@ fn read<'a>(command: MemberCommand, words: &mut LineWords<'a>) -> Result<Line<'a
         MemberCommand::Failed => Request::Failed { start: parse_long(words.word()?)?, text: words.text() },
         MemberCommand::Stopped => Request::Stopped { member: words.member()? },
         MemberCommand::Alive => Request::Alive { member: words.member()? },
-        MemberCommand::Dead => Request::Dead { member: words.member()? },
+        MemberCommand::Dead => Request::Dead { member: words.member()?, text: words.text() },
         MemberCommand::Cleaned => Request::Cleaned { member: words.member()? },
+        MemberCommand::Cleaning => Request::Cleaning { member: words.member()? },
         MemberCommand::Offer => Request::Offer { named: words.named()?, attributes: parse_attributes(words)? },
         MemberCommand::Withdraw => Request::Withdraw { named: words.named()?, now: words.flag(b"NOW")? },
         MemberCommand::Utilization => return Ok(Line::Query(Query::Utilization { pool: words.name()? })),
@@ -121,7 +122,7 @@ fn read<'a>(command: MemberCommand, words: &mut LineWords<'a>) -> Result<Line<'a
         MemberCommand::RemoveGroup => Request::RemoveGroup { name: words.name()?, graceful: words.flag(b"GRACEFUL")? },
         MemberCommand::Add => Request::Add { named: words.named()?, attributes: parse_attributes(words)? },
         MemberCommand::Delete => Request::Delete { named: words.named()?, now: words.flag(b"NOW")? },
-        MemberCommand::Repair => Request::Repair(words.named()?),
+        MemberCommand::Repair => Request::Repair { named: words.named()?, as_is: words.flag(b"as_is")? },
         MemberCommand::Hold => {
             Request::Hold { named: words.named()?, span: seconds_of(words.word()?)?, note: words.text() }
         }

@@ -27,12 +27,13 @@ const TRAITS: [&[&str]; 12] = [
     &["", " repair_after=1.301"],
 ];
 /// Traits that exclude each other.
-const CARE: [&str; 6] = [
+const CARE: [&str; 7] = [
     "",
     " max_lifetime=4.007",
     " check_interval=1.409 check_timeout=0.251",
     " clean_timeout=1.103",
     " clean_timeout=1.103 clean_parallel=1",
+    " clean_timeout=1.103 clean_attempts=2",
     " provider_grace=2.417",
 ];
 
@@ -117,12 +118,13 @@ fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize, is_gro
         2 if choices.byte().is_multiple_of(16) => format!("RMGROUP {}", choices.pick(&["g", "g GRACEFUL", "none"])),
         2 => format!("POOL {pool} 1 3 group=g"),
         3 | 4 => provide(choices, pool),
+        5 if choices.byte().is_multiple_of(4) => format!("CLEANING {}", choices.pick(&[member, fixed])),
         5 => format!("CLEAN {pool}"),
         6 | 7 => format!("OFFER {pool} {member}"),
         8 => format!("WITHDRAW {pool} {member}{}", choices.pick(&["", " NOW"])),
         9 | 10 => format!("ADD {pool} {fixed}"),
         11 => format!("DEL {pool} {fixed}{}", choices.pick(&["", " NOW"])),
-        12 => format!("REPAIR {pool} {fixed}"),
+        12 => format!("REPAIR {pool} {fixed}{}", choices.pick(&["", " as_is"])),
         13 => format!("HOLD {pool} {} {}", choices.pick(&[member, fixed]), choices.pick(&["1.511", "70.003"])),
         14 => format!("FREE {pool} {}", choices.pick(&[member, fixed])),
         15 => format!("TAKEBACK {}", lease(choices, twin, None)),
@@ -177,6 +179,6 @@ fn answer(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> O
         ("!STOP", _) => format!("STOPPED {what}"),
         ("!CHECK", true) => format!("ALIVE {what}"),
         ("!CLEAN", true) => format!("CLEANED {what}"),
-        _ => format!("DEAD {what}"),
+        _ => format!("DEAD {what}{}", choices.pick(&["", " why"])),
     })
 }

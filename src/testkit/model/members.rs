@@ -75,6 +75,7 @@ struct Settings {
     check_timeout: u64,
     clean_timeout: u64,
     clean_parallel: u64,
+    clean_attempts: u64,
     provider_grace: u64,
     repair_after: u64,
 }
@@ -104,9 +105,11 @@ enum State {
     Checking(u64),
     InUse,
     Stopping(u64),
-    /// Time since which there is no cleaner to ask.
-    Unclean(u64),
-    Cleaning(usize, u64),
+    Unclean,
+    /// Cleaner, and the end of its time; None after that.
+    Cleaning(usize, Option<u64>),
+    /// Cleaned again at this time.
+    CleanLater(u64),
     Quarantined(Option<u64>),
     Held(u64),
     Delayed(u64),
@@ -127,15 +130,18 @@ struct Member {
     is_leaving: bool,
     /// True when it was ever returned in good state.
     is_proven: bool,
-    hold: Option<(u64, Out)>,
-    /// Start and reason of its quarantine.
+    /// Hold that begins when it is free or returned: its length, the time of the request, and the reason.
+    hold: Option<(u64, u64, Out)>,
+    /// Number of cleanings that have failed since its last use, and the cleaner of the last one.
+    failures: (u64, Option<usize>),
+    /// Start and reason of the time in which it is kept out.
     out: Option<(u64, Out)>,
     /// Time at which its provider was lost, and that provider's address.
     lost: (u64, String),
 }
 
-/// Reason of a quarantine, and the client that caused it.
-type Out = (&'static str, String);
+/// Reason for which a member is kept out, and the client that caused it.
+type Out = (String, String);
 
 /// Pause of the starts of a provider after one has failed.
 #[derive(Default)]
@@ -222,6 +228,12 @@ fn seconds(text: &str) -> u64 {
     whole.parse::<u64>().expect("a number") * SECOND + format!("{decimals:0<6}").parse::<u64>().expect("a number")
 }
 
+/// Returns a span in seconds, as people write it.
+fn said(span: u64) -> String {
+    let text = format!("{}.{:06}", span / SECOND, span % SECOND);
+    text.trim_end_matches('0').trim_end_matches('.').into()
+}
+
 impl Settings {
     fn usual() -> Settings {
         Settings {
@@ -246,6 +258,7 @@ impl Settings {
             check_timeout: 5 * SECOND,
             clean_timeout: 0,
             clean_parallel: 10,
+            clean_attempts: 3,
             provider_grace: 15 * SECOND,
             repair_after: 0,
         }
@@ -276,6 +289,7 @@ impl Settings {
             "check_timeout" => self.check_timeout = seconds(value),
             "clean_timeout" => self.clean_timeout = seconds(value),
             "clean_parallel" => self.clean_parallel = number(),
+            "clean_attempts" => self.clean_attempts = number(),
             "provider_grace" => self.provider_grace = seconds(value),
             "repair_after" => self.repair_after = seconds(value),
             _ => panic!("{pair}"),
@@ -414,13 +428,14 @@ impl Members {
             "FAILED" => self.failed(conn, words[1].parse().expect("a number")),
             "STOPPED" => self.stopped(conn, words[1]),
             "ALIVE" => self.alive(conn, words[1]),
-            "DEAD" => self.dead(conn, words[1]),
+            "DEAD" => self.dead(conn, words[1], words.get(2)),
             "CLEANED" => self.cleaned(conn, words[1]),
+            "CLEANING" => self.cleaning(conn, words[1]),
             "OFFER" => self.offer(conn, words[1], words[2]),
             "WITHDRAW" => self.withdraw(conn, words[1], words[2], words.len() > 3),
             "ADD" => self.add(words[1], words[2]),
             "DEL" => self.delete(words[1], words[2], words.len() > 3),
-            "REPAIR" => self.repair(words[1], words[2]),
+            "REPAIR" => self.repair(words[1], words[2], words.len() > 3),
             "HOLD" => self.hold(conn, words[1], words[2], seconds(words[3])),
             "FREE" => self.unhold(words[1], words[2]),
             "TAKEBACK" => self.take_back(words[1].parse().expect("a number")),
@@ -607,10 +622,8 @@ impl Members {
         } else if lost.is_none() {
             return;
         }
+        before.into_iter().chain([conn]).for_each(|by| self.lose_cleanings(p, by));
         for member in &mut self.pools[p].members {
-            if matches!(member.state, State::Cleaning(by, _) if Some(by) == before || by == conn) {
-                member.state = State::Unclean(member.since);
-            }
             let is_its = match &member.owner {
                 Owner::Provider(owner) => Some(*owner) == before,
                 Owner::Orphan(_, of) => of.as_deref() == Some(session),
@@ -750,7 +763,7 @@ impl Members {
     fn enter(&mut self, p: usize, name: &str, owner: Owner) {
         let now = self.now;
         let (name, state) = (name.into(), State::Orphaned);
-        let (uses, freed, is_leaving, is_proven, hold) = (0, 0, false, false, None);
+        let (uses, freed, is_leaving, is_proven, hold, failures) = (0, 0, false, false, None, (0, None));
         let (born, since, proved) = (now, now, now);
         let (out, lost) = (None, (now, "-".into()));
         self.pools[p].members.push(Member {
@@ -765,6 +778,7 @@ impl Members {
             is_leaving,
             is_proven,
             hold,
+            failures,
             out,
             lost,
         });
@@ -799,7 +813,7 @@ impl Members {
         let (p, m) = self.own_pool(conn).and_then(|p| Some((p, self.pools[p].at(member)?))).ok_or("NO_SUCH_MEMBER")?;
         // The stop was not requested: the member has stopped by itself, and so is dead.
         if self.pools[p].members[m].owner == Owner::Provider(conn) {
-            self.dead(conn, member)
+            self.dead(conn, member, None)
         } else {
             Err("NO_SUCH_MEMBER")
         }
@@ -822,22 +836,29 @@ impl Members {
         Ok("OK")
     }
 
-    fn dead(&mut self, conn: usize, member: &str) -> Answer {
+    fn who(&self, conn: usize) -> String {
+        self.conns[&conn].name.clone().unwrap_or(format!("client:{conn}"))
+    }
+
+    fn dead(&mut self, conn: usize, member: &str, text: Option<&&str>) -> Answer {
         let p = self.own_pool(conn).ok_or("NO_SUCH_MEMBER")?;
         let m = self.pools[p].at(member).ok_or("NO_SUCH_MEMBER")?;
         let known = &self.pools[p].members[m];
-        let is_cleaner = self.conns[&conn].cleans || matches!(known.state, State::Cleaning(by, _) if by == conn);
-        if known.owner != Owner::Provider(conn) && !is_cleaner {
+        let is_asked = matches!(known.state, State::Cleaning(by, _) if by == conn);
+        let is_own = known.owner == Owner::Provider(conn);
+        if !is_own && !is_asked && !self.conns[&conn].cleans {
             return Err("NO_SUCH_MEMBER");
         }
+        let text = text.map_or(String::new(), |text| format!(": {text}"));
         match known.state {
+            _ if is_asked && !is_own => self.cleaning_failed(p, m, conn, &text),
             State::Stopping(_) => {
                 self.pools[p].members.remove(m);
             }
             State::Quarantined(_) => {}
             _ if known.owner == Owner::Fixed => {
                 self.lose(p, m, "died");
-                self.fail(p, m, ("dead", format!("client:{conn}")));
+                self.fail(p, m, (format!("dead{text}"), self.who(conn)));
             }
             _ => {
                 self.lose(p, m, "died");
@@ -860,6 +881,55 @@ impl Members {
             self.release_member(p, m);
         }
         Ok("OK")
+    }
+
+    fn cleaning_failed(&mut self, p: usize, m: usize, conn: usize, text: &str) {
+        let (now, by, limit) = (self.now, self.who(conn), self.pools[p].settings.clean_attempts);
+        let member = &mut self.pools[p].members[m];
+        let times = member.failures.0 + 1;
+        member.failures = (times, Some(conn));
+        if limit > 0 && times >= limit {
+            return self.fail(p, m, (format!("cleaning failed{text}"), by));
+        }
+        let of = if limit > 0 { format!(" of {limit}") } else { String::new() };
+        member.out = Some((now, (format!("cleaning failed ({times}{of}){text}"), by)));
+        let after = match times {
+            1 => 10,
+            2 => 60,
+            _ => 300,
+        };
+        member.state = State::CleanLater(now + after * SECOND);
+    }
+
+    /// Puts off the cleanings of a client that is lost.
+    fn lose_cleanings(&mut self, p: usize, conn: usize) {
+        let (until, by) = (self.now + 10 * SECOND, self.who(conn));
+        let now = self.now;
+        for member in &mut self.pools[p].members {
+            if matches!(member.state, State::Cleaning(by, _) if by == conn) {
+                let why = "its cleaner is lost; it is cleaned again".into();
+                (member.state, member.out) = (State::CleanLater(until), Some((now, (why, by.clone()))));
+            }
+        }
+    }
+
+    fn cleaning(&mut self, conn: usize, member: &str) -> Answer {
+        let c = &self.conns[&conn];
+        if !c.provides && !c.cleans {
+            return Err("NOT_PROVIDER");
+        }
+        let p = self.own_pool(conn).ok_or("NOT_PROVIDER")?;
+        let m = self.pools[p].at(member).ok_or("NO_SUCH_MEMBER")?;
+        let (now, clean_timeout) = (self.now, self.pools[p].settings.clean_timeout);
+        let member = &mut self.pools[p].members[m];
+        match member.state {
+            State::Cleaning(by, _) if by == conn => Ok("OK"),
+            State::Free | State::Unclean | State::CleanLater(_) if clean_timeout > 0 => {
+                member.state = State::Cleaning(conn, Some(now + clean_timeout));
+                Ok("OK")
+            }
+            _ => Ok("NOT_TAKEN"),
+        }
     }
 
     fn offer(&mut self, conn: usize, name: &str, member: &str) -> Answer {
@@ -936,10 +1006,12 @@ impl Members {
         self.pools[p].members.remove(m);
     }
 
-    fn repair(&mut self, pool: &str, member: &str) -> Answer {
+    fn repair(&mut self, pool: &str, member: &str, as_is: bool) -> Answer {
         let (p, m) = self.find(pool, member)?;
-        if matches!(self.pools[p].members[m].state, State::Quarantined(_)) {
-            self.release_member(p, m);
+        match self.pools[p].members[m].state {
+            State::Quarantined(_) | State::Unclean | State::CleanLater(_) if as_is => self.release_member(p, m),
+            State::Quarantined(_) => self.come_back(p, m),
+            _ => {}
         }
         Ok("OK")
     }
@@ -947,12 +1019,14 @@ impl Members {
     fn hold(&mut self, conn: usize, pool: &str, member: &str, span: u64) -> Answer {
         let (p, m) = self.find(pool, member)?;
         let until = self.now + span;
-        let out = ("an operator holds it", self.conns[&conn].name.clone().unwrap_or(format!("client:{conn}")));
+        let (now, out) = (self.now, ("an operator holds it".into(), self.who(conn)));
         let known = &mut self.pools[p].members[m];
         match known.state {
-            State::Free | State::Held(_) => (known.state, known.out) = (State::Held(until), Some((self.now, out))),
+            State::Free | State::Held(_) | State::Unclean | State::CleanLater(_) => {
+                (known.state, known.out) = (State::Held(until), Some((now, out)));
+            }
             State::Stopping(_) => {}
-            _ => known.hold = Some((span, out)),
+            _ => known.hold = Some((span, now, out)),
         }
         Ok("OK")
     }
@@ -960,7 +1034,7 @@ impl Members {
     fn unhold(&mut self, pool: &str, member: &str) -> Answer {
         let (p, m) = self.find(pool, member)?;
         if matches!(self.pools[p].members[m].state, State::Held(_)) {
-            self.release_member(p, m);
+            self.come_back(p, m);
         }
         Ok("OK")
     }
@@ -1169,7 +1243,7 @@ impl Members {
         let Some(number) = found.map(|lease| lease.number) else { return Ok("NOT_TAKEN") };
         if is_failed {
             let (p, m, holder) = self.end_lease(number);
-            self.fail(p, m, ("returned as failed", holder));
+            self.fail(p, m, ("returned as failed".into(), holder));
         } else {
             self.come_back_ok(number);
         }
@@ -1222,8 +1296,11 @@ impl Members {
         if self.pools[p].settings.clean_timeout > 0 {
             let now = self.now;
             let member = &mut self.pools[p].members[m];
-            // A lost member is back only after its delay, which is not part of its time for cleaning.
-            (member.state, member.since) = (State::Unclean(now), now);
+            if let Some((span, _, out)) = member.hold.take() {
+                (member.state, member.out) = (State::Held(now + span), Some((now, out)));
+            } else {
+                (member.state, member.since, member.failures) = (State::Unclean, now, (0, None));
+            }
             return;
         }
         self.release_member(p, m);
@@ -1265,7 +1342,7 @@ impl Members {
         let member = &mut self.pools[p].members[m];
         if matches!(member.owner, Owner::Orphan(..)) {
             member.state = State::Orphaned;
-        } else if let Some((span, out)) = member.hold.take() {
+        } else if let Some((span, _, out)) = member.hold.take() {
             (member.state, member.out) = (State::Held(now + span), Some((now, out)));
         } else {
             self.free(p, m);
@@ -1295,7 +1372,7 @@ impl Members {
         let (p, m, holder) = self.end_lease(number);
         let is_orphan = matches!(self.pools[p].members[m].owner, Owner::Orphan(..));
         if !self.pools[p].settings.is_loss_ok || is_orphan {
-            return self.fail(p, m, (why, holder));
+            return self.fail(p, m, (why.into(), holder));
         }
         if self.pools[p].settings.loss_delay == 0 {
             return self.come_back(p, m);
@@ -1303,7 +1380,7 @@ impl Members {
         let Some(m) = self.check_usable(p, m) else { return };
         let until = self.now + self.pools[p].settings.loss_delay;
         let member = &mut self.pools[p].members[m];
-        (member.state, member.out) = (State::Delayed(until), Some((self.now, (why, holder))));
+        (member.state, member.out) = (State::Delayed(until), Some((self.now, (why.into(), holder))));
     }
 
     /// Ends the lease of a member, if there is one, and notifies its holder. Returns the name of the holder.
@@ -1370,11 +1447,6 @@ impl Members {
         self.out.retain(|(told, _)| *told != conn);
         self.conns.remove(&conn);
         self.settle();
-        // Without a cleaner, a member's time for cleaning runs from its return, and so may be over already.
-        while self.deadlines().iter().any(|(at, kind)| *kind == Kind::Stage && *at < self.now) {
-            self.fire(Kind::Stage);
-            self.settle();
-        }
     }
 
     /// Ends the leases of a closed connection. Those with a token outlive it.
@@ -1390,17 +1462,13 @@ impl Members {
     }
 
     fn lose_agent(&mut self, p: usize, conn: usize) {
+        self.lose_cleanings(p, conn);
         let Conn { session, cleans, backoff, .. } = std::mem::take(self.conns.get_mut(&conn).expect("it is known"));
         if let Some(session) = &session {
             // It goes with the last of its members.
             self.lost.insert((self.pools[p].name.clone(), session.clone()), Lost { cleans, backoff });
         }
         self.starts.retain(|start| start.conn != conn);
-        for member in &mut self.pools[p].members {
-            if matches!(member.state, State::Cleaning(by, _) if by == conn) {
-                member.state = State::Unclean(member.since);
-            }
-        }
         let grace = self.pools[p].settings.provider_grace;
         for name in self.names_in(p) {
             let m = self.pools[p].at(&name).expect("it is there");
@@ -1464,17 +1532,13 @@ impl Members {
         let is_checked = settings.check_interval > 0 && member.owner != Owner::Fixed;
         match member.state {
             State::Free => is_checked.then_some(member.proved + settings.check_interval),
-            State::Unclean(since) => {
-                let p = self.pool(&pool.name)?;
-                (!self.has_agent(p)).then_some(since + settings.clean_timeout)
-            }
             State::Checking(at)
             | State::Stopping(at)
-            | State::Cleaning(_, at)
+            | State::CleanLater(at)
             | State::Held(at)
             | State::Delayed(at) => Some(at),
-            State::Quarantined(at) => at,
-            State::InUse | State::Orphaned => None,
+            State::Quarantined(at) | State::Cleaning(_, at) => at,
+            State::InUse | State::Unclean | State::Orphaned => None,
         }
     }
 
@@ -1556,7 +1620,7 @@ impl Members {
                 }
                 let (p, m) = self.place_of(l);
                 let holder = self.lose(p, m, reason);
-                self.fail(p, m, ("held for longer than max_hold", holder));
+                self.fail(p, m, ("held for longer than max_hold".into(), holder));
             }
             Kind::Grace => {
                 let (p, m) = self.first(|_, member| matches!(member.owner, Owner::Orphan(until, _) if until <= now));
@@ -1597,11 +1661,19 @@ impl Members {
                 self.pools[p].members.remove(m);
                 self.conns.get_mut(&conn).expect("it is known").late_stops.insert(name);
             }
-            State::Unclean(_) => self.fail(p, m, ("no cleaner is there", "-".into())),
-            State::Cleaning(..) => self.fail(p, m, ("not cleaned in time", "-".into())),
-            State::Delayed(_) => self.come_back(p, m),
-            State::Quarantined(_) | State::Held(_) => self.release_member(p, m),
-            State::InUse | State::Orphaned => unreachable!("they have no end"),
+            State::Cleaning(by, _) => {
+                member.state = State::Cleaning(by, None);
+                let (who, span) = (self.who(by), said(self.pools[p].settings.clean_timeout));
+                let why = format!("cleaning takes longer than {span} s; {who} is still at it");
+                self.pools[p].members[m].out = Some((now, (why, who)));
+            }
+            State::CleanLater(_) => {
+                if let Some(m) = self.check_usable(p, m) {
+                    self.pools[p].members[m].state = State::Unclean;
+                }
+            }
+            State::Delayed(_) | State::Quarantined(_) | State::Held(_) => self.come_back(p, m),
+            State::InUse | State::Unclean | State::Orphaned => unreachable!("they have no end"),
         }
     }
 
@@ -1686,11 +1758,11 @@ impl Members {
         loop {
             let pool = &self.pools[p];
             let busy = pool.count(|member| matches!(member.state, State::Cleaning(..)));
-            let unclean = (0..pool.members.len()).filter(|m| matches!(pool.members[*m].state, State::Unclean(_)));
+            let unclean = (0..pool.members.len()).filter(|m| pool.members[*m].state == State::Unclean);
             // Any of the members that came back at once, as those of a lost consumer do, may be the first.
             let is_seen = |m: usize| self.hints.cleans.contains_key(&(pool.name.clone(), pool.members[m].name.clone()));
             let Some(m) = unclean.min_by_key(|m| (pool.members[*m].since, !is_seen(*m))) else { return };
-            if busy >= pool.settings.clean_parallel {
+            if busy >= pool.settings.clean_parallel && pool.settings.clean_timeout > 0 {
                 return;
             }
             let here = |conn: &&(usize, bool)| conn.1;
@@ -1706,6 +1778,13 @@ impl Members {
                 _ => None,
             };
             let cleaners: Vec<usize> = of_pool.iter().filter(here).map(|(id, _)| *id).collect();
+            // The cleaner that has failed last is asked only if there is no other.
+            let failed = pool.members[m].failures.1;
+            let cleaners = if cleaners.len() > 1 {
+                cleaners.into_iter().filter(|by| Some(*by) != failed).collect()
+            } else {
+                cleaners
+            };
             let able = match (cleaners.is_empty(), owner) {
                 (false, _) => cleaners,
                 (true, Some(owner)) => vec![owner],
@@ -1717,7 +1796,7 @@ impl Members {
             let Some(by) = seen.or(able.first().copied()) else { return };
             let until = self.now + pool.settings.clean_timeout;
             let member = &mut self.pools[p].members[m];
-            member.state = State::Cleaning(by, until);
+            member.state = State::Cleaning(by, Some(until));
             let line = format!("!CLEAN {name} {}", member.name);
             self.tell(by, line);
         }
@@ -1825,7 +1904,7 @@ impl Members {
                 pool.free() + pool.checking(),
                 self.starts_in(p),
                 pool.count(|member| matches!(member.state, State::Stopping(_))),
-                pool.count(|member| matches!(member.state, State::Unclean(_) | State::Cleaning(..))),
+                pool.count(|member| matches!(member.state, State::Unclean | State::Cleaning(..) | State::CleanLater(_))),
                 pool.count(quarantined),
                 pool.settings.queue,
                 if pool.is_leaving { " removing 1" } else { "" },
@@ -1847,7 +1926,7 @@ impl Members {
             State::Checking(_) => "checking",
             State::InUse => "in_use",
             State::Stopping(_) => "stopping",
-            State::Unclean(_) | State::Cleaning(..) => "cleaning",
+            State::Unclean | State::Cleaning(..) | State::CleanLater(_) => "cleaning",
             State::Quarantined(_) => "quarantined",
             State::Held(_) => "held",
             State::Delayed(_) => "delayed",
@@ -1858,17 +1937,26 @@ impl Members {
             let ms = (self.now - at) / 1_000;
             format!("{}.{:03}", ms / 1_000, ms % 1_000)
         };
-        let lost = || (member.lost.0.max(member.since), ("its provider is lost", member.lost.1.clone()));
-        let out = match member.state {
-            State::Quarantined(_) | State::Held(_) | State::Delayed(_) => member.out.clone(),
+        let lost = || (member.lost.0.max(member.since), ("its provider is lost".into(), member.lost.1.clone()));
+        let has_cleaner = self.pool(&pool.name).is_some_and(|p| self.has_agent(p));
+        let out: Option<(u64, Out)> = match member.state {
+            State::Quarantined(_)
+            | State::Held(_)
+            | State::Delayed(_)
+            | State::Cleaning(_, None)
+            | State::CleanLater(_) => member.out.clone(),
+            State::InUse => member.hold.clone().map(|(_, since, out)| (since, out)),
+            State::Unclean if !has_cleaner => {
+                Some((member.since, ("waits for a cleaner; none is connected".into(), "-".into())))
+            }
             State::Orphaned => Some(lost()),
             _ => None,
         };
-        let more = match (lease, out) {
-            (Some(lease), _) => format!(" held={} lease={}", since(lease.since), lease.number),
-            (None, Some((at, (why, by)))) => format!(" why={} by={by} since={}", why.replace(' ', "%20"), since(at)),
-            (None, None) => String::new(),
-        };
+        let mut more =
+            lease.map_or(String::new(), |lease| format!(" held={} lease={}", since(lease.since), lease.number));
+        if let Some((at, (why, by))) = out {
+            more += &format!(" why={} by={by} since={}", why.replace(' ', "%20"), since(at));
+        }
         let holder = lease.map_or("-", |lease| &lease.holder);
         format!("{} {state} {holder} {} {}{more}", member.name, since(member.born), member.uses)
     }

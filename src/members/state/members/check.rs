@@ -24,7 +24,7 @@ impl MemberTable {
         assert!(self.holds.keys().all(|id| self.members.contains(id.index())), "a hold to come is of a member");
         let is_out = |id: &MemberId| {
             let kind = self.members.get(id.index()).map(|member| member.phase.kind());
-            kind.is_some_and(|kind| kind != PhaseKind::Orphaned && PhaseKind::KEPT_OUT.contains(&kind))
+            kind.is_some_and(|kind| PhaseKind::REASONED.contains(&kind))
         };
         assert!(self.reasons.keys().all(is_out), "a reason is of a member that is kept out");
         self.check_agents();
@@ -76,6 +76,8 @@ impl MemberTable {
         assert!(ids(&of_pool.cleaning).all(|id| kind(&id) == PhaseKind::Cleaning));
         assert_eq!(of_pool.unclean.len(), of_pool.count(PhaseKind::Unclean));
         assert_eq!(of_pool.cleaning.len(), of_pool.count(PhaseKind::Cleaning));
+        let late = ids(&of_pool.cleaning).filter(|id| self.get(*id).phase.timer().is_none()).count();
+        assert_eq!(of_pool.late as usize, late, "cleanings that take too long");
     }
 
     fn check_agents(&self) {

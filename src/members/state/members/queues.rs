@@ -58,14 +58,15 @@ impl MemberTable {
                 self.attributes.leave_idle(id);
             }
             MemberPhase::Unclean => of_pool.unclean.remove(&mut self.phase_links, id),
-            MemberPhase::Cleaning { agent, .. } => {
+            MemberPhase::Cleaning { agent, timer } => {
+                of_pool.late -= u32::from(timer.is_none());
                 of_pool.cleaning.remove(&mut self.phase_links, id);
                 self.by_agent.get_mut(*agent).cleaning -= 1;
             }
-            MemberPhase::Quarantined(_) | MemberPhase::Held(_) | MemberPhase::Delayed(_) => {
-                self.reasons.remove(&id);
-            }
             _ => {}
+        }
+        if PhaseKind::REASONED.contains(&phase.kind()) {
+            self.reasons.remove(&id);
         }
         let pool = member.pool;
         self.note_free(pool);
@@ -106,8 +107,9 @@ impl MemberTable {
     pub fn set_phase(&mut self, id: MemberId, phase: MemberPhase) {
         let member = &mut self.members[id.index()];
         self.by_pool.get_mut(member.pool).move_count(PhaseKind::Orphaned, phase.kind());
-        if let MemberPhase::Cleaning { agent, .. } = phase {
-            self.by_agent.get_mut(agent).cleaning += 1;
+        if let MemberPhase::Cleaning { agent, timer } = &phase {
+            self.by_pool.get_mut(member.pool).late += u32::from(timer.is_none());
+            self.by_agent.get_mut(*agent).cleaning += 1;
         }
         member.phase = phase;
         let pool = member.pool;
@@ -239,24 +241,32 @@ impl MemberTable {
         }
     }
 
-    /// Puts the members of a pool that an agent cleans back among those that wait to be cleaned, in the order of their
-    /// return. Returns whether there were some.
-    pub fn take_from_cleaner(&mut self, pool: PoolId, agent: AgentId, step: &mut Step<'_, '_>) -> bool {
+    /// Takes the timer of a cleaning, which has fired.
+    pub fn cleaning_fired(&mut self, id: MemberId) {
+        let member = &mut self.members[id.index()];
+        if let MemberPhase::Cleaning { timer, .. } = &mut member.phase {
+            timer.take().into_iter().for_each(TimerId::fired);
+            self.by_pool.get_mut(member.pool).late += 1;
+        }
+    }
+
+    /// Returns the members of a pool that an agent cleans, longest asked first.
+    pub fn cleaned_in_pool(&self, pool: PoolId, agent: AgentId) -> Vec<MemberId> {
         let is_its =
             |id: &MemberId| matches!(self.get(*id).phase, MemberPhase::Cleaning { agent: of, .. } if of == agent);
-        let again: Vec<MemberId> = self.in_pool(pool).cleaning.iter(&self.phase_links).filter(is_its).collect();
-        for id in again.iter().rev().copied() {
-            self.leave_state(id, step);
-            self.enter_state(id, MemberPhase::Unclean);
-            let since = self.get(id).since;
-            let unclean = &mut self.by_pool.get_mut(pool).unclean;
-            let next = unclean.iter(&self.phase_links).find(|other| self.members[other.index()].since >= since);
-            if let Some(next) = next.filter(|next| *next != id) {
-                unclean.remove(&mut self.phase_links, id);
-                unclean.insert_before(&mut self.phase_links, next, id);
-            }
+        self.in_pool(pool).cleaning.iter(&self.phase_links).filter(is_its).collect()
+    }
+
+    /// Puts a member that is in no queue among those that wait to be cleaned, by the time of its return.
+    pub fn enter_unclean(&mut self, id: MemberId) {
+        self.enter_state(id, MemberPhase::Unclean);
+        let Member { since, pool, .. } = *self.get(id);
+        let unclean = &mut self.by_pool.get_mut(pool).unclean;
+        let next = unclean.iter(&self.phase_links).find(|other| self.members[other.index()].since >= since);
+        if let Some(next) = next.filter(|next| *next != id) {
+            unclean.remove(&mut self.phase_links, id);
+            unclean.insert_before(&mut self.phase_links, next, id);
         }
-        !again.is_empty()
     }
 }
 

@@ -61,11 +61,12 @@ pub(in crate::state) enum SavedPhase {
     InUse,
     Stopping(Time),
     Unclean,
-    Cleaning(AgentId, Time),
+    Cleaning(AgentId, Option<Time>),
     Quarantined(Option<Time>),
     Held(Time),
     Delayed(Time),
     Orphaned,
+    CleanLater(Time),
 }
 
 /// Numbers of the members in the handover, by slot.
@@ -185,8 +186,8 @@ impl<'a> MemberPacker<'a> {
                 push_bytes(bytes, part);
             }
         }
-        if let Some((span, _)) = hold {
-            push_number(bytes, span.as_micros());
+        if let Some(hold) = hold {
+            push_number(bytes, hold.span.as_micros());
         }
         *self = MemberPacker { name, born: member.born, owner: member.owner };
     }
@@ -248,11 +249,12 @@ impl MemberUnpacker {
             PhaseKind::InUse => SavedPhase::InUse,
             PhaseKind::Stopping => SavedPhase::Stopping(deadline?),
             PhaseKind::Unclean => SavedPhase::Unclean,
-            PhaseKind::Cleaning => SavedPhase::Cleaning(AgentId::from_index(index_of(take_number(bytes)?)?), deadline?),
+            PhaseKind::Cleaning => SavedPhase::Cleaning(AgentId::from_index(index_of(take_number(bytes)?)?), deadline),
             PhaseKind::Quarantined => SavedPhase::Quarantined(deadline),
             PhaseKind::Held => SavedPhase::Held(deadline?),
             PhaseKind::Delayed => SavedPhase::Delayed(deadline?),
             PhaseKind::Orphaned => SavedPhase::Orphaned,
+            PhaseKind::CleanLater => SavedPhase::CleanLater(deadline?),
         };
         if has(HAS_ATTRIBUTES) {
             member.attributes = take_attributes(bytes)?;

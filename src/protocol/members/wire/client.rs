@@ -192,7 +192,9 @@ pub fn write_request(bytes: &mut Vec<u8>, request: &Request<'_>) {
         }
         Request::Stopped { member } => write_words(bytes, &[b"STOPPED", member]),
         Request::Alive { member } => write_words(bytes, &[b"ALIVE", member]),
-        Request::Dead { member } => write_words(bytes, &[b"DEAD", member]),
+        Request::Dead { member, text: b"" } => write_words(bytes, &[b"DEAD", member]),
+        Request::Dead { member, text } => write_words(bytes, &[b"DEAD", member, text]),
+        Request::Cleaning { member } => write_words(bytes, &[b"CLEANING", member]),
         Request::Cleaned { member } => write_words(bytes, &[b"CLEANED", member]),
         Request::Offer { named, attributes } => {
             write_named(bytes, b"OFFER", named);
@@ -225,7 +227,10 @@ fn write_for_operator(bytes: &mut Vec<u8>, request: &Request<'_>) {
             write_named(bytes, b"DEL", named);
             bytes.extend_from_slice(if *now { b" NOW" } else { b"" });
         }
-        Request::Repair(named) => write_named(bytes, b"REPAIR", named),
+        Request::Repair { named, as_is } => {
+            write_named(bytes, b"REPAIR", named);
+            bytes.extend_from_slice(if *as_is { b" as_is" } else { b"" });
+        }
         Request::Hold { named, span, note } => {
             write_named(bytes, b"HOLD", named);
             write(bytes, format_args!(" {} ", WireSeconds(*span)));
@@ -410,8 +415,10 @@ mod tests {
             Request::Failed { start: 7, text: b"exit status 1" },
             Request::Stopped { member: b"m" },
             Request::Alive { member: b"m" },
-            Request::Dead { member: b"m" },
+            Request::Dead { member: b"m", text: b"" },
+            Request::Dead { member: b"m", text: b"status 1: no route" },
             Request::Cleaned { member: b"m" },
+            Request::Cleaning { member: b"m" },
             Request::Offer { named, attributes: attributes(&[("a", "1")]) },
             Request::Withdraw { named, now: false },
             Request::Withdraw { named, now: true },
@@ -424,7 +431,8 @@ mod tests {
             Request::Add { named, attributes: attributes(&[("a", "1")]) },
             Request::Delete { named, now: false },
             Request::Delete { named, now: true },
-            Request::Repair(named),
+            Request::Repair { named, as_is: false },
+            Request::Repair { named, as_is: true },
             Request::Hold { named, span: Span::from_millis(1_500), note: b"" },
             Request::Hold { named, span: Span::from_secs(60), note: b"its battery is low" },
             Request::Free(named),

@@ -1,0 +1,294 @@
+//! Cleaning of members between two uses: the cleaners that are asked, failed and late cleanings, lost cleaners.
+//!
+//! Invariant: in a pool with `clean_timeout`, a member that was used, lost, held or in quarantine is free only after a
+//! `CLEANED`, unless an operator frees it as it is.
+
+use super::background;
+use super::lifecycle::{Cause, FailedBy};
+use super::{
+    AgentId, BTreeMap, ConnId, Member, MemberId, MemberOwner, MemberPhase, Named, Notice, PhaseKind, Pool, PoolId,
+    Reason, Refusal, Span, Stat, State, Step, Timer, What,
+};
+use poolcounter_protocol::line::WireSeconds;
+
+/// Most members of a pool that are cleaned at once, whatever its settings say: the loss of a cleaner takes them all
+/// back in one step, which looks at each a few times.
+const MOST_CLEANED: u32 = 1_024;
+/// Time after which a member is cleaned again whose cleaner was lost. Until then that cleaner may connect again, and say
+/// that it goes on.
+pub(super) const CLEANER_GRACE: Span = Span::from_secs(10);
+/// Times after which a cleaning that has failed is tried again: once, twice, and more often.
+const TRY_AGAIN: [Span; 3] = [Span::from_secs(10), Span::from_secs(60), Span::from_secs(300)];
+
+/// Failed cleanings of members since their last use.
+#[derive(Default)]
+pub(super) struct Cleanings {
+    failed: BTreeMap<MemberId, FailedCleanings>,
+}
+
+/// Failed cleanings of one member.
+#[derive(Clone, Copy)]
+pub(super) struct FailedCleanings {
+    pub times: u32,
+    /// Cleaner that has failed last. Others are asked before it.
+    pub by: Option<AgentId>,
+}
+
+/// Request of an operator that ends the time in which a member is kept out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Release {
+    /// From quarantine.
+    Repair,
+    /// From quarantine, or from the wait for a cleaning, without a cleaning.
+    RepairAsIs,
+    /// From the hold of an operator.
+    Free,
+}
+
+impl Release {
+    fn ends(self, kind: PhaseKind) -> bool {
+        match self {
+            Release::Repair => kind == PhaseKind::Quarantined,
+            Release::RepairAsIs => {
+                matches!(kind, PhaseKind::Quarantined | PhaseKind::Unclean | PhaseKind::CleanLater)
+            }
+            Release::Free => kind == PhaseKind::Held,
+        }
+    }
+}
+
+impl Cleanings {
+    /// Returns the members with failed cleanings.
+    pub fn failed(&self) -> impl Iterator<Item = (&MemberId, &FailedCleanings)> {
+        self.failed.iter()
+    }
+
+    /// Sets the number of failed cleanings of a member, and the cleaner that has failed last.
+    pub fn restore(&mut self, id: MemberId, times: u32, by: Option<AgentId>) {
+        self.failed.insert(id, FailedCleanings { times, by });
+    }
+
+    /// Forgets the failed cleanings of a member.
+    pub fn forget(&mut self, id: MemberId) {
+        self.failed.remove(&id);
+    }
+}
+
+impl State {
+    /// Frees a member that was used, lost, held or in quarantine, after its cleaning if its pool cleans. A member that
+    /// an operator wants to hold is held as it is.
+    pub(super) fn return_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let pool = self.member(id).pool;
+        if self.pool(pool).settings.clean_timeout == Span::ZERO {
+            return self.release_member(id, Cause::Other, step);
+        }
+        let Some(id) = self.check_usable(id, step) else { return };
+        if let Some(hold) = self.members.take_hold(id) {
+            return self.hold_for(id, hold.span, hold.reason, step);
+        }
+        self.cleanings.forget(id);
+        self.members.set_since(id, step.now);
+        self.members.enter_state(id, MemberPhase::Unclean);
+        self.pools.touch(pool);
+    }
+
+    /// Returns the most members of a pool that are cleaned at once.
+    pub(super) fn most_cleaned(&self, id: PoolId) -> u32 {
+        self.pool(id).settings.clean_parallel.clamp(1, MOST_CLEANED)
+    }
+
+    /// Asks agents to clean members up to the limit, longest returned first.
+    pub(super) fn clean_next(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        let Pool { is_leaving, settings, .. } = self.pool(id);
+        if *is_leaving {
+            return;
+        }
+        if settings.clean_timeout == Span::ZERO {
+            return self.free_unclean(id, step);
+        }
+        while self.members.in_pool(id).count(PhaseKind::Cleaning) < self.most_cleaned(id) {
+            let Some(member) = self.members.in_pool(id).first_unclean() else { return };
+            let provider = match self.member(member).owner {
+                MemberOwner::Agent(agent) => Some(agent),
+                MemberOwner::Fixed => None,
+            };
+            let failed = self.cleanings.failed.get(&member).and_then(|failed| failed.by);
+            let load = |agent: &AgentId| (Some(*agent) == failed, self.members.cleaned_by(*agent));
+            let Some(agent) = self.agents.cleaner_for(id, provider, load) else { return };
+            self.leave_state(member, step);
+            self.begin_cleaning(member, agent, step);
+            let (pool, member) = self.names_of(member);
+            if let Some(conn) = self.agents.get(agent).conn() {
+                step.tell(conn, What::Clean { pool, member });
+            }
+        }
+    }
+
+    /// Notes that an agent cleans a member that is in no queue.
+    fn begin_cleaning(&mut self, id: MemberId, agent: AgentId, step: &mut Step<'_, '_>) {
+        let clean_timeout = self.pool(self.member(id).pool).settings.clean_timeout;
+        let timer = Some(step.timers.arm(step.now + clean_timeout, Timer::Phase(id)));
+        self.members.set_proved(id, step.now);
+        self.members.enter_state(id, MemberPhase::Cleaning { agent, timer });
+    }
+
+    /// Frees members that wait to be cleaned in a pool that does not clean any more.
+    fn free_unclean(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        while let Some(member) = self.members.in_pool(id).first_unclean() {
+            if !step.timers.spend(background::COST) {
+                return self.background.fall_behind(id);
+            }
+            self.leave_state(member, step);
+            self.release_member(member, Cause::Other, step);
+        }
+    }
+
+    /// `CLEANED member`.
+    pub(super) fn cleaned(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
+        let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
+        step.tell(conn, What::Ok);
+        if self.is_cleaned_by(id, agent) {
+            let took = step.now.since(self.member(id).proved);
+            self.pools.times(pool).clean.record(took);
+            self.cleanings.forget(id);
+            self.leave_state(id, step);
+            self.release_member(id, Cause::Other, step);
+        }
+        Ok(())
+    }
+
+    /// `CLEANING member`: a cleaner that has connected again goes on. `NOT_TAKEN` tells it to stop, because the member is
+    /// in use, kept out or cleaned by another.
+    pub(super) fn cleaning(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
+        let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
+        let is_open = matches!(self.phase_of(id), PhaseKind::Free | PhaseKind::Unclean | PhaseKind::CleanLater)
+            && self.pool(pool).settings.clean_timeout > Span::ZERO;
+        if self.is_cleaned_by(id, agent) {
+            step.tell(conn, What::Ok);
+        } else if is_open {
+            step.tell(conn, What::Ok);
+            self.leave_state(id, step);
+            self.begin_cleaning(id, agent, step);
+        } else {
+            step.tell(conn, What::NotTaken);
+        }
+        Ok(())
+    }
+
+    /// Returns whether an agent was asked to clean a member, and has not answered.
+    pub(super) fn is_cleaned_by(&self, id: MemberId, agent: AgentId) -> bool {
+        matches!(self.member(id).phase, MemberPhase::Cleaning { agent: asked, .. } if asked == agent)
+    }
+
+    /// `DEAD member [text]` of a cleaner. The cleaning is tried again later, up to `clean_attempts` times.
+    pub(super) fn cleaning_failed(
+        &mut self,
+        id: MemberId,
+        agent: AgentId,
+        conn: ConnId,
+        text: &[u8],
+        step: &mut Step<'_, '_>,
+    ) {
+        let Member { pool, .. } = *self.member(id);
+        let limit = self.pool(pool).settings.clean_attempts;
+        let times = self.cleanings.failed.get(&id).map_or(0, |failed| failed.times).saturating_add(1);
+        let by = self.who(conn, step);
+        self.pools.count(pool, Stat::CleaningsFailed);
+        self.leave_state(id, step);
+        if limit > 0 && times >= limit {
+            self.cleanings.forget(id);
+            let why = Reason::said("cleaning failed", text);
+            return self.fail_member(id, Stat::Failed, FailedBy(why.into(), ", says ", by), step);
+        }
+        let of = if limit > 0 { format!(" of {limit}") } else { String::new() };
+        let why = Reason::said(&format!("cleaning failed ({times}{of})"), text);
+        self.report_unclean(id, &why, &by, step);
+        self.cleanings.failed.insert(id, FailedCleanings { times, by: Some(agent) });
+        let after = TRY_AGAIN[TRY_AGAIN.len().min(times as usize) - 1];
+        self.clean_later(id, after, Reason::new(why, by), step);
+    }
+
+    /// Keeps out a member that is in no queue, and cleans it later.
+    pub(super) fn clean_later(&mut self, id: MemberId, after: Span, reason: Reason, step: &mut Step<'_, '_>) {
+        let timer = step.timers.arm(step.now + after, Timer::Phase(id));
+        self.members.keep_out(id, MemberPhase::CleanLater(timer), step.now, reason);
+    }
+
+    /// Cleans a member that is in no queue, after it was put off.
+    pub(super) fn clean_again(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let Some(id) = self.check_usable(id, step) else { return };
+        self.members.enter_unclean(id);
+        self.pools.touch(self.members.get(id).pool);
+    }
+
+    /// Keeps out a member whose cleaning takes too long, until its cleaner has answered or is lost.
+    pub(super) fn cleaning_is_late(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        self.members.cleaning_fired(id);
+        if !self.catch_up(id, step) {
+            return;
+        }
+        let Member { pool, phase: MemberPhase::Cleaning { agent, .. }, .. } = *self.member(id) else { return };
+        let by = self.agents.get(agent).conn().map_or_else(String::new, |conn| self.who(conn, step));
+        let span = WireSeconds(self.pool(pool).settings.clean_timeout);
+        let why = format!("cleaning takes longer than {span} s; {by} is still at it");
+        self.report_unclean(id, &why, "", step);
+        self.members.set_reason(id, step.now, Reason::new(why, by));
+    }
+
+    fn report_unclean(&mut self, id: MemberId, why: &str, by: &str, step: &mut Step<'_, '_>) {
+        let (pool, member) = self.names_of(id);
+        step.notices.push(Notice::Unclean { pool, member, why: why.into(), by: by.into() });
+    }
+
+    /// Puts off the cleanings of an agent that is lost.
+    pub(super) fn lose_cleanings(&mut self, pool: PoolId, agent: AgentId, step: &mut Step<'_, '_>) {
+        let lost = self.members.in_pool(pool).count(PhaseKind::Cleaning) > 0;
+        let lost = if lost { self.members.cleaned_in_pool(pool, agent) } else { Vec::new() };
+        for id in lost {
+            let by = self.agents.get(agent).conn().map_or_else(String::new, |conn| self.who(conn, step));
+            self.leave_state(id, step);
+            self.clean_later(id, CLEANER_GRACE, Reason::new("its cleaner is lost; it is cleaned again", by), step);
+        }
+    }
+
+    /// `REPAIR pool member [as_is]` and `FREE pool member`.
+    pub(super) fn release_from(
+        &mut self,
+        conn: ConnId,
+        named: Named<'_>,
+        release: Release,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.find_member(named, step)?;
+        step.tell(conn, What::Ok);
+        if !release.ends(self.phase_of(id)) {
+            return Ok(());
+        }
+        let ((pool, member), by) = (self.names_of(id), self.who(conn, step));
+        step.notices.push(Notice::Released { pool, member, release: release.name(), by });
+        self.leave_state(id, step);
+        match release {
+            Release::RepairAsIs => self.release_member(id, Cause::Other, step),
+            Release::Repair | Release::Free => self.return_member(id, step),
+        }
+        Ok(())
+    }
+
+    /// Returns the name of a connection, else its address.
+    pub(super) fn who(&self, conn: ConnId, step: &Step<'_, '_>) -> String {
+        let name = self.leases.name(conn).map(|name| String::from_utf8_lossy(name).into_owned());
+        name.unwrap_or_else(|| (step.peer)(conn))
+    }
+}
+
+impl Release {
+    fn name(self) -> &'static str {
+        match self {
+            Release::Repair => "repaired",
+            Release::RepairAsIs => "repaired, and not cleaned,",
+            Release::Free => "freed",
+        }
+    }
+}
