@@ -25,17 +25,15 @@ pub use rate::Rate;
 pub use url::PostgresUrl;
 pub use worker::init_db;
 
-use super::store::page::Page;
-use super::store::{HandedOver, Health, Jobs, Store as _, Verdict};
+use super::store::{HandedOver, Jobs, Store as _, Verdict};
 use owner::{Holder, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
-use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Wake;
-use poolcounter_store::outbox::Outbox;
+use poolcounter_store::desk::Desk;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -62,7 +60,7 @@ pub struct Postgres {
     /// Name without the servers, which may change while the queue stays.
     identity: String,
     backend: Backend,
-    wake: Option<Wake>,
+    desk: Desk<Jobs, Order, StoreEvent>,
     /// Time of day at the service's start by the database's clock, as far as that is known.
     epoch: Span,
     /// The same by this machine's clock, and the moment at which it was taken.
@@ -71,24 +69,19 @@ pub struct Postgres {
     rate: Arc<Rate>,
     /// End of the trust: jobs may be given out before it. In microseconds of the backend's clock.
     trusted_until: Arc<AtomicU64>,
-    line: Option<Line>,
     /// Events that are not processed yet.
     events: VecDeque<StoreEvent>,
     term: u64,
     standing: Role,
-    outbox: Outbox<Jobs>,
     /// Wait of the next batch; None if it begins at once.
     gathering: Option<Gathering>,
-    page: Option<Page>,
     holder: Holder,
     /// Handover of the previous process, until it is decided.
     handed_over: HandedOver,
-    fault: Fault,
     /// Time at which it began to fail, by the backend's clock.
     failed_at: Time,
     /// Time at which it went on with the queue of the previous process, by the backend's clock.
     begun: Time,
-    health: Health,
 }
 
 /// Access to the database, or to a model of one.
@@ -116,13 +109,6 @@ pub struct Ends {
     pub trusted_until: Arc<AtomicU64>,
     /// Rate at which a batch is sent.
     pub rate: Arc<Rate>,
-}
-
-/// The loop's ends of the channels to the thread, and the thread.
-struct Line {
-    orders: Option<Sender<Order>>,
-    events: Receiver<StoreEvent>,
-    handle: Option<JoinHandle<()>>,
 }
 
 /// Wait of the next batch for clients that were just answered.
@@ -173,42 +159,29 @@ impl Postgres {
             identity: name.clone(),
             name,
             backend,
-            wake: None,
+            desk: Desk::default(),
             epoch: Span::ZERO,
             own_epoch: Span::ZERO,
             loaded: (SystemTime::now(), Instant::now()),
             rate: Arc::default(),
             trusted_until: Arc::default(),
-            line: None,
             events: VecDeque::new(),
             term: 0,
             standing: Role::StandsBy,
-            outbox: Outbox::default(),
             gathering: None,
-            page: None,
             holder: Holder::default(),
             handed_over: HandedOver::default(),
-            fault: Fault::default(),
             failed_at: Time::START,
             begun: Time::START,
-            health: Health::default(),
         }
     }
 
     fn start(&mut self, handed_over: Option<HandedOver>) -> Result<(), String> {
-        let (orders, received) = channel();
-        let (event_sender, events) = channel();
-        let wake = self.wake.clone().unwrap_or_else(|| Wake::new(|| {}));
-        let ends = Ends {
-            orders: received,
-            events: event_sender,
-            wake,
-            trusted_until: self.trusted_until.clone(),
-            rate: self.rate.clone(),
-        };
-        let handle = (self.backend.start)(handed_over, ends)?;
-        self.line = Some(Line { orders: Some(orders), events, handle });
-        Ok(())
+        let Postgres { desk, backend, trusted_until, rate, .. } = self;
+        let (trusted_until, rate) = (trusted_until.clone(), rate.clone());
+        desk.start(|orders, events, wake| {
+            (backend.start)(handed_over, Ends { orders, events, wake, trusted_until, rate })
+        })
     }
 
     /// Returns the time until which this process may act as the owner: while work goes on after an upgrade, at least
@@ -219,18 +192,17 @@ impl Postgres {
     }
 
     fn wish(&mut self, wish: Wish) {
-        let orders = self.line.as_ref().and_then(|line| line.orders.as_ref());
-        if orders.is_none_or(|orders| orders.send(Order { term: self.term, wish }).is_err()) {
+        if !self.desk.order(Order { term: self.term, wish }) {
             self.fail("its thread has ended");
         }
     }
 
     /// Notes that the store fails, and logs the reason at the first failure.
     fn fail(&mut self, sentence: &str) {
-        if self.fault.reason().is_none() {
+        if self.desk.fault.reason().is_none() {
             self.failed_at = (self.backend.clock)();
         }
-        if !self.fault.begin(sentence) {
+        if !self.desk.fault.begin(sentence) {
             return;
         }
         if self.standing == Role::StandsBy && !self.holder.address.is_empty() {
@@ -243,7 +215,7 @@ impl Postgres {
 
     /// Notes that the store works, and logs it after a failure.
     fn mend(&mut self) {
-        if self.fault.end() {
+        if self.desk.fault.end() {
             let failed: Duration = (self.backend.clock)().since(self.failed_at).into();
             log::info!("the database works again: {} did not for {:.1} s", self.name, failed.as_secs_f64());
         }
@@ -266,25 +238,21 @@ impl Postgres {
                 self.mend();
             }
             StoreEvent::Page(page) => {
-                let order = page.order();
-                self.page = Some(page);
                 self.mend();
-                return Some(Verdict::Page(order));
+                return Some(self.desk.paged(page));
             }
             StoreEvent::Committed { commit, took } => {
                 self.mend();
-                self.health.last_batch = self.outbox.end();
-                self.health.commits.record(took);
                 let most = Span::from_micros(took.as_micros().saturating_mul(2)).min(LONGEST_GATHERING);
                 let until = (self.backend.clock)() + most;
                 self.gathering = Some(Gathering { ticks: TICKS_BEFORE_NEXT, changes: 0, until });
-                return Some(Verdict::Committed(commit));
+                return Some(self.desk.committed(commit, took));
             }
             StoreEvent::Works(holder) => {
                 self.end_going_on();
-                (self.outbox.rewrite, self.holder) = (None, holder);
+                (self.desk.rewrite, self.holder) = (None, holder);
                 // A batch that has failed is not committed yet.
-                if !self.outbox.is_under_way() {
+                if !self.desk.is_under_way() {
                     self.mend();
                 }
             }
@@ -296,14 +264,10 @@ impl Postgres {
             }
             StoreEvent::Rewrite(number, holder) => {
                 self.end_going_on();
-                (self.outbox.rewrite, self.holder) = (Some(number), holder);
-                self.health.rewrites += 1;
-                return Some(Verdict::Rewrite);
+                self.holder = holder;
+                return Some(self.desk.rewritten(number));
             }
-            StoreEvent::NextSlice(number) => {
-                // A slice of an earlier rewrite has no effect any more.
-                return (self.outbox.rewrite == Some(number)).then_some(Verdict::NextSlice).or_else(|| self.verdict());
-            }
+            StoreEvent::NextSlice(number) => return self.desk.next_slice(number).or_else(|| self.verdict()),
         }
         self.verdict()
     }
@@ -342,17 +306,8 @@ impl Postgres {
         log::error!("the jobs in {} are not this daemon's any more: {why}", self.name);
         self.term += 1;
         self.standing = Role::StandsBy;
-        (self.outbox, self.gathering, self.page, self.holder) = (Outbox::default(), None, None, Holder::default());
-    }
-}
-
-impl Drop for Postgres {
-    /// Ends the thread, which finishes what is under way and releases the queue.
-    fn drop(&mut self) {
-        let Some(line) = &mut self.line else { return };
-        line.orders = None;
-        // A thread that has panicked has printed its message.
-        let _ = line.handle.take().map(JoinHandle::join);
+        (self.gathering, self.holder) = (None, Holder::default());
+        self.desk.forget();
     }
 }
 
@@ -365,6 +320,7 @@ mod tests {
     use super::*;
     use crate::state::{Commit, Stored};
     use crate::store::batch::{Row, signed};
+    use std::sync::mpsc::channel;
 
     #[test]
     fn times_are_kept_by_the_clock_of_the_database() {

@@ -3,11 +3,11 @@
 mod load;
 mod statements;
 
-use crate::store::batch::{Batch, UNFINISHED, UNFINISHED_KIND};
-use crate::store::{Jobs, Mark, RefusedRow};
+use crate::store::batch::{UNFINISHED, UNFINISHED_KIND};
+use crate::store::{Jobs, Mark};
 pub use poolcounter_store::sqlite::DatabaseFile;
 use poolcounter_store::sqlite::{Pages, Schema, SqliteStore, Tables, Unread};
-use rusqlite::{Connection, Result};
+use rusqlite::Connection;
 use statements::Statements;
 
 /// Store of jobs in a file of SQLite.
@@ -56,23 +56,15 @@ impl Tables for Jobs {
     /// The mark is `pjob`, and `tests/stores` has a file of the format.
     const SCHEMA: Schema = Schema { application: 0x706a_6f62, format: 1, tables: TABLES, fault: unfinished };
 
-    type Statements<'c> = Statements<'c>;
+    type Writer<'c> = Statements<'c>;
 
-    fn prepare(connection: &Connection) -> Result<Statements<'_>> {
-        Statements::prepare(connection)
-    }
-
-    fn write(statements: &mut Statements<'_>, batch: &Batch) -> Result<Vec<RefusedRow>> {
-        statements.write(batch)
-    }
-
-    fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark) -> std::result::Result<(), Unread> {
+    fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark) -> Result<(), Unread> {
         load::read(pages, connection, mark)
     }
 }
 
 /// Returns the fault of a file that has only a part of a copy.
-fn unfinished(connection: &Connection) -> Result<Option<&'static str>> {
+fn unfinished(connection: &Connection) -> rusqlite::Result<Option<&'static str>> {
     let query = "SELECT EXISTS (SELECT 1 FROM setting WHERE kind = ?1)";
     connection.query_row(query, [UNFINISHED_KIND], |row| Ok(row.get::<_, bool>(0)?.then_some(UNFINISHED)))
 }

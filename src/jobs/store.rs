@@ -4,14 +4,15 @@ pub mod batch;
 pub mod page;
 
 pub use poolcounter_store::contract::{
-    Commit, Copying, HandedOver, Health, Mark, Memory, OwnerHealth, Ownership, PAGES_AHEAD, PageOrder, Store,
+    Commit, Contents, Copying, HandedOver, Mark, Memory, Ownership, PAGES_AHEAD, PageOrder, Store,
 };
+pub use poolcounter_store::health::{Health, OwnerHealth};
 
 use super::state::{JobId, Saved, Stored};
-use batch::Batch;
+use batch::{Batch, Row};
 use page::Page;
 use poolcounter_core::time::Span;
-use poolcounter_store::contract::{self, Contents, VisitOf};
+use poolcounter_store::contract::{self, VisitOf};
 
 /// Jobs, root jobs and settings. Pages have the settings first, then root jobs, and the jobs last, in the order of their
 /// numbers.
@@ -41,11 +42,12 @@ impl Contents for Jobs {
     }
 
     fn drop_puts(batch: &mut Batch) {
-        batch.drop_puts();
+        batch.rows.retain(|row| !matches!(row, Row::Put(..)));
     }
 
     fn order(page: &Page) -> PageOrder {
-        page.order()
+        let share = (page.share * 100.0) as u8;
+        PageOrder { share, is_first: page.committed.is_some(), is_last: page.is_last }
     }
 
     fn visit(page: &mut Page, epoch: Span, visit: Visit<'_>) -> Result<bool, String> {

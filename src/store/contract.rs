@@ -1,6 +1,6 @@
 //! Contract between a service and its store. A store owns no part of the state, and knows no connections.
 
-use poolcounter_core::histogram::Histogram;
+use super::health::Health;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use serde::{Deserialize, Serialize};
@@ -246,7 +246,7 @@ pub enum Verdict<R> {
 }
 
 /// Position of a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PageOrder {
     /// Share of everything that was read with it, in percent.
     pub share: u8,
@@ -336,38 +336,6 @@ impl Default for HandedOver {
     fn default() -> HandedOver {
         HandedOver { mark: Mark::default(), queue: None, address: None, is_whole: true }
     }
-}
-
-/// Figures of a store, for operators.
-#[derive(Clone, Debug, Default)]
-pub struct Health {
-    /// Reason for which it fails at present.
-    pub fault: Option<String>,
-    /// Times of commits.
-    pub commits: Histogram,
-    /// Times of checkpoints, each of which brings commits from the log into the file.
-    pub checkpoints: Histogram,
-    /// Number of changes in the last batch.
-    pub last_batch: u64,
-    /// Bytes of its files.
-    pub file_bytes: u64,
-    /// Number of rewrites.
-    pub rewrites: u64,
-    /// Owner of the place; None if daemons do not share it.
-    pub owner: Option<OwnerHealth>,
-}
-
-/// Owner of a place that several daemons share.
-#[derive(Clone, PartialEq, Debug)]
-pub struct OwnerHealth {
-    /// True if it is this daemon.
-    pub is_self: bool,
-    /// Address of the owner; empty if unknown.
-    pub address: String,
-    /// Number of its take-over.
-    pub epoch: u64,
-    /// Time of its take-over, in microseconds since the service's start.
-    pub since: i64,
 }
 
 /// Store that keeps nothing.

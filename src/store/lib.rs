@@ -2,5 +2,6 @@
 //! thread waits for the disk. Services supply the forms of their data, and their tables.
 
 pub mod contract;
-pub mod outbox;
+pub mod desk;
+pub mod health;
 pub mod sqlite;

@@ -16,18 +16,18 @@ pub use file::DatabaseFile;
 pub use pages::{Pages, Unread};
 pub use schema::Schema;
 
-use crate::contract::{Commit, Contents, Copying, HandedOver, Health, Mark, Ownership, Store, VerdictOf, VisitOf};
-use crate::outbox::Outbox;
+use crate::contract::{Commit, Contents, Copying, HandedOver, Mark, Ownership, Store, VerdictOf, VisitOf};
+use crate::desk::Desk;
+use crate::health::Health;
 use file::{FileTrouble, Lock, Opened};
 use look::Look;
-use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use rusqlite::Connection;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::time::Duration;
 use worker::{Begin, BeginWith, Worker, WorkerEvent, WorkerOrder};
 
 /// Tables of a file for these contents, beside the table `meta`.
@@ -35,23 +35,8 @@ pub trait Tables: Contents {
     /// Their definition.
     const SCHEMA: Schema;
 
-    /// The statements of one open file, each prepared once.
-    type Statements<'c>;
-
-    /// Prepares the statements.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the file cannot be read.
-    fn prepare(connection: &Connection) -> rusqlite::Result<Self::Statements<'_>>;
-
-    /// Writes the changes of a batch, in the transaction that is under way, but for those that it returns: they can
-    /// never be written.
-    ///
-    /// # Errors
-    ///
-    /// Any other fault: then no change counts.
-    fn write(statements: &mut Self::Statements<'_>, batch: &Self::Batch) -> rusqlite::Result<Vec<Self::Refused>>;
+    /// The statements that write a batch.
+    type Writer<'c>: Writer<'c, Self>;
 
     /// Sends everything to the loop, in pages. `mark` is that of the file.
     ///
@@ -61,10 +46,28 @@ pub trait Tables: Contents {
     fn read(pages: &mut Pages<'_, '_, Self>, connection: &Connection, mark: Mark) -> Result<(), Unread>;
 }
 
+/// Statements of one open file that write batches of these contents, each prepared once.
+pub trait Writer<'c, C: Contents>: Sized {
+    /// Prepares the statements.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
+    fn prepare(connection: &'c Connection) -> rusqlite::Result<Self>;
+
+    /// Writes the changes of a batch, in the transaction that is under way, but for those that it returns: they can
+    /// never be written.
+    ///
+    /// # Errors
+    ///
+    /// Any other fault: then no change counts.
+    fn write(&mut self, batch: &C::Batch) -> rusqlite::Result<Vec<C::Refused>>;
+}
+
 /// Store in a file of SQLite.
 pub struct SqliteStore<T: Tables> {
     place: DatabaseFile,
-    wake: Option<Wake>,
+    desk: Desk<T, WorkerOrder<T>, WorkerEvent<T>>,
     epoch: Span,
     /// The file and its log, as they were when the thread opened them.
     look: Option<Look>,
@@ -73,19 +76,13 @@ pub struct SqliteStore<T: Tables> {
     opening: u64,
     /// Id of the queue, if it is known.
     queue: Option<u128>,
-    outbox: Outbox<T>,
     /// Handover of the previous process, until the thread has opened the file.
     handed_over: Option<HandedOver>,
     reading: ReadProgress,
     /// True once the opening is counted in the file.
     is_counted: bool,
-    /// The page that is being visited.
-    page: Option<T::Page>,
-    thread: Option<Thread<T>>,
     /// True once the thread was ordered to end.
     is_ending: bool,
-    fault: Fault,
-    health: Health,
 }
 
 /// Progress of reading the file.
@@ -97,14 +94,6 @@ enum ReadProgress {
     Failed,
 }
 
-/// The thread, and the loop's ends of the channels to it.
-struct Thread<T: Tables> {
-    /// None once the thread is to end.
-    orders: Option<Sender<WorkerOrder<T>>>,
-    events: Receiver<WorkerEvent<T>>,
-    handle: Option<JoinHandle<()>>,
-}
-
 /// Fault of a store that was not opened.
 const NOT_OPEN: &str = "it is not open";
 
@@ -113,34 +102,27 @@ impl<T: Tables> SqliteStore<T> {
     pub fn new(place: DatabaseFile) -> Self {
         SqliteStore {
             place,
-            wake: None,
+            desk: Desk::default(),
             epoch: Span::ZERO,
             look: None,
             found: Mark::default(),
             opening: 0,
             queue: None,
-            outbox: Outbox::default(),
             handed_over: None,
             reading: ReadProgress::Done,
             is_counted: true,
-            page: None,
-            thread: None,
             is_ending: false,
-            fault: Fault::default(),
-            health: Health::default(),
         }
     }
 
     /// Starts the thread. It has certainly started once a batch is committed.
     fn start(&mut self, begin: Begin) -> Result<(), String> {
-        let (orders, received) = channel();
-        let (event_sender, events) = channel();
-        let wake = self.wake.clone().unwrap_or_else(|| Wake::new(|| {}));
-        let worker = Worker::new(self.place.clone(), received, event_sender, wake);
-        let handle = thread::Builder::new().name(format!("{}-store", T::NAME)).spawn(move || worker.run(begin));
-        let handle = handle.map_err(|error| format!("no thread can be started: {error}"))?;
-        self.thread = Some(Thread { orders: Some(orders), events, handle: Some(handle) });
-        Ok(())
+        let place = self.place.clone();
+        self.desk.start(|orders, events, wake| {
+            let worker = Worker::new(place, orders, events, wake);
+            let started = thread::Builder::new().name(format!("{}-store", T::NAME)).spawn(move || worker.run(begin));
+            started.map(Some).map_err(|error| format!("no thread can be started: {error}"))
+        })
     }
 
     /// Opens the file; None if it is damaged, or is not one of this program.
@@ -155,7 +137,7 @@ impl<T: Tables> SqliteStore<T> {
                 return Ok(None);
             }
         };
-        self.note_look(opened.look);
+        self.look = Some(opened.look);
         self.found = opened.mark;
         (self.opening, self.queue) = (opened.mark.opening, Some(opened.queue));
         Ok(Some((lock, opened)))
@@ -169,25 +151,24 @@ impl<T: Tables> SqliteStore<T> {
         // Clients that connect from now on could take its descriptors. If it fails, the thread tries again.
         let early = self.place.open_locked::<T>().ok();
         if let Err(sentence) = self.start(begin(handed_over, early)) {
-            self.fault.begin(&sentence);
+            self.desk.fault.begin(&sentence);
         }
     }
 
     fn order(&mut self, order: WorkerOrder<T>) {
-        let orders = self.thread.as_ref().and_then(|thread| thread.orders.as_ref());
-        if orders.is_none_or(|orders| orders.send(order).is_err()) {
-            self.fault.begin(NOT_OPEN);
+        if !self.desk.order(order) {
+            self.desk.fault.begin(NOT_OPEN);
         }
     }
 
     /// Returns why the store does not work; None if it does.
     fn reason(&self) -> Option<&str> {
-        self.fault.reason().or(self.thread.is_none().then_some(NOT_OPEN))
+        self.desk.fault.reason().or((!self.desk.has_thread()).then_some(NOT_OPEN))
     }
 
     /// Notes that the store works, and returns true if it failed before, which the log mentions.
     fn note_works(&mut self) -> bool {
-        let is_over = self.fault.end();
+        let is_over = self.desk.fault.end();
         if is_over {
             log::info!("the {} are kept in {} again", T::NAME, self.place.path.display());
         }
@@ -196,7 +177,7 @@ impl<T: Tables> SqliteStore<T> {
 
     /// Notes that the store fails, which the log mentions once.
     fn note_fails(&mut self, sentence: &str) {
-        if self.fault.begin(sentence) {
+        if self.desk.fault.begin(sentence) {
             log::error!("the {} cannot be kept in {}: {sentence}", T::NAME, self.place.path.display());
         }
     }
@@ -204,12 +185,7 @@ impl<T: Tables> SqliteStore<T> {
     /// Notes that the file is open, and that its opening is counted.
     fn note_open(&mut self, opening: u64, queue: Option<u128>, look: Look) {
         (self.handed_over, self.is_counted) = (None, true);
-        (self.opening, self.queue) = (opening, queue);
-        self.note_look(look);
-    }
-
-    fn note_look(&mut self, look: Look) {
-        (self.look, self.health.file_bytes) = (Some(look), look.bytes());
+        (self.opening, self.queue, self.look) = (opening, queue, Some(look));
     }
 
     /// Returns whether the file is being read and nothing was written to it.
@@ -219,8 +195,8 @@ impl<T: Tables> SqliteStore<T> {
 
     /// Notes that the file cannot be read.
     fn note_damage(&mut self, sentence: &str) {
-        (self.reading, self.page) = (ReadProgress::Failed, None);
-        self.fault.begin(sentence);
+        self.reading = ReadProgress::Failed;
+        self.desk.fault.begin(sentence);
     }
 
     /// Processes an event of the thread, and returns its consequence for the service.
@@ -228,14 +204,12 @@ impl<T: Tables> SqliteStore<T> {
         match event {
             WorkerEvent::Committed { commit, took, look } => {
                 self.note_works();
-                self.health.last_batch = self.outbox.end();
-                self.health.commits.record(took);
-                self.note_look(look);
-                return Some(VerdictOf::<T>::Committed(commit));
+                self.look = Some(look);
+                return Some(self.desk.committed(commit, took));
             }
             WorkerEvent::Checkpointed { took, look } => {
-                self.health.checkpoints.record(took);
-                self.note_look(look);
+                self.desk.checkpointed(took);
+                self.look = Some(look);
             }
             WorkerEvent::Opened { opening, queue, look } => {
                 self.note_works();
@@ -245,7 +219,7 @@ impl<T: Tables> SqliteStore<T> {
                 if !self.note_works() {
                     log::info!("the {} are kept in {}", T::NAME, self.place.path.display());
                 }
-                self.outbox.rewrite = None;
+                self.desk.rewrite = None;
                 self.note_open(opening, queue, look);
             }
             WorkerEvent::Fails(sentence) => self.note_fails(&sentence),
@@ -253,27 +227,14 @@ impl<T: Tables> SqliteStore<T> {
                 self.note_fails(&sentence);
                 return Some(VerdictOf::<T>::RolledBack);
             }
-            WorkerEvent::Page(page) => {
-                let order = T::order(&page);
-                self.page = Some(page);
-                return Some(VerdictOf::<T>::Page(order));
-            }
+            WorkerEvent::Page(page) => return Some(self.desk.paged(page)),
             WorkerEvent::Unreadable(sentence) => {
                 self.note_damage(&sentence);
                 return Some(VerdictOf::<T>::Damaged(sentence));
             }
             WorkerEvent::Refused(rows) => return Some(VerdictOf::<T>::Refused(rows)),
-            WorkerEvent::Rewrite(number) => {
-                self.outbox.rewrite = Some(number);
-                self.health.rewrites += 1;
-                return Some(VerdictOf::<T>::Rewrite);
-            }
-            WorkerEvent::NextSlice(number) => {
-                // A slice of an earlier rewrite has no effect any more.
-                return (self.outbox.rewrite == Some(number))
-                    .then_some(VerdictOf::<T>::NextSlice)
-                    .or_else(|| self.verdict());
-            }
+            WorkerEvent::Rewrite(number) => return Some(self.desk.rewritten(number)),
+            WorkerEvent::NextSlice(number) => return self.desk.next_slice(number).or_else(|| self.verdict()),
             WorkerEvent::Copied(result) => return Some(VerdictOf::<T>::Copied(result)),
         }
         self.verdict()
@@ -282,7 +243,7 @@ impl<T: Tables> SqliteStore<T> {
 
 impl<T: Tables> Store<T> for SqliteStore<T> {
     fn attach(&mut self, wake: Wake) {
-        self.wake = Some(wake);
+        self.desk.wake = Some(wake);
     }
 
     fn place(&self) -> String {
@@ -310,20 +271,13 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
     }
 
     fn visit_page(&mut self, visit: VisitOf<'_, T>) -> Result<bool, String> {
-        let Some(page) = &mut self.page else { return Ok(true) };
-        let visited = T::visit(page, self.epoch, visit);
-        match &visited {
-            Ok(false) => {}
-            Ok(true) => {
-                if T::order(page).is_last {
-                    self.reading = ReadProgress::Done;
-                }
-                self.page = None;
-                self.order(WorkerOrder::PageTaken);
-            }
-            Err(sentence) => self.note_damage(&sentence.clone()),
+        let visited = self.desk.visit(self.epoch, visit).inspect_err(|sentence| self.note_damage(sentence))?;
+        let Some(order) = visited else { return Ok(false) };
+        if order.is_last {
+            self.reading = ReadProgress::Done;
         }
-        visited
+        self.order(WorkerOrder::PageTaken);
+        Ok(true)
     }
 
     fn keeps_times(&self) -> bool {
@@ -344,7 +298,7 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
     }
 
     fn can_be_read_on(&self) -> bool {
-        (self.handed_over.is_none() || self.reading == ReadProgress::UnderWay) && self.outbox.rewrite.is_none()
+        (self.handed_over.is_none() || self.reading == ReadProgress::UnderWay) && self.desk.rewrite.is_none()
     }
 
     fn is_sound(&self) -> bool {
@@ -364,7 +318,7 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
 
     fn is_busy(&self) -> bool {
         let is_beginning = self.handed_over.is_some() || self.reading == ReadProgress::Failed || !self.is_counted;
-        self.outbox.is_busy() || is_beginning
+        self.desk.is_busy() || is_beginning
     }
 
     fn is_failing(&self) -> bool {
@@ -374,25 +328,25 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
     /// Without an open file, nothing is committed that could be lost.
     fn may_be_left(&self) -> bool {
         let is_open = self.handed_over.is_none() && self.reading != ReadProgress::Failed;
-        !is_open && self.outbox.rewrite.is_none() && self.is_failing() || self.only_reads()
+        !is_open && self.desk.rewrite.is_none() && self.is_failing() || self.only_reads()
     }
 
     fn add(&mut self, change: T::Change<'_>) {
-        self.outbox.add(change, self.epoch);
+        self.desk.add(change, self.epoch);
     }
 
     fn commit(&mut self, commit: Commit) {
-        let batch = self.outbox.begin(commit);
+        let batch = self.desk.begin(commit);
         self.order(WorkerOrder::Commit(batch));
     }
 
     fn add_slice(&mut self, is_last: bool) {
-        let Some((number, batch)) = self.outbox.slice() else { return };
+        let Some((number, batch)) = self.desk.slice() else { return };
         self.order(WorkerOrder::Slice { number, batch, is_last });
     }
 
     fn verdict(&mut self) -> Option<VerdictOf<T>> {
-        let event = self.thread.as_ref()?.events.try_recv().ok()?;
+        let event = self.desk.next_event(Duration::ZERO)?;
         self.take(event)
     }
 
@@ -410,7 +364,7 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
             self.order(WorkerOrder::End);
         }
         loop {
-            let event = self.thread.as_ref()?.events.recv().ok()?;
+            let event = self.desk.next_event(Duration::MAX)?;
             if let Some(verdict) = self.take(event) {
                 return Some(verdict);
             }
@@ -418,16 +372,7 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
     }
 
     fn health(&self) -> Option<Health> {
-        Some(Health { fault: self.reason().map(String::from), ..self.health.clone() })
-    }
-}
-
-impl<T: Tables> Drop for SqliteStore<T> {
-    /// Ends the thread, which finishes what is under way and closes the file.
-    fn drop(&mut self) {
-        let Some(thread) = &mut self.thread else { return };
-        thread.orders = None;
-        // A thread that has panicked has printed its message.
-        let _ = thread.handle.take().map(JoinHandle::join);
+        let file_bytes = self.look.map_or(0, |look| look.bytes());
+        Some(Health { file_bytes, ..self.desk.health(self.reason()) })
     }
 }

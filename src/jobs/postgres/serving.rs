@@ -7,11 +7,11 @@ use crate::store::batch::signed;
 use crate::store::{HandedOver, Health, Jobs, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl Store<Jobs> for Postgres {
     fn attach(&mut self, wake: Wake) {
-        self.wake = Some(wake);
+        self.desk.wake = Some(wake);
     }
 
     fn place(&self) -> String {
@@ -27,9 +27,8 @@ impl Store<Jobs> for Postgres {
     fn load(&mut self, epoch: Span) -> Result<(), String> {
         self.set_epoch(epoch);
         self.start(None)?;
-        let Some(line) = &self.line else { return Ok(()) };
         let deadline = Instant::now() + self.backend.patience;
-        while let Ok(event) = line.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        while let Some(event) = self.desk.next_event(deadline.saturating_duration_since(Instant::now())) {
             if let StoreEvent::Refused(sentence) = event {
                 return Err(sentence);
             }
@@ -40,7 +39,7 @@ impl Store<Jobs> for Postgres {
             }
         }
         // The events so far are processed in the first tick.
-        self.wake.iter().for_each(Wake::wake);
+        self.desk.wake.iter().for_each(Wake::wake);
         Ok(())
     }
 
@@ -57,7 +56,7 @@ impl Store<Jobs> for Postgres {
             return self.handed_over.with_next_id(next_id);
         }
         let mark = Mark { opening: self.holder.epoch, batch, next_id };
-        self.holder.hand_over(mark, self.outbox.rewrite.is_none())
+        self.holder.hand_over(mark, self.desk.rewrite.is_none())
     }
 
     fn ownership(&self) -> Ownership {
@@ -84,29 +83,20 @@ impl Store<Jobs> for Postgres {
     }
 
     fn visit_page(&mut self, visit: Visit<'_>) -> Result<bool, String> {
-        let Some(page) = &mut self.page else { return Ok(true) };
-        let visited = page.visit(self.epoch, visit);
-        match &visited {
-            Ok(false) => {}
-            Ok(true) => {
-                if page.is_last {
-                    self.standing = Role::Owns;
-                    log::info!("the jobs are served here");
-                }
-                self.page = None;
-                self.wish(Wish::PageTaken);
-            }
-            Err(sentence) => {
-                self.page = None;
-                self.wish(Wish::Unreadable(sentence.clone()));
-            }
+        let visited =
+            self.desk.visit(self.epoch, visit).inspect_err(|sentence| self.wish(Wish::Unreadable(sentence.clone())))?;
+        let Some(order) = visited else { return Ok(false) };
+        if order.is_last {
+            self.standing = Role::Owns;
+            log::info!("the jobs are served here");
         }
-        visited
+        self.wish(Wish::PageTaken);
+        Ok(true)
     }
 
     fn is_busy(&self) -> bool {
         let is_beginning = matches!(self.standing, Role::Reads | Role::GoesOn);
-        self.outbox.is_busy() || is_beginning
+        self.desk.is_busy() || is_beginning
     }
 
     fn gathers(&mut self, changes: usize) -> bool {
@@ -114,12 +104,12 @@ impl Store<Jobs> for Postgres {
         let has_more = changes > before && (self.backend.clock)() < until;
         let ticks = if has_more { TICKS_BEFORE_NEXT } else { ticks - 1 };
         self.gathering = (ticks > 0).then_some(Gathering { ticks, changes, until });
-        self.wake.iter().filter(|_| ticks > 0).for_each(Wake::wake);
+        self.desk.wake.iter().filter(|_| ticks > 0).for_each(Wake::wake);
         ticks > 0
     }
 
     fn is_failing(&self) -> bool {
-        self.fault.reason().is_some()
+        self.desk.fault.reason().is_some()
     }
 
     fn may_be_left(&self) -> bool {
@@ -133,21 +123,21 @@ impl Store<Jobs> for Postgres {
     }
 
     fn add(&mut self, change: Stored<'_>) {
-        self.outbox.add(change, self.epoch);
+        self.desk.add(change, self.epoch);
     }
 
     fn commit(&mut self, commit: crate::state::Commit) {
-        let batch = self.outbox.begin(commit);
+        let batch = self.desk.begin(commit);
         self.wish(Wish::Commit(batch));
     }
 
     fn add_slice(&mut self, is_last: bool) {
-        let Some((number, batch)) = self.outbox.slice() else { return };
+        let Some((number, batch)) = self.desk.slice() else { return };
         self.wish(Wish::Slice { number, batch, is_last });
     }
 
     fn verdict(&mut self) -> Option<Verdict> {
-        let event = self.events.pop_front().or_else(|| self.line.as_ref()?.events.try_recv().ok());
+        let event = self.events.pop_front().or_else(|| self.desk.next_event(Duration::ZERO));
         self.take(event?)
     }
 
@@ -156,6 +146,6 @@ impl Store<Jobs> for Postgres {
         // Exact to a microsecond, more than the value is.
         let since = ((since * 1e6) as i64).saturating_sub(signed(self.epoch));
         let owner = Some(OwnerHealth { is_self: self.ownership() == Ownership::Owns, address, epoch, since });
-        Some(Health { fault: self.fault.reason().map(Into::into), owner, ..self.health.clone() })
+        Some(Health { owner, ..self.desk.health(self.desk.fault.reason()) })
     }
 }

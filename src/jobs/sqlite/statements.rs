@@ -1,8 +1,9 @@
 //! Statements that write the rows of a batch, each prepared once.
 
 use crate::state::Until;
-use crate::store::RefusedRow;
 use crate::store::batch::{Batch, JobRow, Row, RowBody, Text};
+use crate::store::{Jobs, RefusedRow};
+use poolcounter_store::sqlite::Writer;
 use rusqlite::ffi::ErrorCode;
 use rusqlite::{Connection, Error, Result, Statement, ToSql};
 
@@ -20,9 +21,8 @@ pub struct Statements<'c> {
     next_id: Statement<'c>,
 }
 
-impl<'c> Statements<'c> {
-    /// Prepares all statements.
-    pub fn prepare(connection: &'c Connection) -> Result<Self> {
+impl<'c> Writer<'c, Jobs> for Statements<'c> {
+    fn prepare(connection: &'c Connection) -> Result<Self> {
         let prepare = |sql| connection.prepare(sql);
         Ok(Statements {
             connection,
@@ -48,8 +48,7 @@ impl<'c> Statements<'c> {
         })
     }
 
-    /// Writes the rows of a batch, in the transaction that is under way, but for those that it returns.
-    pub fn write(&mut self, batch: &Batch) -> Result<Vec<RefusedRow>> {
+    fn write(&mut self, batch: &Batch) -> Result<Vec<RefusedRow>> {
         let mut refused = Vec::new();
         for (index, row) in batch.rows.iter().enumerate() {
             let Err(error) = self.write_row(batch, row) else { continue };
@@ -63,7 +62,9 @@ impl<'c> Statements<'c> {
         }
         Ok(refused)
     }
+}
 
+impl Statements<'_> {
     fn write_row(&mut self, batch: &Batch, row: &Row) -> Result<()> {
         match row {
             Row::Put(job, body) => self.write_put(batch, job, body),

@@ -214,11 +214,6 @@ impl Batch {
         RowBody::Shared(Arc::new(body.into()))
     }
 
-    /// Removes the jobs that are put.
-    pub fn drop_puts(&mut self) {
-        self.rows.retain(|row| !matches!(row, Row::Put(..)));
-    }
-
     /// Returns the number of the next job, if the batch has it.
     pub fn next_id(&self) -> Option<u64> {
         self.rows.iter().rev().find_map(|row| if let Row::NextId(id) = row { Some(*id) } else { None })

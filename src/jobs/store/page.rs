@@ -1,7 +1,7 @@
 //! Pages with the contents of a store. The thread makes one at a time, and the loop takes it in slices.
 
 use super::batch::{Batch, Row};
-use super::{Commit, PageOrder, Visit};
+use super::{Commit, Visit};
 use crate::state::Saved;
 use poolcounter_core::meter;
 use poolcounter_core::time::Span;
@@ -32,12 +32,6 @@ impl Page {
         let mut page = Page { committed: Some(committed), ..Page::default() };
         page.rows.rows.push(Row::NextId(next_id));
         page
-    }
-
-    /// Returns its position.
-    pub fn order(&self) -> PageOrder {
-        let share = (self.share * 100.0) as u8;
-        PageOrder { share, is_first: self.committed.is_some(), is_last: self.is_last }
     }
 
     /// Visits the next slice as records of a handover, and returns whether that was the last of the page. `epoch` is

@@ -127,7 +127,7 @@ impl<T: Tables> Pages<'_, '_, T> {
         loop {
             let patience = (self.ahead < PAGES_AHEAD).then_some(Duration::ZERO);
             match self.worker.next(patience)? {
-                Some(WorkerOrder::PageTaken) => self.ahead -= 1,
+                Some(WorkerOrder::PageTaken) => self.ahead = self.ahead.saturating_sub(1),
                 Some(WorkerOrder::Commit(batch)) => self.worker.commit(&mut self.statements, self.held, batch)?,
                 Some(WorkerOrder::End) => return Err(Unread::Ended),
                 // The loop sends nothing else before all is read.

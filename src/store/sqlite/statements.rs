@@ -1,6 +1,6 @@
 //! Statements that commit a batch to SQLite, each prepared once.
 
-use super::Tables;
+use super::{Tables, Writer};
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, Result, Statement};
 use std::cell::Cell;
@@ -17,7 +17,7 @@ pub struct Statements<'c, T: Tables> {
     commit: Statement<'c>,
     batch: Statement<'c>,
     checkpoint: Statement<'c>,
-    of_rows: T::Statements<'c>,
+    writer: T::Writer<'c>,
 }
 
 /// Counts the pages of the log with each commit, in place of SQLite's own checkpoints.
@@ -40,7 +40,7 @@ impl<'c, T: Tables> Statements<'c, T> {
             commit: prepare("COMMIT")?,
             batch: prepare("UPDATE meta SET batch = ?1")?,
             checkpoint: prepare("PRAGMA wal_checkpoint(PASSIVE)")?,
-            of_rows: T::prepare(connection)?,
+            writer: T::Writer::prepare(connection)?,
         })
     }
 
@@ -65,7 +65,7 @@ impl<'c, T: Tables> Statements<'c, T> {
 
     /// Writes a batch, in the transaction that is under way, but for the changes that it returns.
     pub fn write(&mut self, batch: &T::Batch) -> Result<Vec<T::Refused>> {
-        T::write(&mut self.of_rows, batch)
+        self.writer.write(batch)
     }
 
     /// Writes the number of the last batch.

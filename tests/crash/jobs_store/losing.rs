@@ -5,7 +5,7 @@ use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Commit, Stored};
 use poolcounter_jobs::store::batch::Batch;
 use poolcounter_jobs::store::page::Page;
-use poolcounter_jobs::store::{HandedOver, Jobs, Ownership, Store, Verdict, Visit};
+use poolcounter_jobs::store::{Contents, HandedOver, Jobs, Ownership, Store, Verdict, Visit};
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::contract::{Info, Service, Wake};
 use poolcounter_service::options::Opt;
@@ -151,7 +151,7 @@ impl Store<Jobs> for LosingStore {
         let mut desk = self.desk();
         desk.epoch = epoch;
         let page = KeptRows::of(&desk.disk).page();
-        desk.verdicts.push_back(Verdict::Page(page.order()));
+        desk.verdicts.push_back(Verdict::Page(Jobs::order(&page)));
         desk.page = Some(page);
         desk.wake.iter().for_each(Wake::wake);
         Ok(())

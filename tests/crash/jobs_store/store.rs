@@ -4,7 +4,7 @@ use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Commit, History, JobId, Record, Stored, Until};
 use poolcounter_jobs::store::batch::Batch;
 use poolcounter_jobs::store::page::Page;
-use poolcounter_jobs::store::{Copying, HandedOver, Jobs, Ownership, Store, Verdict, Visit};
+use poolcounter_jobs::store::{Contents, Copying, HandedOver, Jobs, Ownership, Store, Verdict, Visit};
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::contract::{Info, Service, Wake};
 use poolcounter_service::options::Opt;
@@ -107,7 +107,7 @@ impl SlowStore {
         let mut desk = self.desk();
         let Some((_, changes)) = &mut desk.under_way else { return false };
         changes.retain(|change| !change.starts_with("put "));
-        desk.rows.drop_puts();
+        Jobs::drop_puts(&mut desk.rows);
         (desk.is_full, desk.is_rolled_back) = (true, true);
         let wake = desk.wake.clone();
         drop(desk);
@@ -267,7 +267,7 @@ impl Store<Jobs> for SlowStore {
     fn verdict(&mut self) -> Option<Verdict> {
         let mut desk = self.desk();
         if std::mem::take(&mut desk.is_read) {
-            return desk.pages.front().map(|page| Verdict::Page(page.order()));
+            return desk.pages.front().map(|page| Verdict::Page(Jobs::order(page)));
         }
         if std::mem::take(&mut desk.is_rolled_back) {
             return Some(Verdict::RolledBack);
