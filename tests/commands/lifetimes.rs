@@ -191,6 +191,19 @@ fn rows(page: &str) -> Vec<Vec<String>> {
     rows.map(|row| row.split(" Ta ").map(|cell| cell.replace('"', "")).collect()).collect()
 }
 
+/// Plays an event for all wrappers, and returns the row that is seen, if it is not this one.
+fn play(address: SocketAddr, (event, start, act): Event, row: &[String]) -> Option<String> {
+    let columns = [Wrapper::Flock, Wrapper::Own, Wrapper::Shared].into_iter().zip(&row[1..]);
+    let seen = columns.map(|(wrapper, wanted)| {
+        let key = format!("{}-{wrapper:?}", event.replace(' ', "-"));
+        let mut scene = Scene::start(address, wrapper, start, key);
+        act(&mut scene);
+        scene.wait_for(wanted)
+    });
+    let seen: Vec<String> = seen.collect();
+    (seen != row[1..]).then(|| format!("{event}: {}", seen.join(" Ta ")))
+}
+
 #[test]
 fn table_of_the_manual_is_true() {
     if !Command::new("flock").arg("--version").output().is_ok_and(|output| output.status.success()) {
@@ -202,23 +215,8 @@ fn table_of_the_manual_is_true() {
     let named: Vec<&str> = rows[1..].iter().map(|row| &*row[0]).collect();
     assert_eq!(named, EVENTS.iter().map(|(event, ..)| *event).collect::<Vec<_>>());
     let faults: Vec<String> = thread::scope(|scope| {
-        let play = |row: Vec<String>, (event, start, act): Event, number: usize| {
-            let columns = [Wrapper::Flock, Wrapper::Own, Wrapper::Shared].into_iter().zip(&row[1..]);
-            let seen: Vec<String> = columns
-                .map(|(wrapper, wanted)| {
-                    let mut scene = Scene::start(address, wrapper, start, format!("{number}-{wrapper:?}"));
-                    act(&mut scene);
-                    scene.wait_for(wanted)
-                })
-                .collect();
-            (seen != row[1..]).then(|| format!("{event}: {}", seen.join(" Ta ")))
-        };
-        let (rows, play) = (&rows, &play);
-        let plays: Vec<_> = EVENTS
-            .iter()
-            .enumerate()
-            .map(|(number, event)| scope.spawn(move || play(rows[number + 1].clone(), *event, number)))
-            .collect();
+        let plays = EVENTS.iter().zip(&rows[1..]).map(|(event, row)| scope.spawn(move || play(address, *event, row)));
+        let plays: Vec<_> = plays.collect();
         plays.into_iter().filter_map(|play| play.join().expect("a scene comes to its end")).collect()
     });
     assert!(faults.is_empty(), "this was seen:\n{}", faults.join("\n"));

@@ -77,7 +77,7 @@ impl<'a> Wrapper<'a> {
         let scratch = Scratch::new();
         let file = scratch.file("work");
         let script = format!("sh -c 'echo $$ >{0}.new; mv {0}.new {0}; exec sleep 1000'; true", file.display());
-        let words = words.iter().map(|word| if *word == "ADDRESS" { &*address } else { word });
+        let words = words.iter().map(|word| if *word == "ADDRESS" { &*address } else { *word });
         let mut command = Command::new(Daemon::program());
         command.args(words).args(["--", "sh", "-c", &script]).stdin(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("the program runs");
