@@ -57,6 +57,20 @@ fn jobs_are_put_and_looked_at() {
 }
 
 #[test]
+fn settings_are_printed() {
+    let (_daemon, address, _producer) = server(&[]);
+    let jobs = |arguments: &[&str]| jobs(&address, arguments);
+    for setting in [&["limit", "*/t", "4"][..], &["limit", "group:db7", "2"], &["pause", "a/*", "600"]] {
+        assert_eq!(jobs(setting), "");
+    }
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = jobs(&["limit"]).lines().map(words).collect();
+    assert_eq!(lines, ["OF VALUE LEFT_S ORIGIN", "*/t 4 each - command", "group:db7 2 - command"]);
+    let paused = jobs(&["pause", "-j"]);
+    assert!(paused.contains(r#""of":"a/*","#) && paused.contains(r#""value":"600","#), "{paused}");
+}
+
+#[test]
 fn all_lines_that_are_put_are_printed() {
     let (_daemon, address, producer) = server(&["--jobs-max-size", "5"]);
     let ended = jobs_with_input(&address, &["put", "a/t", "--lines"], b"a\ntoo long\nb\n");

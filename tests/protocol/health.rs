@@ -336,6 +336,17 @@ fn jobs_failing_or_without_runner_are_reported() {
     assert!(rig.names("Jobs").contains(&"late"), "{:?}", rig.on("Jobs"));
 }
 
+#[test]
+fn long_pauses_are_reported() {
+    let mut rig = Rig::new();
+    rig.client("jobs", "pause-all */mail 3600\r\npause-all */links 7200\r\n");
+    rig.pass(2);
+    let on = rig.on("Jobs");
+    assert_eq!(on[0].0, "paused");
+    assert!(on.len() == 1 && on[0].1.starts_with("*/links is paused for another 1 h"), "{on:?}");
+    assert_eq!(rig.help("Jobs", 0), "jobs pause '*/links' 0");
+}
+
 /// No job of the tube is ready any more: the command names the tube, not its last part.
 #[test]
 fn command_about_failing_jobs_names_a_tube() {

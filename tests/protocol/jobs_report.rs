@@ -292,6 +292,7 @@ fn a_tube_and_a_job_have_a_page() {
     }
     ask(&mut world, runner, "reserve|");
     let view = json(&mut world, "/jobs/tube/enwiki%2Fmail.json");
+    assert_eq!(view["jobs"]["settings"][0]["of"], "*/*");
     let jobs = &view["jobs"];
     assert_eq!((&view["title"], &jobs["ready_jobs"][0]["id"]), (&json!("Tube enwiki/mail"), &json!("4")));
     let working = ["runner", "job", "state"].map(|name| &jobs["connections"][0][name]);
