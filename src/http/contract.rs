@@ -24,9 +24,6 @@ impl Lifecycle for Http {
             let from = Requester { service: context.called.id, conn: ConnId::from_index(0), number: 0 };
             context.effects.push(Effect::Show(from, Wanted::Telemetry));
         }
-        if let (Some(fleet), Some(wake)) = (&mut self.fleet, &self.wake) {
-            fleet.begin(wake, context);
-        }
         Ok(())
     }
 
@@ -56,8 +53,8 @@ impl Handover for Http {
 }
 
 impl Observe for Http {
-    fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report { tables: self.fleet.iter().map(|fleet| fleet.table(now)).collect(), ..Report::default() }
+    fn report(&self, _: Time, _: &Traffic, _: &dyn Peers) -> Report {
+        Report::default()
     }
 }
 
@@ -74,7 +71,7 @@ impl Inquire for Http {
 
     fn shown(&mut self, _: Requester, shown: Shown<'_>, context: &mut Context<'_>) {
         match (self.page.take(), shown) {
-            (Some(page), shown) => self.respond_with_page(&page, shown, context),
+            (Some(page), shown) => self.respond_with_page(page, shown, context),
             (None, Shown::Telemetry(telemetry)) => {
                 if let Some(recent) = &mut self.recent {
                     recent.note(context.time.now, |note| (telemetry.tally)(note));
@@ -104,9 +101,5 @@ impl Inspect for Http {
 
     fn is_empty(&self) -> bool {
         self.fleet.as_ref().is_none_or(Fleet::is_empty) && self.pending.is_empty()
-    }
-
-    fn background_timers(&self) -> usize {
-        usize::from(self.fleet.as_ref().is_some_and(|fleet| fleet.timer.is_some()))
     }
 }

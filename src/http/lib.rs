@@ -23,12 +23,12 @@ pub mod wire;
 
 pub use options::HttpSettings;
 
-use fleet::{Fleet, FleetTimer, Readiness};
+use fleet::Fleet;
 use host::Hosts;
 use log::{info, trace, warn};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::log_limit::Fault;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::time::Span;
 use poolcounter_core::wheel::Due;
 use poolcounter_service::contract::{
     Caps, Context, Effect, Info, Input, Operations, Requester, Served, Service, Shown, Then, Wake, Wanted,
@@ -36,14 +36,13 @@ use poolcounter_service::contract::{
 use poolcounter_service::operations::PendingOperations;
 use poolcounter_service::options::Opt;
 use poolcounter_service::output::MAX_BYTES;
+use poolcounter_service::report::snapshot::Snapshot;
 use poolcounter_service::settings::{self, Configure};
 use recent::Recent;
 use resource::{Extent, Form, PLAIN, Resource, value_in};
 use samples::{INTERVAL, KEPT, Samples};
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
-/// Number of rows per table with curves in answers that are merged.
-const CURVES_TO_ADD: usize = 100;
 /// Limit of requests of one connection answered in a turn; a page ends the turn, because it takes up to a millisecond.
 const ANSWERS_PER_TURN: usize = 4;
 /// Version of the saved format: the samples of services and those of things.
@@ -118,7 +117,7 @@ pub struct Http {
     page: Option<PendingPage>,
     /// Failure of the health check.
     health: Fault,
-    /// Wakes the loop after an answer of the fleet.
+    /// Wakes the loop after a view of the fleet.
     wake: Option<Wake>,
 }
 
@@ -206,32 +205,67 @@ impl Http {
         context.effects.push(Effect::Show(from, wanted));
     }
 
-    /// Responds to the request for a page.
-    fn respond_with_page(&mut self, page: &PendingPage, shown: Shown<'_>, context: &mut Context<'_>) {
-        let PendingPage { conn, resource, method, connection, .. } = *page;
-        if let Shown::Telemetry(telemetry) = &shown {
-            self.note_health(telemetry.unhealthy_reason);
-        }
-        let (status, body) = match (resource, &shown) {
-            (Resource::Health, Shown::Telemetry(telemetry)) => {
+    /// Responds to the request for a page. A page of several daemons has to wait for their answers.
+    fn respond_with_page(&mut self, page: PendingPage, shown: Shown<'_>, context: &mut Context<'_>) {
+        let snapshot = match shown {
+            Shown::Telemetry(telemetry) => {
+                self.note_health(telemetry.unhealthy_reason);
                 let part = page.part.as_deref();
-                match part.map_or(Some(telemetry.unhealthy_reason), |service| (telemetry.health_of)(service)) {
-                    Some(Some(reason)) => (Status::ServiceUnavailable, format!("{reason}\n")),
-                    Some(None) => (Status::Ok, "ok\n".into()),
-                    None => (Status::NotFound, text_of(Status::NotFound)),
+                let health = part.map_or(Some(telemetry.unhealthy_reason), |service| (telemetry.health_of)(service));
+                return match health {
+                    Some(Some(reason)) => {
+                        self.respond(&page, Status::ServiceUnavailable, &format!("{reason}\n"), context);
+                    }
+                    Some(None) => self.respond(&page, Status::Ok, "ok\n", context),
+                    None => self.respond_with_status(&page, Status::NotFound, context),
+                };
+            }
+            Shown::Reports(moment, _) if page.resource == Resource::Metrics => {
+                return self.respond(&page, Status::Ok, &metrics::render(&moment), context);
+            }
+            Shown::Reports(moment, telemetry) => Some(self.snapshot_of(moment, page.extent, telemetry)),
+            Shown::Views(moment, views, telemetry) => {
+                self.snapshot_of_views(moment, views, page.extent, telemetry, page.is_local)
+            }
+        };
+        match (&mut self.fleet, &self.wake, snapshot) {
+            (Some(fleet), Some(wake), Some(own)) => {
+                if let Some(page) = fleet.ask(page, own, wake) {
+                    self.respond_with_status(&page, Status::ServiceUnavailable, context);
                 }
             }
-            _ => match self.render(page, shown, context.time.now) {
-                Some(body) => (Status::Ok, body),
-                None => (Status::NotFound, text_of(Status::NotFound)),
-            },
+            (.., snapshot) => self.respond_with_snapshot(&page, snapshot, context),
+        }
+    }
+
+    /// Responds with a snapshot, or that there is no such page.
+    fn respond_with_snapshot(&self, page: &PendingPage, snapshot: Option<Snapshot>, context: &mut Context<'_>) {
+        let part = |snapshot| match &page.part {
+            Some(word) => tabs::part_of(snapshot, word),
+            None => Some(snapshot),
         };
+        let Some(mut snapshot) = snapshot.and_then(part) else {
+            return self.respond_with_status(page, Status::NotFound, context);
+        };
+        if page.resource != Resource::Json {
+            tabs::show_figures_once(&mut snapshot);
+        }
+        let body = if page.resource.is_page() { page::render(&snapshot) } else { snapshot.to_json() };
+        self.respond(page, Status::Ok, &body, context);
+    }
+
+    fn respond_with_status(&self, page: &PendingPage, status: Status, context: &mut Context<'_>) {
+        self.respond(page, status, &text_of(status), context);
+    }
+
+    fn respond(&self, page: &PendingPage, status: Status, body: &str, context: &mut Context<'_>) {
+        let PendingPage { conn, resource, method, connection, .. } = *page;
         let is_page = status == Status::Ok && resource.is_page();
         let content_type = if status == Status::Ok { resource.content_type() } else { PLAIN };
         let policy = if self.is_admin { page::ADMIN_POLICY } else { page::POLICY };
         let policy = is_page.then_some(policy);
         let head = ResponseHead { status, content_type, length: body.len(), policy, connection };
-        respond(conn, &head, if method == Method::Head { "" } else { &body }, context);
+        respond(conn, &head, if method == Method::Head { "" } else { body }, context);
     }
 
     /// Logs a change of the health check's result. Called for each health request as well, because the loop does not
@@ -241,44 +275,6 @@ impl Http {
             Some(why) if self.health.begin(why) => warn!("the health check fails: {why}"),
             None if self.health.end() => info!("the health check succeeds again"),
             _ => {}
-        }
-    }
-
-    /// Returns the page; `None` if it does not exist. Its counts are those of the range, or totals since the start.
-    fn render(&self, page: &PendingPage, shown: Shown<'_>, now: Time) -> Option<String> {
-        let PendingPage { resource, extent, is_local, .. } = *page;
-        let snapshot = match shown {
-            Shown::Reports(moment, _) if resource == Resource::Metrics => return Some(metrics::render(&moment)),
-            Shown::Reports(moment, telemetry) => match (&self.fleet, &page.target) {
-                (Some(fleet), Some(target)) => {
-                    let own = self.snapshot_of(moment, extent, telemetry);
-                    fleet.merged(target, own, now)?.cut(extent.room())
-                }
-                _ => self.snapshot_of(moment, extent, telemetry),
-            },
-            Shown::Views(moment, views, telemetry) => {
-                self.snapshot_of_views(moment, views, extent, telemetry, is_local)?
-            }
-            Shown::Telemetry(_) => return None,
-        };
-        let mut snapshot = match &page.part {
-            Some(word) => tabs::part_of(snapshot, word)?,
-            None => snapshot,
-        };
-        if resource != Resource::Json {
-            tabs::show_figures_once(&mut snapshot);
-        }
-        Some(if resource.is_page() { page::render(&snapshot) } else { snapshot.to_json() })
-    }
-
-    /// Returns the readiness of a response: a page of several daemons may have to wait for their answers.
-    fn readiness(&mut self, conn: ConnId, request: &HttpRequest<'_>, now: Time) -> Readiness {
-        let resource = Resource::at(request.path).filter(|_| matches!(request.method, Method::Get | Method::Head));
-        let is_own = request.host.is_none_or(|host| self.hosts.include(host));
-        let target = resource.and_then(|resource| resource.target(Extent::of(resource, request.query).range));
-        match (&mut self.fleet, target) {
-            (Some(fleet), Some(target)) if is_own => fleet.readiness(&target, conn, now),
-            _ => Readiness::Ready,
         }
     }
 }
@@ -333,17 +329,8 @@ impl Service for Http {
                     return Served { consumed, then: Then::Show };
                 }
                 Parsed::Whole(request, len) => {
-                    match self.readiness(conn, &request, context.time.now) {
-                        Readiness::Ready => {
-                            if self.answer(conn, request, context) == Progress::ToCome {
-                                return Served { consumed: consumed + len, then: Then::Wait };
-                            }
-                        }
-                        Readiness::Waits => return Served { consumed, then: Then::Wait },
-                        Readiness::TooMany => {
-                            refuse(conn, Status::ServiceUnavailable, context);
-                            return Served { consumed: input.len(), then: Then::Close };
-                        }
+                    if self.answer(conn, request, context) == Progress::ToCome {
+                        return Served { consumed: consumed + len, then: Then::Wait };
                     }
                     consumed += len;
                     if request.connection == AfterResponse::Ends {
@@ -367,17 +354,14 @@ impl Service for Http {
     }
 
     fn completed(&mut self, context: &mut Context<'_>) {
-        if let Some(fleet) = &mut self.fleet {
-            fleet.take_answers(context.time.now).into_iter().for_each(|conn| context.resume(conn));
+        let finished = self.fleet.as_mut().map(Fleet::take_finished).unwrap_or_default();
+        for (page, merged) in finished {
+            let snapshot = merged.map(|merged| merged.cut(page.extent.room()));
+            self.respond_with_snapshot(&page, snapshot, context);
         }
     }
 
-    fn expire(&mut self, due: Due, context: &mut Context<'_>) {
-        let FleetTimer::Look = due.key();
-        if let Some(fleet) = &mut self.fleet {
-            fleet.look_due(context);
-        }
-    }
+    fn expire(&mut self, _: Due, _: &mut Context<'_>) {}
 
     fn close(&mut self, conn: ConnId, _: &mut Context<'_>) {
         self.fleet.iter_mut().for_each(|fleet| fleet.forget(conn));
@@ -391,10 +375,11 @@ mod tests {
     use crate::overviews::{of_overview, overview};
     use poolcounter_core::histogram::Histogram;
     use poolcounter_core::stats::{Metric, Unit};
+    use poolcounter_core::time::Time;
     use poolcounter_service::loop_stats::LoopStats;
     use poolcounter_service::output::FULL_BYTES;
     use poolcounter_service::report::room::MOST_ROWS;
-    use poolcounter_service::report::snapshot::{Remembered, Snapshot};
+    use poolcounter_service::report::snapshot::Remembered;
     use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, SeriesInfo, ServiceReport};
     use std::collections::BTreeMap;
 
@@ -404,7 +389,7 @@ mod tests {
         Snapshot::of(&of_overview(overview, &LoopStats::default()), EVERYTHING.room(), &remembered)
     }
 
-    const EVERYTHING: Extent = Extent { range: None, rows: MOST_ROWS, is_to_add: false };
+    const EVERYTHING: Extent = Extent { range: None, rows: MOST_ROWS };
 
     fn metrics_of(overview: Overview) -> String {
         metrics::render(&of_overview(overview, &LoopStats::default()))
@@ -424,8 +409,7 @@ mod tests {
             });
             let moment = of_overview(overview, &loop_stats);
             let status = snapshot_of(moment.overview.clone(), &samples);
-            let to_add = Snapshot::of(&moment, Extent { is_to_add: true, ..EVERYTHING }.room(), &Remembered::NOTHING);
-            let pages = [page::render(&status), status.to_json(), metrics::render(&moment), to_add.to_json()];
+            let pages = [page::render(&status), status.to_json(), metrics::render(&moment)];
             let lengths = pages.map(|page| page.len());
             assert!(lengths.iter().all(|len| *len < MAX_BYTES - FULL_BYTES - 1_000), "{filler:?}: {lengths:?}");
             assert!(lengths[2] > 100_000, "{filler:?}: {lengths:?}");

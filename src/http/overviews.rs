@@ -68,7 +68,7 @@ pub fn of_overview(overview: Overview, loop_stats: &LoopStats) -> Moment<'_> {
 #[test]
 fn lines_are_short_and_the_same_json() {
     let overview = overview(257, |n| [format!("{n}").as_bytes(), &b"\\\n".repeat(100)].concat());
-    let room = Room { rows: MOST_ROWS, bytes: usize::MAX, has_all_times: true };
+    let room = Room { rows: MOST_ROWS, bytes: usize::MAX };
     let snapshot = Snapshot::of(&of_overview(overview, &LoopStats::default()), room, &Remembered::NOTHING);
     let mut bytes = Vec::new();
     snapshot.write_lines(&mut bytes);
@@ -87,7 +87,7 @@ mod merged {
     const SERVICES: [&str; 5] = ["pools", "counters", "members", "jobs", "admin"];
 
     fn told(overview: Overview) -> Snapshot {
-        let room = Room { rows: MOST_ROWS, bytes: usize::MAX, has_all_times: true };
+        let room = Room { rows: MOST_ROWS, bytes: usize::MAX };
         let json = Snapshot::of(&of_overview(overview, &LoopStats::default()), room, &Remembered::NOTHING).to_json();
         Snapshot::read(json.as_bytes(), &SERVICES).expect("is what a daemon tells")
     }
@@ -148,7 +148,7 @@ mod merged {
         }];
         let loop_stats = LoopStats::default();
         let moment = Moment { health, ..of_overview(overview, &loop_stats) };
-        let room = Room { rows: MOST_ROWS, bytes: usize::MAX, has_all_times: true };
+        let room = Room { rows: MOST_ROWS, bytes: usize::MAX };
         Snapshot::of(&moment, room, &Remembered::NOTHING)
     }
 
@@ -158,7 +158,7 @@ mod merged {
         let types = all["pools"]["types"].as_array().expect("is a list");
         assert_eq!((types.len(), &types[0]["acquired"]), (2, &100.into()));
         let (p50, p99) = (types[0]["wait"]["p50"].as_f64(), types[0]["wait"]["p99"].as_f64());
-        assert!(p50.is_some_and(|s| s < 0.002) && p99.is_some_and(|s| s > 1.5), "of all times: {}", types[0]["wait"]);
+        assert!(p50 == p99 && p99.is_some_and(|s| s > 1.5), "of the slowest daemon: {}", types[0]["wait"]);
         let busiest = all["pools"]["busiest"].as_array().expect("is a list");
         let rows: Vec<_> = busiest.iter().map(|row| (&row["key"], &row["server"], &row["working"])).collect();
         assert_eq!(rows.len(), 4);
@@ -167,7 +167,8 @@ mod merged {
             2
         );
         assert!(busiest.iter().all(|row| row["oldest"].is_f64()), "{busiest:?}");
-        assert!(rows[0].1 == "a" && rows[1].1 == "a" && rows[2].1 == "b", "the worst come first: {rows:?}");
+        let servers: Vec<_> = rows.iter().map(|row| row.1.as_str().unwrap_or_default()).collect();
+        assert_eq!(servers, ["a", "b", "a", "b"], "the daemons take turns");
     }
 
     /// Daemons use the same texts, so the merged report of a single one changes only by its name.
@@ -203,7 +204,6 @@ mod merged {
             (r#""acquired":3"#, r#""acquired":18446744073709551615"#),
             (r#""acquired":3"#, r#""acquired":"x""#),
             (r#""acquired":3"#, r#""acquired":{"a":[]}"#),
-            (r#""counts":["#, r#""counts":[18446744073709551615,"#),
             (r#""connections":0"#, r#""connections":18446744073709551615"#),
             (r#""name":"pools","ti"#, r#""name":"history","ti"#),
             (r#""name":"pools","ti"#, r#""name":"http","ti"#),
@@ -266,7 +266,7 @@ mod merged {
                 let read = || Snapshot::read(text.as_bytes(), &SERVICES).ok();
                 let both = [read(), read(), Snapshot::read(json.to_string().as_bytes(), &SERVICES).ok()];
                 // As few rows as are cut in the page.
-                let room = Room { rows: 1, bytes: usize::MAX, has_all_times: false };
+                let room = Room { rows: 1, bytes: usize::MAX };
                 let all = merger(both.into_iter().flatten().map(|told| ("a", told)).collect()).cut(room);
                 let all = all.to_json();
                 assert!(!all.contains(['\u{202e}', '\u{9b}', '\u{1b}']), "{place}: {value:?}");

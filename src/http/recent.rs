@@ -32,7 +32,7 @@ pub const RANGES: [Range; 3] = [
 /// Number of marks in a range, which is thus up to a fifteenth longer than its name says, and of points in a curve.
 const POINTS: u64 = 15;
 /// Number of rows of a table with curves: those that are not folded.
-pub const CURVES: usize = 20;
+const CURVES: usize = 20;
 
 /// Period of a table, with the names of its service and its own.
 pub type RecentOf = (&'static str, Text, ShownRecent);
@@ -91,13 +91,12 @@ impl Recent {
     }
 
     /// Restricts the tables to a range, as far as it is recorded, with the worst rows first. Returns the periods of
-    /// these tables, with curves for the first `curves` rows.
+    /// these tables, with curves for the first rows.
     pub fn narrow(
         &self,
         range: Range,
         now: Time,
         services: &mut [ServiceReport],
-        curves: usize,
         tell: impl Fn(&mut dyn FnMut(&'static str, Counted<'_>)),
     ) -> Vec<RecentOf> {
         let place = RANGES.iter().position(|other| *other == range).unwrap_or(0);
@@ -117,7 +116,7 @@ impl Recent {
                     }
                 });
                 sort_worst_first(table);
-                let curves = curves_of(service, table, curves, &marks, now);
+                let curves = curves_of(service, table, &marks, now);
                 let seconds = seconds(now.since(base.at));
                 narrowed.push((*service, table.name.clone(), ShownRecent { seconds, curves }));
             }
@@ -233,7 +232,7 @@ fn sort_worst_first(table: &mut Table) {
 }
 
 /// Returns for the first rows the work done and refused per second, from one mark to the next.
-fn curves_of(service: &str, table: &Table, most: usize, marks: &[ReadMark<'_>], now: Time) -> Vec<[Vec<f64>; 2]> {
+fn curves_of(service: &str, table: &Table, marks: &[ReadMark<'_>], now: Time) -> Vec<[Vec<f64>; 2]> {
     let columns = &table.columns;
     let counted: Vec<Emphasis> =
         columns.iter().filter(|column| column.is_counter).map(|column| column.emphasis).collect();
@@ -250,7 +249,7 @@ fn curves_of(service: &str, table: &Table, most: usize, marks: &[ReadMark<'_>], 
         values.push(values[0].saturating_add(since));
         rates(&values, &times)
     };
-    let rows = table.rows.iter().take(most);
+    let rows = table.rows.iter().take(CURVES);
     rows.map(|row| [Emphasis::Work, Emphasis::Alarm].map(|emphasis| curve(row, emphasis))).collect()
 }
 
@@ -321,7 +320,7 @@ mod tests {
                 report,
             }];
             let range = Range::named(range).expect("is one");
-            let narrowed = recent.narrow(range, at(s), &mut services, CURVES, |note| self.tell(note));
+            let narrowed = recent.narrow(range, at(s), &mut services, |note| self.tell(note));
             let [(_, _, shown)] = &narrowed[..] else { panic!("one table") };
             let rows = services[0].report.tables[0].rows.iter().map(|row| match &row[..] {
                 [

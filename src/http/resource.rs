@@ -11,9 +11,6 @@ use poolcounter_service::report::room::{MOST_ROWS, Room};
 pub const PLAIN: &str = "text/plain; charset=utf-8";
 /// Limit of the tables on the page in bytes, as markup and as JSON; the rest of the page has some 100 KiB.
 const TABLE_BYTES: usize = 780_000;
-/// Limit of the tables of answers that are merged in bytes; full counts of durations and more curves take an equal
-/// amount on top.
-const BYTES_TO_ADD: usize = 500_000;
 /// Word instead of a service in the path of a search in all services.
 const FOUND: &str = "find";
 /// Default number of rows per table: those that are not folded.
@@ -39,9 +36,6 @@ pub struct Extent {
     pub range: Option<Range>,
     /// Limit of rows per table.
     pub rows: usize,
-    /// True if durations come with all counts, and more rows with curves, as merging the reports of several daemons
-    /// requires.
-    pub is_to_add: bool,
 }
 
 /// Form of a resource.
@@ -103,7 +97,7 @@ impl Resource<'_> {
 
     /// Returns the question to the daemons of a fleet; `None` if this daemon answers by itself.
     pub fn target(self, range: Option<Range>) -> Option<String> {
-        let query = format!("range={}&times=all", range.map_or("start", |range| range.name));
+        let query = format!("range={}", range.map_or("start", |range| range.name));
         match self {
             Resource::Tab(..) | Resource::Json => Some(format!("/status.json?{query}")),
             Resource::View(service, thing, _) => Some(format!("/{service}/{thing}.json?{query}")),
@@ -129,7 +123,7 @@ impl Resource<'_> {
 
 impl Extent {
     /// Returns the extent for a query: `range=NAME` (default for pages: the shortest range; for JSON: totals since the
-    /// start); `rows=N`; `times=all`.
+    /// start); `rows=N`.
     pub fn of(resource: Resource<'_>, query: &str) -> Extent {
         let value = |name| value_in(query, name);
         let range = match value("range") {
@@ -138,11 +132,10 @@ impl Extent {
         };
         let rows = value("rows").and_then(|rows| rows.parse::<usize>().ok());
         let rows = rows.unwrap_or(if resource.is_page() { PAGE_ROWS } else { MOST_ROWS }).min(MOST_ROWS);
-        Extent { range, rows, is_to_add: value("times") == Some("all") }
+        Extent { range, rows }
     }
 
     pub fn room(self) -> Room {
-        let bytes = if self.is_to_add { BYTES_TO_ADD } else { TABLE_BYTES };
-        Room { rows: self.rows, bytes, has_all_times: self.is_to_add }
+        Room { rows: self.rows, bytes: TABLE_BYTES }
     }
 }

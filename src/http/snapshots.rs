@@ -1,9 +1,9 @@
 //! Snapshots for pages: of all services, and of one thing.
 
-use super::recent::{CURVES, RecentOf};
+use super::recent::RecentOf;
 use super::resource::Extent;
 use super::samples::{INTERVAL, INTERVAL_OF_THINGS, KEPT, KEPT_OF_THINGS};
-use super::{CURVES_TO_ADD, HOUR_INTERVAL, Http};
+use super::{HOUR_INTERVAL, Http};
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Telemetry;
 use poolcounter_service::report::Moment;
@@ -54,8 +54,7 @@ impl Http {
     /// Restricts the tables to the range.
     fn narrow(&self, moment: &mut Moment<'_>, extent: Extent, telemetry: &Telemetry<'_>) -> Vec<RecentOf> {
         let (Some(recent), Some(range)) = (&self.recent, extent.range) else { return Vec::new() };
-        let curves = if extent.is_to_add { CURVES_TO_ADD } else { CURVES };
-        recent.narrow(range, moment.now, &mut moment.overview.services, curves, |note| (telemetry.tally)(note))
+        recent.narrow(range, moment.now, &mut moment.overview.services, |note| (telemetry.tally)(note))
     }
 
     fn finished(&self, snapshot: Snapshot, extent: Extent) -> Snapshot {

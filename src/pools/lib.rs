@@ -54,7 +54,7 @@ use wire::{PoolRequest, StatsQuery};
 
 /// Largest tables in an answer to `STATS REPORT`: they fit into the room that the output of a full connection still
 /// has.
-const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000, has_all_times: false };
+const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000 };
 
 /// Keys visited in one turn for an answer to `STATS KEYS`: about 0.2 ms.
 const KEYS_AT_ONCE: usize = 2048;

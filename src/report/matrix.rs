@@ -1,12 +1,12 @@
 //! Matrix as shown to people: visible names, seconds, and as many rows as fit.
 
 use super::column::{Column, ColumnUnit};
+use super::merge::join;
 use super::tables::{Cell, Table};
 use crate::shown::{Text, seconds};
 use poolcounter_core::time::Span;
 use serde::ser::SerializeTuple;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::iter;
 
 /// Limit of the bytes of a value on a page, as markup and as JSON; and the same for an empty value.
 const HEAT_COST: usize = 90;
@@ -95,42 +95,35 @@ impl Matrix {
 
     /// Returns the sum of two matrices, with the names of both. The folded rows and columns of each are added to the
     /// others.
-    pub fn with(mut self, other: &Matrix) -> Matrix {
-        let width = self.columns.len();
-        let new = other.columns.iter().filter(|name| !self.columns.contains(name)).cloned();
-        self.columns.extend(new.collect::<Vec<_>>());
-        let grown = self.columns.len();
-        // The two further columns: all others, and all.
-        let places: Vec<usize> =
-            other.columns.iter().filter_map(|name| self.columns.iter().position(|own| own == name)).collect();
-        let places: Vec<usize> = places.into_iter().chain([grown, grown + 1]).collect();
-        let nothing = || vec![Heat(0, 0.0); grown + 2];
-        let lines = self.rows.iter_mut().map(|line| &mut line.values).chain([&mut self.others, &mut self.all]);
-        lines.for_each(|values| {
-            values.splice(width..width, iter::repeat_n(Heat(0, 0.0), grown - width));
-        });
-        let add = |own: &mut Vec<Heat>, more: &[Heat]| {
-            for (place, heat) in places.iter().zip(more) {
-                own[*place].add(*heat);
-            }
-        };
-        for line in &other.rows {
-            match self.rows.iter_mut().find(|own| own.name == line.name) {
-                Some(own) => add(&mut own.values, &line.values),
-                None => {
-                    let mut values = nothing();
-                    add(&mut values, &line.values);
-                    self.rows.push(MatrixLine { name: line.name.clone(), values });
-                }
+    pub fn with(mut self, mut other: Matrix) -> Matrix {
+        let mut columns = self.columns.clone();
+        columns.extend(other.columns.iter().filter(|name| !self.columns.contains(name)).cloned());
+        for matrix in [&mut self, &mut other] {
+            let place_of = |name: &String| matrix.columns.iter().position(|own| own == name);
+            let places: Vec<Option<usize>> = columns.iter().map(place_of).collect();
+            let width = matrix.columns.len();
+            let lines = matrix.rows.iter_mut().map(|line| &mut line.values);
+            for values in lines.chain([&mut matrix.others, &mut matrix.all]) {
+                // The two further columns: all others, and all.
+                let rest = values.split_off(width);
+                let named = places.iter().map(|place| place.map_or(Heat(0, 0.0), |at| values[at]));
+                *values = named.chain(rest).collect();
             }
         }
-        add(&mut self.others, &other.others);
-        add(&mut self.all, &other.all);
-        self.more_rows = self.more_rows.max(other.more_rows);
-        self.more_columns = self.more_columns.max(other.more_columns);
+        let add = |own: &mut Vec<Heat>, more: Vec<Heat>| own.iter_mut().zip(more).for_each(|(sum, heat)| sum.add(heat));
+        join(
+            &mut self.rows,
+            other.rows,
+            |own, told| own.name == told.name,
+            |own, told| add(&mut own.values, told.values),
+        );
+        add(&mut self.others, other.others);
+        add(&mut self.all, other.all);
         let age = |line: &MatrixLine| line.values.last().map_or(0.0, |heat| heat.1);
         self.rows.sort_by(|one, other| age(other).total_cmp(&age(one)));
-        self
+        let (more_rows, more_columns) =
+            (self.more_rows.max(other.more_rows), self.more_columns.max(other.more_columns));
+        Matrix { columns, more_rows, more_columns, ..self }
     }
 }
 

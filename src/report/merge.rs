@@ -1,12 +1,12 @@
-//! Reports of several daemons merged into one snapshot: numbers are added up, rows of a single daemon get its name.
-//! Each daemon sends durations with all counts, so that quantiles are exact over all; without the counts, the quantiles
-//! of the slowest daemon are shown.
+//! Reports of several daemons merged into one snapshot: numbers are added up, of ages and times the longest is shown, and
+//! rows of a single daemon get its name.
 
-use super::column::{Column, ColumnUnit, Emphasis};
-use super::snapshot::{ShownCondition, ShownCurve, ShownHealth, ShownService, Snapshot, Values};
-use super::tables::{Cell, Table, Times};
-use crate::shown::ShownRecent;
-use std::collections::HashMap;
+use super::column::{Column, ColumnUnit};
+use super::matrix::Matrix;
+use super::snapshot::{ShownCurve, ShownHealth, ShownService, Snapshot, Values};
+use super::tables::{Cell, Table};
+use crate::health::with_more;
+use std::iter;
 
 /// Name of the column with the name of the daemon.
 const SERVER: &str = "server";
@@ -15,23 +15,62 @@ const CURVES: usize = 20;
 
 impl Snapshot {
     /// Adds the snapshot of the daemon `server`. `earlier` is the number of daemons that were added before.
-    pub fn add(&mut self, server: &str, earlier: usize, told: Snapshot) {
+    pub fn add(&mut self, server: &str, earlier: usize, mut told: Snapshot) {
+        told.name_server(server);
         self.title = self.title.take().or(told.title);
         self.tab = self.tab.take().or(told.tab);
-        told.health.into_iter().for_each(|health| self.add_health(server, health));
+        join(&mut self.health, told.health, |own, told| own.title == told.title, ShownHealth::add);
+        join(&mut self.services, told.services, |own, told| own.name == told.name, |own, told| own.add(earlier, told));
         if self.history.series.is_empty() {
-            (self.history.interval, self.history.most) = (told.history.interval, told.history.most);
+            self.history = told.history;
+        } else if (self.history.interval - told.history.interval).abs() < 1e-9 {
+            let is_same =
+                |own: &ShownCurve, told: &ShownCurve| (&own.service, &own.name) == (&told.service, &told.name);
+            join(&mut self.history.series, told.history.series, is_same, |own, told| own.add(&told));
         }
-        if (self.history.interval - told.history.interval).abs() < 1e-9 {
-            told.history.series.into_iter().for_each(|curve| self.add_curve(curve));
+    }
+
+    /// Adds the name of the daemon to sentences, and to each row of a single daemon.
+    fn name_server(&mut self, server: &str) {
+        let name = |sentence: &mut String| *sentence = format!("{server}: {sentence}");
+        for health in &mut self.health {
+            name(&mut health.sentence);
+            health.conditions.iter_mut().for_each(|condition| name(&mut condition.sentence));
         }
-        for mut service in told.services {
-            service.tables.iter_mut().for_each(|table| table.name_server(server));
-            match self.services.iter_mut().find(|own| own.name == service.name) {
-                Some(own) => own.add(earlier, service),
-                None => self.services.push(service),
+        for table in self.services.iter_mut().flat_map(|service| &mut service.tables) {
+            table.note.iter_mut().for_each(name);
+            if !table.is_of_kinds && table.columns.iter().all(|column| column.name != SERVER) {
+                let place = table.columns.len().min(1);
+                let column = Column::new(SERVER, SERVER, ColumnUnit::Text, "Daemon that reports this row.");
+                table.columns.insert(place, column);
+                table.rows.iter_mut().for_each(|row| row.insert(place, Cell::text(server)));
             }
         }
+    }
+}
+
+/// Adds each item of a daemon to the same one of the others, or appends it.
+pub(super) fn join<T>(own: &mut Vec<T>, told: Vec<T>, is_same: impl Fn(&T, &T) -> bool, add: impl Fn(&mut T, T)) {
+    for item in told {
+        match own.iter_mut().find(|own| is_same(own, &item)) {
+            Some(own) => add(own, item),
+            None => own.push(item),
+        }
+    }
+}
+
+impl ShownHealth {
+    fn add(&mut self, told: ShownHealth) {
+        self.conditions.extend(told.conditions);
+        self.conditions
+            .sort_by(|one, other| other.level.cmp(&one.level).then_with(|| other.badness.total_cmp(&one.badness)));
+        self.more = self.more.saturating_add(told.more);
+        self.level = self.level.max(told.level);
+        let mut held = self.conditions.iter().filter(|condition| condition.until.is_none());
+        self.sentence = match held.next() {
+            Some(worst) => with_more(&worst.sentence, held.count().saturating_add(self.more)),
+            None => format!("{}; {}", self.sentence, told.sentence),
+        };
     }
 }
 
@@ -47,155 +86,31 @@ impl ShownService {
             (&mut self.sent_bytes, told.sent_bytes),
         ];
         sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
-        for figure in told.figures {
-            match self.figures.iter_mut().find(|own| own.name == figure.name) {
-                // Spans that do not only grow keep the longest.
-                Some(own) if own.is_seconds && !own.is_counter => own.value = own.value.max(figure.value),
-                Some(own) => own.value += figure.value,
-                None => self.figures.push(figure),
-            }
-        }
-        self.matrix = match (self.matrix.take(), told.matrix) {
-            (Some(one), Some(other)) => Some(one.with(&other)),
-            (one, other) => one.or(other),
-        };
-        for table in told.tables {
-            match self.tables.iter_mut().find(|own| own.name == table.name) {
-                Some(own) => own.add(earlier, table),
-                None => self.tables.push(table),
-            }
-        }
+        join(
+            &mut self.figures,
+            told.figures,
+            |own, told| own.name == told.name,
+            |own, told| {
+                own.value = sum_or_longest(own.is_seconds && !own.is_counter)(own.value, told.value);
+            },
+        );
+        self.matrix = [self.matrix.take(), told.matrix].into_iter().flatten().reduce(Matrix::with);
+        join(&mut self.tables, told.tables, |own, told| own.name == told.name, |own, told| own.add(earlier, told));
     }
 }
 
-impl Table {
-    /// Adds the name of the daemon to the note, and to each row of a single daemon.
-    fn name_server(&mut self, server: &str) {
-        self.note = self.note.take().map(|note| format!("{server}: {note}"));
-        if !self.is_of_kinds && self.columns.iter().all(|column| column.name != SERVER) {
-            let place = self.columns.len().min(1);
-            let column = Column::new(SERVER, SERVER, ColumnUnit::Text, "Daemon that reports this row.");
-            self.columns.insert(place, column);
-            self.rows.iter_mut().for_each(|row| row.insert(place, Cell::text(server)));
-        }
-    }
-
-    /// Adds the rows of another daemon, with the worst rows first, and rows that are as bad by their places. A daemon of
-    /// another version may have other columns.
-    fn add(&mut self, earlier: usize, mut told: Table) {
-        let places: Vec<_> = self
-            .columns
-            .iter()
-            .map(|head| told.columns.iter().position(|it| it.name == head.name && it.unit == head.unit))
-            .collect();
-        self.more = if self.is_of_kinds { self.more.max(told.more) } else { self.more.saturating_add(told.more) };
-        self.note = match (self.note.take(), told.note) {
-            (Some(one), Some(other)) => Some(format!("{one} {other}")),
-            (one, other) => one.or(other),
-        };
-        let curves = |recent: &mut Option<ShownRecent>| {
-            let curves = recent.as_mut().map(|recent| std::mem::take(&mut recent.curves)).unwrap_or_default();
-            curves.into_iter().chain(std::iter::repeat_with(Default::default))
-        };
-        let (own_curves, told_curves) = (curves(&mut self.recent), curves(&mut told.recent));
-        let own = std::mem::take(&mut self.rows).into_iter().zip(own_curves).enumerate();
-        let mut rows: Vec<_> = own.map(|(n, (row, curve))| (n / earlier.max(1), row, curve)).collect();
-        let mut names: HashMap<String, usize> = HashMap::new();
-        if self.is_of_kinds {
-            names.extend(rows.iter().enumerate().filter_map(|(n, (_, row, _))| Some((name_of(row)?, n))));
-        }
-        for (rank, (mut cells, curve)) in told.rows.into_iter().zip(told_curves).enumerate() {
-            let take = |place: &Option<usize>| {
-                place.map_or(Cell::Nothing, |at| std::mem::replace(&mut cells[at], Cell::Nothing))
-            };
-            let row: Vec<Cell> = places.iter().map(take).collect();
-            match name_of(&row).and_then(|name| names.get(&name)) {
-                Some(place) => {
-                    let (_, own, own_curve) = &mut rows[*place];
-                    let columns = own.iter_mut().zip(row).zip(&self.columns);
-                    columns.for_each(|((cell, other), head)| cell.add(other, head));
-                    own_curve.iter_mut().zip(curve).for_each(|(own, other)| add_values(own, other));
-                }
-                None => rows.push((rank, row, curve)),
-            }
-        }
-        rows.sort_by_cached_key(|(rank, row, _)| (worst_first(&self.columns, row), *rank));
-        if let (Some(own), Some(told)) = (&mut self.recent, &told.recent) {
-            own.seconds = own.seconds.max(told.seconds);
-            own.curves = rows.iter_mut().take(CURVES).map(|(.., curve)| std::mem::take(curve)).collect();
-        }
-        self.rows = rows.into_iter().map(|(_, row, _)| row).collect();
-    }
+/// Returns how values of two daemons are merged: the longest age or time is shown, and all else is added up.
+fn sum_or_longest(is_time: bool) -> fn(f64, f64) -> f64 {
+    if is_time { f64::max } else { |own, more| own + more }
 }
 
-fn name_of(row: &[Cell]) -> Option<String> {
-    if let Some(Cell::Text(name)) = row.first() { Some(name.clone()) } else { None }
-}
-
-/// Returns a sort key: rows with most trouble first, then those with most work, by orders of magnitude.
-fn worst_first(columns: &[Column], row: &[Cell]) -> [i64; 3] {
-    [Emphasis::Alarm, Emphasis::Caution, Emphasis::Work].map(|emphasis| {
-        let cells = columns.iter().zip(row).filter(|(head, _)| head.emphasis == emphasis);
-        let sum = cells.map(|(_, cell)| if let Cell::Number(number) = cell { *number } else { 0 });
-        -i64::from(sum.fold(0, u64::saturating_add).saturating_add(1).ilog2())
-    })
-}
-
-impl Cell {
-    /// Adds the cell of another daemon for the same row: numbers are added up, ages keep the longest, texts stay only
-    /// if they are equal.
-    fn add(&mut self, other: Cell, head: &Column) {
-        match (&mut *self, other) {
-            (Cell::Number(own), Cell::Number(more)) => *own = own.saturating_add(more),
-            (Cell::Seconds(own), Cell::Seconds(more)) if head.is_counter => *own += more,
-            (Cell::Seconds(own), Cell::Seconds(more)) => *own = own.max(more),
-            (Cell::Times(own), Cell::Times(more)) => own.add(&more),
-            (Cell::Nothing, other) if !head.is_text() => *self = other,
-            (own, other) if *own != other && !matches!(other, Cell::Nothing) => *own = Cell::Nothing,
-            _ => {}
-        }
-    }
-}
-
-impl Times {
-    fn add(&mut self, other: &Times) {
-        if let (Some(mut all), Some(more)) = (self.all.take(), &other.all) {
-            all.add(more);
-            *self = Times::of(all);
-        } else if other.p99 > self.p99 {
-            *self = other.clone();
-        }
-    }
-}
-
-impl Snapshot {
-    /// Adds the health of a service at this daemon.
-    fn add_health(&mut self, server: &str, told: ShownHealth) {
-        let of = |sentence: &str| format!("{server}: {sentence}");
-        let conditions = told.conditions.into_iter().map(|it| ShownCondition { sentence: of(&it.sentence), ..it });
-        let health = ShownHealth { sentence: of(&told.sentence), conditions: conditions.collect(), ..told };
-        let Some(own) = self.health.iter_mut().find(|own| own.title == health.title) else {
-            return self.health.push(health);
-        };
-        own.add(health);
-    }
-
-    fn add_curve(&mut self, told: ShownCurve) {
-        let is_it = |curve: &&mut ShownCurve| (&curve.service, &curve.name) == (&told.service, &told.name);
-        let Some(own) = self.history.series.iter_mut().find(is_it) else { return self.history.series.push(told) };
-        // Times are not added: the longer one is shown.
-        let is_time = own.unit == "seconds" && !own.is_rate;
-        own.now = if is_time { own.now.max(told.now) } else { own.now.saturating_add(told.now) };
-        match (&mut own.values, told.values) {
-            (Values::Levels(own), Values::Levels(more)) => {
-                add_aligned(own, more, |own, more| if is_time { own.max(more) } else { own.saturating_add(more) });
-            }
-            (own, more) => {
-                let mut sum = own.numbers();
-                add_values(&mut sum, more.numbers());
-                *own = Values::Rates(sum);
-            }
-        }
+impl ShownCurve {
+    fn add(&mut self, told: &ShownCurve) {
+        let is_time = self.unit == "seconds" && !self.is_rate;
+        self.now = if is_time { self.now.max(told.now) } else { self.now.saturating_add(told.now) };
+        let mut values = self.values.numbers();
+        add_values(&mut values, told.values.numbers(), sum_or_longest(is_time));
+        self.values = Values::Rates(values);
     }
 }
 
@@ -209,16 +124,66 @@ impl Values {
     }
 }
 
-fn add_values(own: &mut Vec<f64>, more: Vec<f64>) {
-    add_aligned(own, more, |own, more| own + more);
-}
-
 /// Adds values to others; both end at the same time.
-fn add_aligned<T: Copy>(own: &mut Vec<T>, mut more: Vec<T>, add: impl Fn(T, T) -> T) {
+fn add_values(own: &mut Vec<f64>, mut more: Vec<f64>, add: fn(f64, f64) -> f64) {
     if more.len() > own.len() {
         std::mem::swap(own, &mut more);
     }
     own.iter_mut().rev().zip(more.into_iter().rev()).for_each(|(own, more)| *own = add(*own, more));
+}
+
+/// Row with its place in its daemon's table, and its curves.
+type RankedRow = (usize, Vec<Cell>, [Vec<f64>; 2]);
+
+impl Table {
+    /// Adds the rows of another daemon. The daemons take turns, each with its most important row first. A daemon of
+    /// another version may have other columns.
+    fn add(&mut self, earlier: usize, mut told: Table) {
+        self.more = self.more.saturating_add(told.more);
+        let notes = [self.note.take(), told.note.take()].into_iter().flatten();
+        self.note = notes.reduce(|one, other| format!("{one} {other}"));
+        let place_of = |own: &Column| told.columns.iter().position(|it| (&it.name, it.unit) == (&own.name, own.unit));
+        let places: Vec<Option<usize>> = self.columns.iter().map(place_of).collect();
+        let mut rows: Vec<_> =
+            self.take_rows().enumerate().map(|(n, (row, curves))| (n / earlier.max(1), row, curves)).collect();
+        let told_row = |(rank, (cells, curves)): (usize, (Vec<Cell>, _))| {
+            let cell = |place: &Option<usize>| place.map_or(Cell::Nothing, |at| cells[at].clone());
+            (rank, places.iter().map(cell).collect(), curves)
+        };
+        let told_rows = told.take_rows().enumerate().map(told_row).collect();
+        let is_same = |own: &RankedRow, told: &RankedRow| self.is_of_kinds && own.1.first() == told.1.first();
+        join(&mut rows, told_rows, is_same, |(_, own, own_curves), (_, row, curves)| {
+            own.iter_mut().zip(row).zip(&self.columns).for_each(|((cell, more), column)| cell.add(more, column));
+            own_curves.iter_mut().zip(curves).for_each(|(own, more)| add_values(own, more, sum_or_longest(false)));
+        });
+        rows.sort_by_key(|(rank, ..)| *rank);
+        if let (Some(own), Some(told)) = (&mut self.recent, &told.recent) {
+            own.seconds = own.seconds.max(told.seconds);
+            own.curves = rows.iter_mut().take(CURVES).map(|(.., curves)| std::mem::take(curves)).collect();
+        }
+        self.rows = rows.into_iter().map(|(_, row, _)| row).collect();
+    }
+
+    /// Takes out the rows, each with its curves.
+    fn take_rows(&mut self) -> impl Iterator<Item = (Vec<Cell>, [Vec<f64>; 2])> + use<> {
+        let curves = self.recent.as_mut().map(|recent| std::mem::take(&mut recent.curves)).unwrap_or_default();
+        let curves = curves.into_iter().chain(iter::repeat_with(Default::default));
+        std::mem::take(&mut self.rows).into_iter().zip(curves)
+    }
+}
+
+impl Cell {
+    /// Adds the cell of another daemon for the same row: numbers are added up, of ages and times the longest is kept, and
+    /// of texts the first.
+    fn add(&mut self, told: Cell, column: &Column) {
+        match (&mut *self, told) {
+            (Cell::Number(own), Cell::Number(more)) => *own = own.saturating_add(more),
+            (Cell::Seconds(own), Cell::Seconds(more)) => *own = sum_or_longest(!column.is_counter)(*own, more),
+            (Cell::Times(own), Cell::Times(more)) if more.p99 > own.p99 => *own = more,
+            (Cell::Nothing, told) => *self = told,
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -228,7 +193,9 @@ mod tests {
     #[test]
     fn curves_end_at_the_same_time() {
         let mut own = vec![1.0, 2.0];
-        add_values(&mut own, vec![10.0, 20.0, 30.0]);
+        add_values(&mut own, vec![10.0, 20.0, 30.0], sum_or_longest(false));
         assert_eq!(own, [10.0, 21.0, 32.0]);
+        add_values(&mut own, vec![40.0], sum_or_longest(true));
+        assert_eq!(own, [10.0, 21.0, 40.0]);
     }
 }

@@ -7,8 +7,6 @@ pub struct Room {
     pub rows: usize,
     /// Limit of the bytes of all rows, by the largest possible size of each cell.
     pub bytes: usize,
-    /// True if durations are included with all of their counts.
-    pub has_all_times: bool,
 }
 
 /// Limit of rows per table that are ever considered.

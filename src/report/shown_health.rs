@@ -2,7 +2,7 @@
 
 use super::moment::Moment;
 use super::tables::NAME_BYTES;
-use crate::health::{Condition, ConditionOn, ConditionOver, HealthLine, Level, in_words, with_more};
+use crate::health::{Condition, ConditionOn, ConditionOver, HealthLine, Level, in_words};
 use crate::shown::{Text, seconds};
 use poolcounter_core::text::visible;
 use serde::{Deserialize, Serialize};
@@ -82,20 +82,6 @@ impl ShownHealth {
             more: line.more + line.conditions.iter().skip(conditions.len()).filter(|on| on.until.is_none()).count(),
             conditions,
         }
-    }
-
-    /// Adds the conditions of the same service at another daemon.
-    pub(super) fn add(&mut self, other: ShownHealth) {
-        self.conditions.extend(other.conditions);
-        self.conditions
-            .sort_by(|one, other| other.level.cmp(&one.level).then_with(|| other.badness.total_cmp(&one.badness)));
-        self.more = self.more.saturating_add(other.more);
-        self.level = self.level.max(other.level);
-        let mut held = self.conditions.iter().filter(|condition| condition.until.is_none());
-        self.sentence = match held.next() {
-            Some(worst) => with_more(&worst.sentence, held.count().saturating_add(self.more)),
-            None => format!("{}; {}", self.sentence, other.sentence),
-        };
     }
 }
 

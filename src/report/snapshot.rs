@@ -269,9 +269,6 @@ impl Snapshot {
         let mut tables: Vec<&mut Table> = self.services.iter_mut().flat_map(|service| &mut service.tables).collect();
         for table in &mut tables {
             table.cut(room.rows);
-            if !room.has_all_times {
-                table.forget_all_times();
-            }
         }
         let fitting = fit(&tables.iter().map(|table| table.costs()).collect::<Vec<_>>(), &mut room.bytes);
         tables.into_iter().zip(fitting).for_each(|(table, rows)| table.cut(rows));

@@ -18,8 +18,6 @@ const TEXT_COST: usize = 10;
 /// Limit of the bytes of a cell there: twice twenty digits, the name of its column, and markup. Times have six numbers.
 const CELL_COST: usize = 80;
 const TIMES_COST: usize = 220;
-/// Limit of the bytes of each count of a histogram.
-const COUNT_COST: usize = 21;
 
 /// Table. Its rows are elsewhere in the JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -88,8 +86,8 @@ pub struct Times {
     pub p50_is_over: bool,
     /// The same for `p99`.
     pub p99_is_over: bool,
-    /// All counts, for metrics and for merging the reports of several daemons.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// All counts, for metrics. They are not in the JSON.
+    #[serde(skip)]
     pub all: Option<Histogram>,
 }
 
@@ -147,15 +145,6 @@ impl Table {
         for (n, column) in self.columns.iter_mut().enumerate() {
             let is_zero = !self.rows.is_empty() && self.rows.iter().all(|row| row.get(n).is_none_or(Cell::is_zero));
             column.is_zero = is_zero && n > 0 && n != first;
-        }
-    }
-
-    /// Removes the full counts of durations, which are not shown.
-    pub fn forget_all_times(&mut self) {
-        for cell in self.rows.iter_mut().flatten() {
-            if let Cell::Times(times) = cell {
-                times.all = None;
-            }
         }
     }
 
@@ -243,7 +232,7 @@ impl Cell {
         match self {
             Cell::Text(text) => CELL_COST + TEXT_COST * text.len(),
             Cell::Client(client) => 2 * CELL_COST + TEXT_COST * client.key.len(),
-            Cell::Times(times) => TIMES_COST + times.all.as_ref().map_or(0, |all| COUNT_COST * all.filled()),
+            Cell::Times(_) => TIMES_COST,
             Cell::Nothing | Cell::Number(_) | Cell::Seconds(_) => CELL_COST,
         }
     }

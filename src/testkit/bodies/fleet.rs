@@ -13,10 +13,10 @@ use std::cell::OnceCell;
 
 /// Paths that are requested from the daemons.
 const PATHS: [&str; 4] = [
-    "/status.json?range=1m&times=all",
-    "/pools/key/k.json?range=1m&times=all",
-    "/jobs/matrix.json?range=1m&times=all",
-    "/pools/key/none.json?range=1m&times=all",
+    "/status.json?range=1m",
+    "/pools/key/k.json?range=1m",
+    "/jobs/matrix.json?range=1m",
+    "/pools/key/none.json?range=1m",
 ];
 /// Values that replace values of a reply, besides parts of the input.
 const VALUES: [&str; 16] = [
@@ -54,7 +54,7 @@ fn shown(answers: &[&[u8]]) -> [String; 2] {
             merged.add(&format!("server{n}"), n, told);
         }
     }
-    let merged = merged.cut(Room { rows: 20, bytes: 780_000, has_all_times: false });
+    let merged = merged.cut(Room { rows: 20, bytes: 780_000 });
     [page::render(&merged), merged.to_json()]
 }
 
