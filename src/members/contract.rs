@@ -8,7 +8,7 @@ use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
 use poolcounter_service::contract::{
-    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable,
+    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable, Wake,
 };
 use poolcounter_service::health::Look;
 use poolcounter_service::report::{Counted, Report, Series, View};
@@ -19,6 +19,35 @@ use std::sync::Arc;
 const SAVED_VERSION: u16 = 1;
 
 impl Lifecycle for Members {
+    fn attach(&mut self, wake: Wake) {
+        self.keeping.attach(wake);
+    }
+
+    fn begin(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
+        self.begin_keeping(listens, context)
+    }
+
+    fn settle(&mut self, settles: bool, context: &mut Context<'_>) {
+        self.keeping.settle(settles, context);
+    }
+
+    fn finish(&mut self, context: &mut Context<'_>) {
+        self.keeping.settle(true, context);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.is_quiet()
+    }
+
+    fn quiesce(&mut self, context: &mut Context<'_>) {
+        // The successor serves the connections that wait.
+        self.keeping.let_go(context);
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.keeping.is_quiet()
+    }
+
     fn configure(&mut self, context: &mut Context<'_>) {
         let declared = std::mem::take(&mut self.declared);
         self.step(context, true, |state, step| state.configure(declared, step));
@@ -53,6 +82,7 @@ impl Handover for Members {
         if version != SAVED_VERSION {
             return Err(Unreadable::version("members", version));
         }
+        self.keeping.was_handed_over = true;
         self.is_numbered = saved.take()?;
         self.sessions = Sessions::restore(saved)?;
         self.step(context, false, |state, step| state.restore(saved, step))
@@ -71,6 +101,10 @@ impl Observe for Members {
     fn at_risk(&self) -> u64 {
         let levels = self.levels(&Traffic::default());
         levels.of(Levels::InUse) + levels.of(Levels::Waiting)
+    }
+
+    fn unhealthy_reason(&self) -> Option<&'static str> {
+        self.keeping.is_unreadable().then_some("the members cannot be read")
     }
 
     fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {

@@ -7,11 +7,15 @@ use super::state::{MemberRow, PoolHealth, Starving};
 use super::wire::write_filter;
 use poolcounter_core::text::escaped;
 use poolcounter_core::time::Span;
-use poolcounter_service::health::{Condition, ConditionInfo, Look, grouped, in_words, name_of, quoted};
+use poolcounter_service::health::{Condition, ConditionInfo, Look, TOTAL, grouped, in_words, name_of, quoted};
 
 /// Most pools, members and waiters that one look examines.
 const MOST_AT_ONCE: usize = 2048;
 
+static NOT_KEPT: ConditionInfo = ConditionInfo::critical(
+    "not kept",
+    "The file of the members cannot be written or read: fixed members and tokens are not given out.",
+);
 static EMPTY: ConditionInfo = ConditionInfo::critical(
     "empty",
     "Takes wait, and every member is kept out or held for longer than the pool's warn_hold.",
@@ -56,6 +60,7 @@ static LEAVING: ConditionInfo =
     ConditionInfo::warning("leaving", "The pool is being removed, and members of it are still in use.").labelled();
 
 pub(super) static CONDITIONS: &[&ConditionInfo] = &[
+    &NOT_KEPT,
     &EMPTY,
     &HALF_OUT,
     &NO_START,
@@ -86,6 +91,10 @@ impl Members {
             found.all.into_iter().for_each(|condition| self.health.found(condition));
         }
         self.health.end_part(next, look);
+        if let Some(fault) = self.keeping.fault() {
+            let sentence = format!("fixed members and tokens are not given out: {fault}");
+            look.note(Condition { badness: TOTAL, ..Condition::of_service(&NOT_KEPT, "/members", sentence) });
+        }
         let ((members, pools), in_use, waiting) = (self.state.len(), self.state.in_use(), self.state.waiting());
         let [pools, in_use, members, waiting] = [pools, in_use, members, waiting].map(|of| grouped(of as u64));
         let noun = if pools == "1" { "pool" } else { "pools" };

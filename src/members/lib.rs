@@ -5,6 +5,8 @@
 mod contract;
 mod event_log;
 mod health;
+mod keeping;
+pub mod ledger;
 mod options;
 mod pool_table;
 mod report;
@@ -14,7 +16,7 @@ pub mod state;
 pub mod stats;
 mod views;
 
-pub use options::MembersSettings;
+pub use options::{MembersSettings, StoreKind};
 pub use poolcounter_protocol::members::{commands, pool_settings, request};
 
 /// The protocol: lines to requests, replies and lists to lines.
@@ -25,13 +27,15 @@ pub mod wire {
 }
 
 use event_log::EventLog;
+use keeping::Keeping;
+use ledger::Ledger;
 use log::trace;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::text::escaped;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Due, TimerId};
 use poolcounter_service::access::Holds;
-use poolcounter_service::contract::{Caps, Context, Info, Input, Served, Service};
+use poolcounter_service::contract::{Caps, Context, Info, Input, Served, Service, Then};
 use poolcounter_service::health::Sweep;
 use poolcounter_service::lines::{Progress, serve_lines};
 use poolcounter_service::options::{Opt, TableOpt};
@@ -48,7 +52,7 @@ pub const INFO: Info = Info {
     port: poolcounter_protocol::members::DEFAULT_PORT,
     is_enabled: false,
     max_connections: u64::MAX,
-    has_store: false,
+    has_store: true,
     title: "Members",
     conditions: health::CONDITIONS,
     announcement: "the members are at",
@@ -81,6 +85,10 @@ impl Configure for MembersSettings {
     fn open(&self) -> Box<dyn Service> {
         Box::new(Members::new(self.clone()))
     }
+
+    fn keep_in_memory(&mut self) {
+        self.store = StoreKind::Memory;
+    }
 }
 
 /// The members service.
@@ -104,13 +112,21 @@ pub struct Members {
     warn_wait: Span,
     /// Timer of the next sum of lines left out of the log; None without any.
     log_sum: Option<TimerId>,
+    keeping: Keeping,
 }
 
 impl Members {
     /// Returns a service without pools.
     pub fn new(settings: MembersSettings) -> Self {
+        Members::with_ledger(settings, ledger::memory())
+    }
+
+    /// Returns a service without pools, which keeps members in this ledger until it opens that of the settings.
+    pub fn with_ledger(settings: MembersSettings, ledger: Box<dyn Ledger>) -> Self {
+        let mut state = State::new(state::Limits { most: settings.most }, 0);
+        state.set_grace(settings.restart_grace);
         Members {
-            state: State::new(state::Limits { most: settings.most }, 0),
+            state,
             admin: settings.admin,
             declared: settings.pools,
             is_numbered: false,
@@ -122,6 +138,7 @@ impl Members {
             health: Sweep::default(),
             warn_wait: settings.warn_wait,
             log_sum: None,
+            keeping: Keeping::new(settings.store, ledger),
         }
     }
 
@@ -175,10 +192,15 @@ impl Members {
             is_admin,
             peer: &|conn| peers.peer(conn),
         };
+        let changes = self.state.kept_changes();
         let done = take(&mut self.state, &mut step);
+        let batch = self.keeping.batch().filter(|_| self.state.kept_changes() > changes);
         for event in &self.events {
-            if self.sessions.admit(event, context.output) {
-                tell(context.output, event);
+            if self.sessions.admit(event, batch, context.output) {
+                match batch.filter(|_| sessions::is_reply(&event.what)) {
+                    Some(batch) => self.keeping.tell_after(batch, event, context),
+                    None => tell(context.output, event),
+                }
             }
         }
         self.events.clear();
@@ -229,7 +251,7 @@ impl Members {
             return Ok(Progress::Partly);
         }
         context.output.reply_lines(conn, |bytes| bytes.push(b'\n'));
-        self.sessions.end_listing(conn, context.output);
+        self.sessions.end_listing(conn, context);
         Ok(Progress::Done)
     }
 
@@ -311,6 +333,9 @@ impl Service for Members {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        if self.keeping.makes_wait(conn) {
+            return Served { consumed: 0, then: Then::Wait };
+        }
         serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| self.handle(conn, line, context))
     }
 
@@ -331,11 +356,20 @@ impl Service for Members {
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.keeping.forget(conn);
         self.sessions.close(conn);
         self.step(context, false, |state, step| state.close(conn, step));
         if !self.sessions.owe() {
             self.pacing.take().into_iter().for_each(|timer| context.timers.typed::<Timer>().cancel(timer));
         }
+    }
+
+    fn commit(&mut self, context: &mut Context<'_>) {
+        self.commit_changes(context);
+    }
+
+    fn completed(&mut self, context: &mut Context<'_>) {
+        self.complete_keeping(context);
     }
 
     fn usage_of(&self, conn: ConnId) -> Holds {
@@ -344,6 +378,12 @@ impl Service for Members {
 
     fn kept_bytes(&self, conn: ConnId) -> usize {
         self.sessions.kept_bytes(conn)
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        self.keeping.end();
     }
 }
 

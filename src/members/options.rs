@@ -1,5 +1,9 @@
 //! Options of the members: limits, pools, and permission for operators.
 
+mod store;
+
+pub use store::StoreKind;
+
 use super::state::DeclaredPool;
 use poolcounter_core::time::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, seconds};
@@ -14,13 +18,24 @@ pub struct MembersSettings {
     pub admin: Option<bool>,
     /// Wait of a take that is worth a condition; zero for none.
     pub warn_wait: Span,
+    /// Place where members are kept over a restart.
+    pub store: StoreKind,
+    /// Time for which the holders of before a restart are awaited.
+    pub restart_grace: Span,
     /// Pools of the configuration file.
     pub pools: Vec<DeclaredPool>,
 }
 
 impl Default for MembersSettings {
     fn default() -> Self {
-        MembersSettings { most: 1 << 20, admin: None, warn_wait: Span::from_secs(60), pools: Vec::new() }
+        MembersSettings {
+            most: 1 << 20,
+            admin: None,
+            warn_wait: Span::from_secs(60),
+            store: StoreKind::Sqlite(None),
+            restart_grace: Span::from_secs(60),
+            pools: Vec::new(),
+        }
     }
 }
 
@@ -62,6 +77,29 @@ pub const OPTIONS: &[Opt<MembersSettings>] = &[
         hint: "SECONDS",
         doc: "Time after which the status warns of a waiting take; 0: never (default: 60).",
         set: |settings, value| assign(&mut settings.warn_wait, seconds(value).map(Span::from)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "members-store",
+        key: "members.store",
+        default: r#""sqlite:""#,
+        hint: "STORE",
+        doc: "Store of what must outlive a restart of fixed members and leases with a token: sqlite:PATH or memory \
+              (default: members.db in $STATE_DIRECTORY or the working directory). sqlite:PATH keeps it in a file of \
+              SQLite, which is made if it does not exist. memory keeps it for as long as the daemon runs, upgrades \
+              included: after a restart every fixed member is free.",
+        set: |settings, value| assign(&mut settings.store, StoreKind::parse(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "members-restart-grace",
+        key: "members.restart_grace",
+        default: "60",
+        hint: "SECONDS",
+        doc: "Time after a restart for which a fixed member is kept for a holder that was connected before it (default: \
+              60). The holder takes it back with RENEW; later the member counts as lost with its holder.",
+        set: |settings, value| assign(&mut settings.restart_grace, seconds(value).map(Span::from)),
+        idle: |settings| (settings.store == StoreKind::Memory).then_some("members.store is memory"),
         ..Opt::BLANK
     },
 ];

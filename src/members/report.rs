@@ -112,6 +112,7 @@ impl Members {
         levels.set(Levels::Cleaning, cleaning);
         levels.set(Levels::Quarantined, quarantined);
         levels.set(Levels::Waiting, self.state.waiting() as u64);
+        levels.set(Levels::NotKept, self.keeping.fault().is_some().into());
         levels
     }
 

@@ -11,7 +11,8 @@ use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Unreadable, Writer};
 use poolcounter_core::time::Span;
 use poolcounter_protocol::members::wire::Query;
-use poolcounter_service::output::{FULL_BYTES, Output};
+use poolcounter_service::contract::Context;
+use poolcounter_service::output::{FULL_BYTES, Output, Promise};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -42,8 +43,10 @@ impl Sessions {
 #[derive(Default, Serialize, Deserialize)]
 struct Session {
     listing: Option<Listing>,
-    /// Replies that came during a list.
+    /// Replies that came during a list, and the batch of changes that they wait for.
     behind_list: Vec<u8>,
+    #[serde(skip)]
+    behind_batch: Option<u64>,
     /// Lines without a request that were not sent.
     owed: Vec<u8>,
     /// Number of the first bytes of `owed` that were sent.
@@ -104,7 +107,7 @@ impl Listing {
 
 impl Sessions {
     /// Returns whether an event can be written now; otherwise it is kept, and written later.
-    pub fn admit(&mut self, event: &Event, output: &mut Output) -> bool {
+    pub fn admit(&mut self, event: &Event, batch: Option<u64>, output: &mut Output) -> bool {
         let is_reply = is_reply(&event.what);
         let session = self.sessions.get_mut(event.conn.index()).and_then(Option::as_deref_mut);
         let must_wait = match &session {
@@ -118,6 +121,7 @@ impl Sessions {
         let session = self.session(event.conn);
         if is_reply {
             wire::write_event(&mut session.behind_list, event);
+            session.behind_batch = session.behind_batch.max(batch);
             return false;
         }
         let was_owed = session.is_owed();
@@ -181,14 +185,17 @@ impl Sessions {
     }
 
     /// Ends a list: replies that have waited for its end follow.
-    pub fn end_listing(&mut self, conn: ConnId, output: &mut Output) {
+    pub fn end_listing(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let Some(session) = self.sessions.get_mut(conn.index()).and_then(Option::as_deref_mut) else { return };
         session.listing = None;
         let behind = std::mem::take(&mut session.behind_list);
-        if !behind.is_empty() {
-            output.reply(conn, |bytes| bytes.extend_from_slice(&behind));
+        let write = |bytes: &mut Vec<u8>| bytes.extend_from_slice(&behind);
+        match session.behind_batch.take() {
+            _ if behind.is_empty() => {}
+            Some(commit) => context.reply_after(conn, Promise { commit, about: 0, follows: false }, write),
+            None => context.output.reply(conn, write),
         }
-        if !self.pay_one(conn, output) {
+        if !self.pay_one(conn, context.output) {
             self.owing.retain(|other| *other != conn);
         }
     }
@@ -244,7 +251,7 @@ impl Session {
 }
 
 /// Returns whether a message is the reply to a request, sooner or later.
-fn is_reply(what: &What) -> bool {
+pub fn is_reply(what: &What) -> bool {
     !matches!(
         what,
         What::Start { .. } | What::Stop { .. } | What::Check { .. } | What::Clean { .. } | What::Lost { .. }

@@ -31,6 +31,7 @@ mod demand;
 mod events;
 mod fixed;
 mod health;
+mod kept;
 mod leases;
 mod lending;
 mod lifecycle;
@@ -54,6 +55,7 @@ mod waits;
 
 pub use events::{Event, Notice};
 pub use health::{PoolHealth, Starving};
+pub use kept::{Clock, RestoredKept};
 pub use pool_changes::{DeclaredMember, DeclaredPool};
 pub use poolcounter_protocol::members::pool_settings::{
     Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value,
@@ -70,6 +72,7 @@ use agents::{Agent, Agents, Backoff, PROVEN_AGE, ProviderState};
 use background::{Background, BackgroundTask};
 use cleaning::{Cleanings, Release};
 use fixed::RefusedMembers;
+use kept::{Kept, KeptMember, Marks};
 use leases::{Lease, Leases};
 use loading::Loading;
 use members::{Member, MemberOwner, MemberTable, Wanted};
@@ -211,6 +214,7 @@ pub struct State {
     refused: RefusedMembers,
     /// Connections that were replaced in this step by another one with the same session.
     replaced: Vec<ConnId>,
+    kept: Kept,
     /// Members of another process that are not read yet.
     loading: Option<Box<Loading>>,
 }
@@ -233,6 +237,7 @@ impl State {
             background: Background::default(),
             cleanings: Cleanings::default(),
             refused: RefusedMembers::default(),
+            kept: Kept::default(),
             loading: None,
             replaced: Vec::new(),
         }

@@ -60,6 +60,7 @@ statistics! {
         Cleaning = "cleaning", Level, "Members that are being cleaned, or wait for that.";
         Quarantined = "quarantined", Level, "Members in quarantine.";
         Waiting = "waiting", Level, "Waiting takes.";
+        NotKept = "not_kept", Level, "1 while fixed members and tokens are not given out because they cannot be kept, else 0.";
     }
 }
 

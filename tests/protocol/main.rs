@@ -26,6 +26,7 @@ mod members;
 mod members_cost;
 mod members_exhaustive;
 mod members_faults;
+mod members_keeping;
 mod members_model;
 mod members_slices;
 mod pools_slices;

@@ -2,6 +2,7 @@
 //! everything is saved and restored now and then.
 
 mod groups;
+mod kept;
 mod player;
 mod starts;
 mod wakes;

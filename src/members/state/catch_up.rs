@@ -199,6 +199,7 @@ impl State {
         let (slice, rest) = self.slice_after(id, after, step);
         for member in slice {
             if self.catch_up(member, step) && !matches!(self.phase_of(member), PhaseKind::InUse | PhaseKind::Stopping) {
+                self.keep_unknown(member, step);
                 self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
             }
         }

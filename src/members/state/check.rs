@@ -139,6 +139,11 @@ impl State {
         assert_eq!(tasks, left, "the leases of connections that are gone are ended");
     }
 
+    /// Returns whether changes are being applied in slices.
+    pub fn has_background_work(&self) -> bool {
+        !self.background.is_empty()
+    }
+
     /// Checks that no waiter could be served.
     ///
     /// # Panics

@@ -55,7 +55,9 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> MemberId {
         let id = self.create_member(pool, name, attributes, MemberOwner::Fixed, step);
-        self.release_member(id, Cause::Other, step);
+        if !self.apply_unknown(id, step) {
+            self.release_member(id, Cause::Other, step);
+        }
         id
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Lease {
 
 pub(super) struct LeaseToken {
     pub token: Token,
-    /// Span for which the lease was taken.
+    /// Span for which the lease was taken; zero if it ends with its connection.
     pub span: Span,
     pub until: Time,
     /// Rule of access under which it was taken, if there was one.
@@ -72,6 +72,8 @@ pub(super) struct Leases {
     by_rule: BTreeMap<Arc<str>, u64>,
     /// Rules whose numbers have changed since the last query.
     changed_rules: Vec<Arc<str>>,
+    /// Tokens of the leases that have changed.
+    pub marks: Marks<Token>,
 }
 
 /// Spreads lease numbers, which are consecutive and come from no peer, over a table.
@@ -178,12 +180,13 @@ impl Leases {
     ) -> LeaseId {
         let number = self.next_number;
         self.next_number += 1;
-        let token = span
-            .map(|span| Box::new(LeaseToken { token: step.random.bytes(), span, until: step.now + span, rule: None }));
+        let until = |span| if span == Span::ZERO { FAR } else { step.now + span };
+        let token =
+            span.map(|span| Box::new(LeaseToken { token: step.random.bytes(), span, until: until(span), rule: None }));
         let holding = self.holding_of(conn);
         let consumer = self.consumers.get(conn);
         let holder = consumer.name.clone().map_or(Holder::Connection(conn), Holder::Name);
-        let rule = consumer.rule.clone().filter(|_| token.is_some());
+        let rule = consumer.rule.clone().filter(|_| span.is_some_and(|span| span > Span::ZERO));
         let lease = Lease {
             number,
             member,
@@ -196,6 +199,7 @@ impl Leases {
         };
         let id = self.insert(lease, pool);
         self.index(id);
+        self.mark(id);
         rule.into_iter().for_each(|rule| self.count_for_rule(id, rule));
         id
     }
@@ -204,6 +208,19 @@ impl Leases {
         let id = LeaseId::from_index(self.leases.insert(lease));
         self.link(id, pool);
         id
+    }
+
+    /// Notes that a lease has changed, if it has a token.
+    pub fn mark(&mut self, id: LeaseId) {
+        if let Some(token) = &self.leases[id.index()].token {
+            self.marks.add(token.token);
+        }
+    }
+
+    /// Notes that all leases with a token have changed.
+    pub fn mark_all(&mut self) {
+        let tokens = self.leases.iter().filter_map(|(_, lease)| lease.token.as_ref());
+        tokens.for_each(|token| self.marks.add(token.token));
     }
 
     /// Adds a lease to the indexes.
@@ -223,6 +240,7 @@ impl Leases {
     pub fn detach(&mut self, id: LeaseId, pool: PoolId) {
         let lease = &mut self.leases[id.index()];
         let Some(holding) = lease.holding.take() else { return };
+        lease.token.iter().for_each(|token| self.marks.add(token.token));
         let holding = &mut self.holdings[holding.index()];
         holding.leases.remove(&mut self.links, id);
         holding.of_rules -= u32::from(lease.token.as_ref().is_some_and(|token| token.rule.is_some()));
@@ -241,16 +259,19 @@ impl Leases {
         self.by_number.remove(hash_number(lease.number), id);
         if let Some(token) = &mut lease.token {
             self.by_token.remove(hash_token(&token.token), id);
+            self.marks.add(token.token);
             token.rule.take().into_iter().for_each(|rule| self.uncount_for_rule(rule));
         }
         lease
     }
 
-    /// Sets the end of a lease with a token to `span` from now, or to the span for which it was taken.
+    /// Sets the end of a lease with a token to `span` from now, or to the span for which it was taken. One that ends with
+    /// its connection has no other end.
     pub fn renew(&mut self, id: LeaseId, span: Option<Span>, now: Time) {
         if let Some(token) = &mut self.leases[id.index()].token {
-            token.until = now + span.unwrap_or(token.span);
+            token.until = if token.span == Span::ZERO { FAR } else { now + span.unwrap_or(token.span) };
         }
+        self.mark(id);
     }
 
     /// Notes that a long hold of a lease was reported to the operator.
@@ -275,6 +296,7 @@ impl Leases {
             lease.holder = Holder::Connection(conn);
         }
         self.link(id, pool);
+        self.mark(id);
     }
 
     /// Adds a lease to its holding.

@@ -78,7 +78,7 @@ impl State {
     }
 
     /// Ends a lease without a message to its connection, and returns its member, which is in no queue.
-    fn end_lease(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> MemberId {
+    pub(super) fn end_lease(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> MemberId {
         self.detach_lease(id);
         let Lease { member, since, .. } = self.leases.remove(id, step);
         self.leave_state(member, step);
@@ -143,6 +143,7 @@ impl State {
         let found = self.leases.find_token(token);
         let Some(id) = self.catch_up_lease(found, step) else { return step.tell(conn, What::NotTaken) };
         self.leases.renew(id, span, step.now);
+        self.members.clear_reason(self.leases.get(id).member);
         if self.leases.conn_of(id) != Some(conn) {
             self.detach_lease(id);
             let pool = self.member(self.leases.get(id).member).pool;
@@ -164,7 +165,9 @@ impl State {
         let has_run_out = token.as_ref().is_some_and(|token| token.until <= step.now);
         let Settings { max_hold, warn_hold, .. } = self.pool(self.member(*member).pool).settings;
         if has_run_out {
-            let outcome = Outcome::Lost(self.failed_by(("its lease ran out", ", of "), id, None, step));
+            let is_awaited = token.as_ref().is_some_and(|token| token.span == Span::ZERO);
+            let why = if is_awaited { ("lost in a restart", " by ") } else { ("its lease ran out", ", of ") };
+            let outcome = Outcome::Lost(self.failed_by(why, id, None, step));
             let member = self.lose_lease(id, Lost::Expired, step);
             self.conclude(member, outcome, step);
         } else if max_hold > Span::ZERO && held >= max_hold {
@@ -233,7 +236,7 @@ impl State {
     /// Ends a lease whose connection has ended: `conn` in the step in which it ends. A lease with a token stays.
     fn let_lease_go(&mut self, id: LeaseId, conn: Option<ConnId>, step: &mut Step<'_, '_>) {
         let lease = self.leases.get(id);
-        if lease.token.is_some() {
+        if lease.token.as_ref().is_some_and(|token| token.span > Span::ZERO) {
             let name = match conn {
                 Some(_) => lease.holder.text(step.peer),
                 None => self.leases.holder_text(id, step.peer),
@@ -253,10 +256,10 @@ impl State {
     /// Applies the pending background work to a lease whose connection has ended. Returns whether the lease remains.
     fn catch_up_with_holder(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> bool {
         let lease = self.leases.get(id);
-        let (has_token, number) = (lease.token.is_some(), lease.number);
+        let number = lease.number;
         if self.leases.is_left(id) {
             self.let_lease_go(id, None, step);
-            return has_token && self.leases.find(number).is_some();
+            return self.leases.find(number).is_some();
         }
         true
     }

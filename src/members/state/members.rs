@@ -88,6 +88,8 @@ pub(super) struct MemberTable {
     /// Links of the queues `idle`, `unclean` and `cleaning` of a pool.
     phase_links: Links,
     agent_links: Links,
+    /// Names of the fixed members that have changed.
+    pub marks: Marks<Arc<[u8]>>,
 }
 
 /// Hold of a member that is not free.
@@ -336,6 +338,7 @@ impl MemberTable {
 
     /// Removes a member that is in no queue, with the timer of its lifetime.
     pub fn remove(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        self.mark(id);
         self.unlink_owner(id);
         self.holds.remove(&id);
         self.set_attributes(id, Attributes::new());
@@ -378,6 +381,7 @@ impl MemberTable {
     /// Notes that a member will be held when it becomes free.
     pub fn set_hold(&mut self, id: MemberId, hold: ComingHold) {
         self.holds.insert(id, hold);
+        self.mark(id);
     }
 
     /// Returns the members that will be held when they become free.
@@ -395,13 +399,34 @@ impl MemberTable {
         self.reasons.insert(id, (since, reason));
     }
 
+    /// Forgets why a member is kept out.
+    pub fn clear_reason(&mut self, id: MemberId) {
+        self.reasons.remove(&id);
+    }
+
+    /// Notes that a member has changed, if it is fixed.
+    #[inline]
+    pub fn mark(&mut self, id: MemberId) {
+        let Member { owner, name, .. } = &self.members[id.index()];
+        if *owner == MemberOwner::Fixed {
+            self.marks.add(name.clone());
+        }
+    }
+
+    /// Notes that all fixed members have changed.
+    pub fn mark_all_fixed(&mut self) {
+        self.fixed.keys().for_each(|name| self.marks.add(name.clone()));
+    }
+
     /// Takes the note that a member will be held when it becomes free.
     pub fn take_hold(&mut self, id: MemberId) -> Option<ComingHold> {
+        self.mark(id);
         self.holds.remove(&id)
     }
 
     pub fn set_leaving(&mut self, id: MemberId, is_leaving: bool) {
         self.members[id.index()].is_leaving = is_leaving;
+        self.mark(id);
     }
 
     /// Notes that a member was returned in good state.
@@ -412,6 +437,7 @@ impl MemberTable {
 
     pub fn set_from_file(&mut self, id: MemberId, is_from_file: bool) {
         self.members[id.index()].origin = if is_from_file { Origin::File } else { Origin::Unknown };
+        self.mark(id);
     }
 
     /// Notes the member whose lease has ended last in this step.

@@ -59,9 +59,15 @@ impl PhaseKind {
         PhaseKind::CleanLater,
     ];
     pub const COUNT: usize = PhaseKind::ALL.len();
-    /// Phases in which a member has a reason of its own for which it is kept out.
-    pub const REASONED: [PhaseKind; 5] =
-        [PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Cleaning, PhaseKind::CleanLater];
+    /// Phases in which a member may have a reason of its own: it is kept out, or its holder is awaited.
+    pub const REASONED: [PhaseKind; 6] = [
+        PhaseKind::InUse,
+        PhaseKind::Quarantined,
+        PhaseKind::Held,
+        PhaseKind::Delayed,
+        PhaseKind::Cleaning,
+        PhaseKind::CleanLater,
+    ];
     /// Phases in which a member is kept out: it is neither used nor free.
     pub const KEPT_OUT: [PhaseKind; 4] =
         [PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Orphaned];

@@ -47,7 +47,7 @@ impl State {
         Ok(())
     }
 
-    fn create_pool(&mut self, name: Arc<[u8]>, settings: Settings, step: &mut Step<'_, '_>) -> PoolId {
+    pub(super) fn create_pool(&mut self, name: Arc<[u8]>, settings: Settings, step: &mut Step<'_, '_>) -> PoolId {
         let id = self.pools.create(name, settings);
         self.join_group(id);
         self.pools.arm_cull(id, step);
@@ -278,6 +278,7 @@ impl State {
         let is_gone = |member: &Member| member.is_from_file() && !names.contains(&*member.name);
         let gone = self.members.in_pool(id).all().filter(|member| is_gone(self.member(*member)));
         for id in gone.collect::<Vec<_>>() {
+            self.keep_unknown(id, step);
             self.members.set_from_file(id, false);
             self.withdraw_member(id, false, step);
         }

@@ -62,6 +62,8 @@ pub(super) struct Pools {
     pub cramped: Queue<PoolId>,
     /// Statistics of dropped pools.
     past: Figures<Stat>,
+    /// Names of the pools that have changed.
+    pub marks: Marks<Arc<[u8]>>,
 }
 
 impl Pools {
@@ -159,12 +161,14 @@ impl Pools {
             let pools = &self.pools;
             self.names.insert(hash, id, |id| pools[id.index()].hash);
             self.by_name.insert(name, id);
+            self.mark(id);
         }
         id
     }
 
     /// Removes the name of a pool that is removed at once.
     pub fn unname(&mut self, id: PoolId) {
+        self.mark(id);
         let pool = &mut self.pools[id.index()];
         pool.is_removed = true;
         self.names.remove(pool.hash, id);
@@ -188,6 +192,7 @@ impl Pools {
     pub fn set_settings(&mut self, id: PoolId, settings: Settings) -> Settings {
         let pool = &mut self.pools[id.index()];
         pool.most_slots = pool.most_slots.max(u64::from(settings.max));
+        self.marks.add(pool.name.clone());
         if let Some(group) = pool.group {
             let limits = &mut self.groups[group.index()].limits;
             limits.remove(&(pool.settings.per_client, id));
@@ -199,6 +204,7 @@ impl Pools {
     pub fn set_leaving(&mut self, id: PoolId, is_leaving: bool) {
         let pool = &mut self.pools[id.index()];
         let was_leaving = std::mem::replace(&mut pool.is_leaving, is_leaving);
+        self.marks.add(pool.name.clone());
         if let Some(group) = pool.group {
             let lasting = &mut self.groups[group.index()].lasting;
             *lasting = *lasting + usize::from(was_leaving) - usize::from(is_leaving);
@@ -207,6 +213,12 @@ impl Pools {
 
     pub fn set_from_file(&mut self, id: PoolId, is_from_file: bool) {
         self.pools[id.index()].is_from_file = is_from_file;
+        self.mark(id);
+    }
+
+    /// Notes that a pool has changed.
+    pub fn mark(&mut self, id: PoolId) {
+        self.marks.add(self.pools[id.index()].name.clone());
     }
 
     /// Notes that the demand of a pool may have changed, so that it is settled at the end of the step.

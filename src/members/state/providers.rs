@@ -183,6 +183,9 @@ impl State {
         if !attributes.is_empty() {
             self.members.set_attributes(id, attributes);
         }
+        if let MemberPhase::InUse(lease) = self.member(id).phase {
+            self.leases.mark(lease);
+        }
         if self.phase_of(id) == PhaseKind::Orphaned {
             self.release_member(id, Cause::Other, step);
         }

@@ -32,6 +32,11 @@ impl Reason {
         }
     }
 
+    /// Returns the reason of a member whose holder may come back after a restart.
+    pub fn awaits(holder: &[u8]) -> Self {
+        Reason { why: [b"awaits ", holder].concat().into(), by: Box::default() }
+    }
+
     /// Returns the reason of an operator's hold.
     pub fn of_hold(note: &[u8], by: String) -> Self {
         match &note[..note.len().min(LONGEST_NOTE)] {

@@ -106,6 +106,7 @@ impl Reading<'_> {
                 self.state.agents.note_lost(self.agent(agent)?, at, address).then_some(())?;
             }
             Saved::Reason { member, since, reason } => self.read_reason(member, since, reason)?,
+            Saved::Unknown(kept) => self.state.restore_unknown(*kept),
             Saved::Hold { member, since, reason } => {
                 let member = self.member(member)?;
                 let span = self.state.members.take_hold(member)?.span;

@@ -81,6 +81,8 @@ pub(super) enum Saved {
         times: u32,
         by: Option<AgentId>,
     },
+    /// Fixed member that no pool has.
+    Unknown(Box<KeptMember>),
     /// Group whose first pools are being removed.
     RemoveGroup {
         name: Arc<[u8]>,
@@ -217,7 +219,8 @@ impl State {
         let waiters = waiters.into_iter().map(|waiter| self.save_waiter(waiter));
         let starts = self.starts.iter().map(|start| save_start(start, timers));
         let tasks = self.background.tasks().filter_map(|task| self.save_task(task));
-        let records = reasons.chain(holds).chain(failed).chain(waiters).chain(starts);
+        let unknown = self.unknown_members().map(|kept| Saved::Unknown(kept.clone().into()));
+        let records = reasons.chain(holds).chain(failed).chain(unknown).chain(waiters).chain(starts);
         put_all(out, records.chain(self.save_clients()).chain(tasks))
     }
 

@@ -66,6 +66,7 @@ impl State {
         if members > MOST_AT_ONCE || !self.may_have(place, members) {
             return Err(Refusal::TooMany);
         }
+        self.refuse_unkept(take.lease.is_some(), self.pools_in(place))?;
         let is_limited = self.is_limited(conn, place, members);
         let rank = (take.priority, u64::MAX);
         let found = if is_limited { None } else { self.find(place, filter, members, rank) };

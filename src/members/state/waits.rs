@@ -56,6 +56,9 @@ impl State {
     /// checked first are checked. Returns false if nothing of this is possible.
     fn try_to_serve(&mut self, (rank, id): Turn, member: MemberId, step: &mut Step<'_, '_>) -> bool {
         let waiter = self.waiters.get(id);
+        if !self.may_give(member, waiter.lease) {
+            return false;
+        }
         let members = match waiter.members() {
             1 => Some(Picked::One([member])),
             members => self.find(waiter.place, waiter.filter.as_deref(), members, rank),

@@ -30,7 +30,8 @@ pub struct Take<'a> {
     pub count: Option<u32>,
     /// Priority, 0 to 9, lower first.
     pub priority: u8,
-    /// Time for which the lease lasts without its connection; None if it ends with that.
+    /// Time for which the lease lasts without its connection: zero for a lease with a token that ends with its connection
+    /// but for a restart, None for one without a token.
     pub lease: Option<Span>,
 }
 
@@ -177,6 +178,8 @@ pub enum Refusal {
     Denied,
     /// A rule of access allows the request, but its limit is reached.
     Limited,
+    /// What the request would give out cannot be kept over a restart, for this reason.
+    NotKept(&'static str),
 }
 
 /// Reason for which a take fails.

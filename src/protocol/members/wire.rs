@@ -401,11 +401,12 @@ fn parse_take<'a>(from: From<'a>, words: &mut LineWords<'a>) -> Result<Request<'
     let (mut count, mut priority, mut lease) = (None, None, None);
     for (n, word) in words.enumerate() {
         match split(word) {
-            None if n == 0 => timeout = seconds_of(word)?,
+            None if n == 0 && word != b"resume" => timeout = seconds_of(word)?,
             Some((b"member", name)) if filter.member.is_none() => filter.member = Some(check_member(name)?.into()),
             Some((b"n", number)) if count.is_none() => count = Some(number_of(number)?),
             Some((b"pri", number)) if priority.is_none() => priority = Some(number_of(number)?),
             Some((b"lease", seconds)) if lease.is_none() => lease = Some(positive_seconds_of(seconds)?),
+            None if word == b"resume" && lease.is_none() => lease = Some(Span::ZERO),
             _ => add_attribute(&mut filter.attributes, word)?,
         }
     }

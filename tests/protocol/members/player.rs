@@ -6,7 +6,9 @@ use poolcounter_core::record::{Reader, Unreadable, Writer};
 use poolcounter_core::slices::PER_TICK;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
-use poolcounter_members::state::{Event, Limits, Notice, State, Step, Timer, Utilization, What};
+use poolcounter_members::state::{
+    Clock, DeclaredPool, Event, Limits, Notice, RestoredKept, State, Step, Timer, Utilization, What,
+};
 use poolcounter_members::stats::MemberStat;
 use poolcounter_members::wire::{self, Line, Query};
 use std::collections::{BTreeMap, VecDeque};
@@ -16,6 +18,9 @@ use std::time::Duration;
 const MOST: usize = 60;
 
 const OWNER: Owner = Owner(3);
+
+/// Keys of the rows with the version and the highest number of a lease.
+const NUMBERS: [&[u8]; 2] = [b"0", b"1"];
 
 /// Reasons for which members end.
 const ENDS: [MemberStat; 8] = [
@@ -50,6 +55,10 @@ pub struct Player {
     is_traced: bool,
     /// True if tables are compared after each step.
     is_checked: bool,
+    /// Time of day at the start of the process.
+    wall: Span,
+    /// Rows of the ledger, as the changes of each step leave them.
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Number of replies of each kind.
     pub tally: BTreeMap<String, u64>,
 }
@@ -78,6 +87,8 @@ impl Player {
             notices: Vec::new(),
             is_traced: std::env::var_os("SIM_TRACE").is_some(),
             is_checked: true,
+            wall: Span::from_secs(1_700_000_000),
+            rows: BTreeMap::new(),
             tally: BTreeMap::new(),
         }
     }
@@ -108,6 +119,7 @@ impl Player {
                 peer: &address,
             },
         );
+        self.write_rows();
         if self.is_checked {
             self.state.check();
             self.wheel.check();
@@ -121,6 +133,53 @@ impl Player {
         }
         events.iter().for_each(|event| self.hear(event));
         done
+    }
+
+    fn write_rows(&mut self) {
+        let clock = Clock { wall: self.wall, timers: &self.wheel.of::<Timer>(OWNER), peer: &address };
+        for change in self.state.take_changes(&clock) {
+            match change.value {
+                Some(value) => _ = self.rows.insert(change.key, value),
+                None => _ = self.rows.remove(&change.key).expect("only rows that exist are deleted"),
+            }
+        }
+    }
+
+    /// Checks that the changes so far make the rows of the state as it is.
+    pub fn check_rows(&mut self) {
+        let clock = Clock { wall: self.wall, timers: &self.wheel.of::<Timer>(OWNER), peer: &address };
+        let all: BTreeMap<Vec<u8>, Vec<u8>> = self.state.all_rows(&clock).into_iter().collect();
+        if self.state.has_background_work() {
+            return;
+        }
+        // Numbers are reserved in steps.
+        self.rows.extend(NUMBERS.map(|key| (key.to_vec(), all[key].clone())));
+        let text = |(key, value): (&Vec<u8>, &Vec<u8>)| format!("{}={}", key.escape_ascii(), value.escape_ascii());
+        let (all, rows): (Vec<_>, Vec<_>) = (all.iter().map(text).collect(), self.rows.iter().map(text).collect());
+        let lacks: Vec<_> = all.iter().filter(|row| !rows.contains(row)).collect();
+        let extra: Vec<_> = rows.iter().filter(|row| !all.contains(row)).collect();
+        assert!(lacks.is_empty() && extra.is_empty(), "changes are not marked: {lacks:#?}, old: {extra:#?}");
+    }
+
+    /// Ends the process as a crash does, and starts another one with these pools of the configuration file.
+    pub fn restart(&mut self, declared: Vec<DeclaredPool>) -> RestoredKept {
+        self.check_rows();
+        self.state = State::new(self.limits, 1);
+        self.state.set_grace(Span::from_secs(60));
+        self.wheel = Wheel::with_budget(self.budget);
+        self.told.clear();
+        self.asked.clear();
+        let rows: Vec<_> = std::mem::take(&mut self.rows).into_iter().collect();
+        let kept = rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        self.wall = self.wall + self.now.since(Time::START);
+        self.now = Time::START;
+        self.step(true, |state, step| state.configure(declared, step));
+        self.rows = kept;
+        self.state.set_wall(self.wall);
+        let restored = self.step(true, |state, step| state.restore_kept(rows, step));
+        let restored = restored.expect("the rows can be read");
+        self.check_rows();
+        restored
     }
 
     /// Returns the number of members that have ended while they were not in use, and while they were.
@@ -274,6 +333,7 @@ impl Player {
     /// Saves everything, and restores it in another state with another wheel.
     pub fn upgrade(&mut self) {
         self.fire();
+        self.check_rows();
         let (picture, armed) = (self.picture(), self.wheel.len());
         let mut saved = Vec::new();
         let timers = self.wheel.of::<Timer>(OWNER);
@@ -286,6 +346,8 @@ impl Player {
         let mut saved = Reader::new(&mut saved);
         self.step(true, |state, step| restore(state, &mut saved, step)).expect("what was saved agrees with itself");
         self.wheel.end_tick();
+        let clock = Clock { wall: self.wall, timers: &self.wheel.of::<Timer>(OWNER), peer: &address };
+        self.rows = self.state.all_rows(&clock).into_iter().collect();
         assert_eq!(told, self.told.values().map(VecDeque::len).sum::<usize>(), "an upgrade tells nobody anything");
         assert_eq!(picture, self.picture(), "an upgrade changes nothing");
         // Timers that are armed anew in slices may be so at once.

@@ -12,6 +12,15 @@ impl Leases {
         self.insert(Lease { number, member, holding, holder, since, is_reported, token, timer: None }, pool)
     }
 
+    /// Adds a lease that was kept over a restart, unless another one has its number or token.
+    pub(in crate::state) fn restore_one(&mut self, lease: SavedLease, pool: PoolId) -> LeaseId {
+        self.number_from(lease.number + 1);
+        let id = self.restore(lease, pool);
+        self.index(id);
+        self.mark(id);
+        id
+    }
+
     /// Adds all leases to the indexes together, which is far quicker than one by one.
     pub(in crate::state) fn index_all(&mut self) {
         let leases = || self.leases.iter().map(|(index, lease)| (LeaseId::from_index(index), lease));

@@ -26,7 +26,7 @@ impl MemberTable {
             let kind = self.members.get(id.index()).map(|member| member.phase.kind());
             kind.is_some_and(|kind| PhaseKind::REASONED.contains(&kind))
         };
-        assert!(self.reasons.keys().all(is_out), "a reason is of a member that is kept out");
+        assert!(self.reasons.keys().all(is_out), "a reason is of a member that is kept out or awaited");
         self.check_agents();
     }
 

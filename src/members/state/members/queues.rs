@@ -114,6 +114,7 @@ impl MemberTable {
         member.phase = phase;
         let pool = member.pool;
         self.note_free(pool);
+        self.mark(id);
     }
 
     /// Appends a member to the queues of its phase.

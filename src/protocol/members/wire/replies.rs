@@ -84,6 +84,7 @@ fn write_refusal(bytes: &mut Vec<u8>, refusal: Refusal) {
         Refusal::NotAdmin => ("NOT_ADMIN", ""),
         Refusal::Denied => ("DENIED", ""),
         Refusal::Limited => ("LIMITED", ""),
+        Refusal::NotKept(text) => ("NOT_KEPT", text),
     };
     write(bytes, format_args!("ERROR {code}"));
     if !text.is_empty() {

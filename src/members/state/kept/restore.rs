@@ -1,0 +1,224 @@
+//! Reading of the rows after a start, once the configuration was applied.
+
+use super::super::saved::SavedLease;
+use super::*;
+use serde::de::DeserializeOwned;
+
+/// Time for which a fixed member that no pool has is remembered.
+const REMEMBERED: Span = Span::from_secs(30 * 24 * 60 * 60);
+
+/// Summary of what was read, for the log.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct RestoredKept {
+    /// Leases that go on.
+    pub leased: usize,
+    /// Members whose holders are awaited.
+    pub awaited: usize,
+    /// Members in quarantine, held or kept out after a loss.
+    pub kept_out: usize,
+    /// Members that are to be cleaned.
+    pub to_clean: usize,
+    /// Members that no pool has.
+    pub unknown: Vec<Arc<[u8]>>,
+}
+
+/// All rows, read and not applied.
+#[derive(Default)]
+struct Rows {
+    number: u64,
+    pools: Vec<KeptPool>,
+    members: Vec<KeptMember>,
+    provided: Vec<(Token, KeptMember)>,
+}
+
+impl Rows {
+    fn read(rows: &[ledger::Row]) -> Result<Rows, String> {
+        let mut all = Rows::default();
+        let version = rows.iter().find(|(key, _)| *key == [OF_VERSION]).map(|(_, value)| &**value);
+        if !rows.is_empty() && version != Some(&[VERSION]) {
+            return Err("another version of this program has written it".into());
+        }
+        for (key, value) in rows {
+            let (kind, name) = key.split_first().ok_or("a row has no key")?;
+            match *kind {
+                OF_NUMBER => all.number = read(value)?,
+                OF_POOL => all.pools.push(read(value)?),
+                OF_MEMBER => all.members.push(read(value)?),
+                OF_TOKEN => all.provided.push((name.try_into().map_err(|_| "a token is cut off")?, read(value)?)),
+                _ => {}
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
+    postcard::from_bytes(value).map_err(|error| format!("a row is damaged: {error}"))
+}
+
+impl State {
+    /// Applies the rows of a ledger.
+    ///
+    /// # Errors
+    ///
+    /// Fails if they cannot be read. Then nothing is applied.
+    pub fn restore_kept(&mut self, rows: Vec<ledger::Row>, step: &mut Step<'_, '_>) -> Result<RestoredKept, String> {
+        let all = Rows::read(&rows)?;
+        let mut report = RestoredKept::default();
+        self.kept.rows = rows.into_iter().map(|(key, _)| key).collect();
+        self.leases.number_from(all.number);
+        let mut leaving = Vec::new();
+        for KeptPool { name, settings, is_leaving } in all.pools {
+            match self.pools.find(&name) {
+                Err(_) if self.pools.len() < MOST_POOLS && settings.check().is_ok() => {
+                    let id = self.create_pool(name, settings, step);
+                    leaving.extend(is_leaving.then_some(id));
+                }
+                _ => self.pools.marks.add(name),
+            }
+        }
+        for kept in all.members {
+            self.restore_member(kept, &mut report, step);
+        }
+        for (token, kept) in all.provided {
+            if self.restore_provided(&kept, &mut report, step).is_none() {
+                self.leases.marks.add(token);
+            }
+        }
+        leaving.into_iter().for_each(|id| self.remove(id, true, step));
+        self.settle(step);
+        Ok(report)
+    }
+
+    /// Applies the row of a fixed member, or remembers it if no pool has the member.
+    fn restore_member(&mut self, kept: KeptMember, report: &mut RestoredKept, step: &mut Step<'_, '_>) {
+        let id = match (self.members.find_fixed(&kept.name), self.pools.find(&kept.pool), &kept.added) {
+            (Some(id), ..) => Some(id),
+            (None, Ok(pool), Some(attributes)) if self.check_fixed(pool, &kept.name, step).is_ok() => {
+                Some(self.create_member(pool, &kept.name, attributes.clone(), MemberOwner::Fixed, step))
+            }
+            _ => None,
+        };
+        match id {
+            Some(id) => self.apply(id, &kept, report, step),
+            None => {
+                let now = self.kept.moment(step.now);
+                let since = kept.unknown_since.unwrap_or(now);
+                self.members.marks.add(kept.name.clone());
+                if now < since.saturating_add(REMEMBERED.as_micros()) {
+                    report.unknown.push(kept.name.clone());
+                    self.kept.unknown.insert(kept.name.clone(), KeptMember { unknown_since: Some(since), ..kept });
+                }
+            }
+        }
+    }
+
+    /// Applies what is remembered of a fixed member that is added again. Returns false if nothing is.
+    pub(in crate::state) fn apply_unknown(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> bool {
+        let name = self.member(id).name.clone();
+        let kept = self.kept.unknown.remove(&name);
+        kept.is_some_and(|kept| {
+            self.apply(id, &kept, &mut RestoredKept::default(), step);
+            true
+        })
+    }
+
+    /// Puts a member that is free, or in no queue, into the phase that it had.
+    fn apply(&mut self, id: MemberId, kept: &KeptMember, report: &mut RestoredKept, step: &mut Step<'_, '_>) {
+        let pool = self.member(id).pool;
+        self.leave_state(id, step);
+        self.pools.touch(pool);
+        self.members.mark(id);
+        kept.hold.iter().for_each(|(span, reason)| self.members.set_hold(id, *span, reason.clone()));
+        let (phase, since, reason) = match &kept.phase {
+            KeptPhase::Free => return self.release_member(id, Cause::Other, step),
+            KeptPhase::InUse(lease) => return self.apply_lease(id, lease, report, step),
+            KeptPhase::Unclean { .. } => {
+                report.to_clean += 1;
+                return self.return_member(id, step);
+            }
+            KeptPhase::Quarantined { since, until, reason } => {
+                let timer = until.map(|until| self.arm_phase(id, until, step));
+                (MemberPhase::Quarantined(timer), since, reason)
+            }
+            KeptPhase::Held { since, until, reason } => {
+                (MemberPhase::Held(self.arm_phase(id, *until, step)), since, reason)
+            }
+            KeptPhase::Delayed { since, until, reason } => {
+                (MemberPhase::Delayed(self.arm_phase(id, *until, step)), since, reason)
+            }
+        };
+        report.kept_out += 1;
+        self.members.keep_out(id, phase, self.kept.time_of(*since), reason.clone());
+    }
+
+    fn arm_phase(&self, id: MemberId, until: Moment, step: &mut Step<'_, '_>) -> TimerId {
+        step.timers.arm(self.kept.time_of(until).max(step.now), Timer::Phase(id))
+    }
+
+    /// Leases a member again: for the rest of the time of a token, else until its holder has had time to come back.
+    fn apply_lease(&mut self, id: MemberId, kept: &KeptLease, report: &mut RestoredKept, step: &mut Step<'_, '_>) {
+        let is_awaited = kept.token.as_ref().is_none_or(|token| token.span == Span::ZERO);
+        let unknown = || KeptToken { token: step.random.bytes(), span: Span::ZERO, until: 0, rule: None };
+        let KeptToken { token, span, until, rule } = kept.token.clone().unwrap_or_else(unknown);
+        let until = if is_awaited { step.now + self.kept.grace } else { self.kept.time_of(until).max(step.now) };
+        let holder = match kept.is_named {
+            true => Holder::Name(kept.holder.clone()),
+            false => Holder::Address(kept.holder.clone()),
+        };
+        let (since, pool) = (self.kept.time_of(kept.since), self.member(id).pool);
+        let lease = self.leases.restore_one(
+            SavedLease {
+                number: kept.number,
+                member: id,
+                conn: None,
+                left: None,
+                holder,
+                since,
+                is_reported: false,
+                token: Some((token, span, until)),
+            },
+            pool,
+        );
+        rule.into_iter().for_each(|rule| self.leases.count_for_rule(lease, rule));
+        self.members.enter_state(id, MemberPhase::InUse(lease));
+        self.arm_lease(lease, step);
+        if is_awaited {
+            report.awaited += 1;
+            self.members.set_reason(id, step.now, Reason::awaits(&kept.holder));
+        } else {
+            report.leased += 1;
+        }
+    }
+
+    /// Leases a member of a provider again, which is awaited for the grace of its pool. Returns None if it cannot be.
+    fn restore_provided(
+        &mut self,
+        kept: &KeptMember,
+        report: &mut RestoredKept,
+        step: &mut Step<'_, '_>,
+    ) -> Option<()> {
+        let KeptPhase::InUse(lease) = &kept.phase else { return None };
+        let pool = self.pools.find(&kept.pool).ok()?;
+        let grace = self.pool(pool).settings.provider_grace;
+        let is_known = self.members.find_named(pool, &kept.name).or(self.members.find_fixed(&kept.name)).is_some();
+        let may_have = grace > Span::ZERO && !self.members.in_pool(pool).is_fixed() && self.has_slot(pool);
+        (may_have && !is_known && self.has_room()).then_some(())?;
+        let known = kept.session.as_deref().and_then(|session| self.agents.of_session(pool, session));
+        let agent = match known {
+            Some(agent) => agent,
+            None => {
+                let timer = step.timers.arm(step.now + grace, Timer::Grace(self.agents.next_id()));
+                let mut agent = Agent::new(ProviderState::Grace(timer), pool);
+                agent.provides = true;
+                let id = self.agents.insert(agent)?;
+                kept.session.iter().for_each(|session| _ = self.agents.set_session(id, session.clone()));
+                id
+            }
+        };
+        let attributes = kept.added.clone().unwrap_or_default();
+        let id = self.create_member(pool, &kept.name, attributes, MemberOwner::Agent(agent), step);
+        self.apply_lease(id, lease, report, step);
+        Some(())
+    }
+}
