@@ -58,7 +58,9 @@ impl Daemon {
     fn start(store: &str, options: &[&str], settings: &Settings) -> io::Result<Daemon> {
         let [counters, members, jobs] = [unused_address()?, unused_address()?, unused_address()?];
         let mut words: Vec<String> =
-            ["--counter", "--members", "--jobs", "--jobs-store", store].map(String::from).into();
+            ["--counter", "--members", "--members-store", "memory", "--jobs", "--jobs-store", store]
+                .map(String::from)
+                .into();
         for (option, address) in [("counter", counters), ("members", members), ("jobs", jobs)] {
             words.extend([format!("--{option}-listen"), address.to_string()]);
         }

@@ -106,7 +106,9 @@ impl Program {
             (Program::Ours, Protocol::Lines)
             | (Program::OursInSqlite | Program::SkipLocked | Program::HaProxy | Program::Stunnel, _) => &[],
             (Program::Ours, Protocol::Frames) => &["--counter", "--counter-listen", &address.to_string()],
-            (Program::Ours, Protocol::Members) => &["--members", "--members-listen", &address.to_string()],
+            (Program::Ours, Protocol::Members) => {
+                &["--members", "--members-listen", &address.to_string(), "--members-store", "memory"]
+            }
             (Program::Ours, Protocol::Jobs) => {
                 &["--jobs", "--jobs-store", "memory", "--jobs-listen", &address.to_string()]
             }

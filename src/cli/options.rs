@@ -505,6 +505,7 @@ mod tests {
             + "jobs.name = 'wiki'\njobs.required = true\njobs.admin = true\njobs.part_names = ['app', 'task']\n"
             + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
             + "members.max = 16\nmembers.admin = false\nmembers.warn_wait = 23\ncounter.warn_refusals = 15\n"
+            + "members.store = 'sqlite:/d/m'\nmembers.restart_grace = 24\n"
             + "status.after = 1\nstatus.over = 2\nstatus.busy = 3\n"
             + "jobs.show_bodies = \"none\"\njobs.bury_ttl = 23\njobs.warn_age = 21\njobs.alarm_age = 22\njobs.warn_hold = 0\njobs.warn_failures = 0.25\n";
         let mut settings = DaemonSettings::default();
@@ -520,7 +521,7 @@ mod tests {
                     --jobs --jobs-listen ::1 --jobs-port 96 --jobs-max-connections 15 --jobs-store memory \
                     --jobs-required --jobs-name wiki --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
                     --members --members-listen ::1 --members-port 97 --members-max-connections 15 --members-max 16 \
-                    --members-admin false";
+                    --members-store sqlite:/d/m --members-restart-grace 24 --members-admin false";
         assert_eq!(settings, parse(line).expect("is well-formed"));
         assert_eq!(text.lines().count(), described().iter().filter(|option| !option.key.is_empty()).count());
     }

@@ -55,6 +55,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         }
         _ => {}
     }
+    settings.wanted.resume = settings.wanted.lease.is_none();
     let mut members = Members::with(settings.servers.placement(), TIMEOUTS);
     if let Some(holder) = &settings.name {
         members = members.named(holder).map_err(|_| Failure::misuse("--name: it cannot be sent"))?;
@@ -259,20 +260,16 @@ impl<'a> LeaseWatch<'a> {
     /// Renews the leases if due, and returns the time of the next renewal; the error names the loss. After the loss of
     /// a connection the renewal is due at once: the server reports a later loss on the connection of the last renewal.
     fn check(&self) -> Result<Option<Instant>, String> {
-        let is_cut = self.taken.iter().any(|member| member.loss().is_none() && member.descriptor().is_none());
-        let next = match self.next.get() {
-            Some(next) if is_cut => Some(next.min(self.last.get() + RETRY)),
-            next => next,
+        let soon = || {
+            let is_cut = self.taken.iter().any(|member| member.loss().is_none() && member.descriptor().is_none());
+            is_cut.then(|| self.last.get() + RETRY)
         };
-        if let (Some(next), Some(interval)) = (next, self.interval)
-            && next <= Instant::now()
-        {
+        let next = self.next.get().into_iter().chain(soon()).min();
+        if next.is_some_and(|next| next <= Instant::now()) {
             let renewed = self.taken.iter().filter(|member| member.renew().is_ok()).count();
-            let pause = if renewed == self.taken.len() { interval } else { interval.min(RETRY) };
+            let pause = |interval: Duration| if renewed == self.taken.len() { interval } else { interval.min(RETRY) };
             self.last.set(Instant::now());
-            self.next.set(Instant::now().checked_add(pause));
-        } else {
-            self.next.set(next);
+            self.next.set(self.interval.and_then(|interval| Instant::now().checked_add(pause(interval))));
         }
         for member in self.taken {
             if let Some(loss) = member.loss() {
@@ -280,7 +277,7 @@ impl<'a> LeaseWatch<'a> {
             }
         }
         let ends = self.taken.iter().filter_map(Member::expiry);
-        Ok(ends.chain(self.next.get()).min())
+        Ok(ends.chain(self.next.get()).chain(soon()).min())
     }
 }
 

@@ -69,6 +69,9 @@ pub struct Wanted {
     pub priority: u8,
     /// Duration of the lease, renewable and independent of the connection; None: the lease ends with the connection.
     pub lease: Option<Duration>,
+    /// True if a lease that ends with its connection is to survive a cut of the connection and a restart of the server:
+    /// [`Member::renew`] moves it to another connection.
+    pub resume: bool,
 }
 
 /// Result of a take.
@@ -191,7 +194,7 @@ impl Members {
                 filter: filter.clone(),
                 count: wanted.count,
                 priority: wanted.priority,
-                lease: wanted.lease.map(Into::into),
+                lease: wanted.lease.or(wanted.resume.then_some(Duration::ZERO)).map(Into::into),
             });
             let wait = timeout.saturating_add(CHECK);
             let line = ask(connection, &take, wait, &mut || watch(begun.elapsed()), &mut notices)?;
@@ -347,6 +350,14 @@ impl Wanted {
 
 impl Default for Wanted {
     fn default() -> Self {
-        Wanted { timeout: Duration::ZERO, attributes: Vec::new(), member: None, count: None, priority: 5, lease: None }
+        Wanted {
+            timeout: Duration::ZERO,
+            attributes: Vec::new(),
+            member: None,
+            count: None,
+            priority: 5,
+            lease: None,
+            resume: false,
+        }
     }
 }

@@ -168,7 +168,7 @@ impl Members {
         }
         if let Some(path) = self.keeping.place.path() {
             let place = path.display().to_string();
-            let opened = ledger::open(path, self.keeping.was_handed_over);
+            let opened = ledger::open(path);
             self.keeping.ledger = opened.map_err(|why| format!("the members cannot be kept in {place}: {why}"))?;
             self.keeping.wake.iter().for_each(|wake| self.keeping.ledger.attach(wake.clone()));
         }
@@ -250,9 +250,14 @@ impl Members {
     }
 
     fn note_committed(&mut self, commit: u64, context: &mut Context<'_>) {
-        while let Some((_, batch)) = self.keeping.under_way.pop_front_if(|(of, _)| *of <= commit) {
+        let Keeping { under_way, given, .. } = &mut self.keeping;
+        while let Some((of, batch)) = under_way.front().copied()
+            && of <= commit
+        {
+            under_way.pop_front();
             context.release_up_to(batch);
-            while self.keeping.given.pop_front_if(|(of, _)| *of <= batch).is_some() {}
+            let committed = given.iter().take_while(|(of, _)| *of <= batch).count();
+            given.drain(..committed);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Place where rows are kept over a restart, and its stand-in in memory.
 
+mod sqlite;
+
 use poolcounter_service::contract::Wake;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -54,13 +56,13 @@ pub trait Ledger: Send {
     fn end(&mut self);
 }
 
-/// Opens the ledger in a file; `takes_over` if another process may still have it for a moment.
+/// Opens the ledger in a file of SQLite, once no other process has it.
 ///
 /// # Errors
 ///
 /// One sentence.
-pub fn open(_path: PathBuf, _takes_over: bool) -> Result<Box<dyn Ledger>, String> {
-    Ok(memory())
+pub fn open(path: PathBuf) -> Result<Box<dyn Ledger>, String> {
+    Ok(Box::new(sqlite::Sqlite::open(path)?))
 }
 
 /// Returns a ledger whose rows end with the process.

@@ -90,8 +90,12 @@ impl Daemon {
         line.and_then(|(_, address)| address.parse().ok()).expect("it was started with members, on one port")
     }
 
-    /// Starts the daemon with this command.
+    /// Starts the daemon with this command. Members are kept in memory unless it says otherwise.
     pub fn run(command: &mut Command) -> Daemon {
+        let has = |option: &str| command.get_args().any(|word| word == option);
+        if has("--members") && !has("--members-store") {
+            command.args(["--members-store", "memory"]);
+        }
         let guard = FORKING.lock();
         let mut child = command.stderr(Stdio::piped()).env_remove("RUST_LOG").spawn().expect("the program runs");
         drop(guard);

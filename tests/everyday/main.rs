@@ -1,5 +1,6 @@
 //! Everyday events: the tables of `docs/what-happens-when.md` are played, cell by cell.
 
+mod accounts;
 mod events;
 mod parties;
 mod services;

@@ -51,6 +51,7 @@ impl Stage {
     /// Starts the daemon, or starts it again with the same settings and files.
     pub fn start(&mut self) {
         let store = format!("sqlite:{}", self.scratch.file("jobs.db").display());
+        let kept = format!("sqlite:{}", self.scratch.file("members.db").display());
         let admin = format!("unix:{}", self.scratch.file("admin.sock").display());
         let nowhere = "127.0.0.1:0";
         self.daemon = Some(Daemon::start(&[
@@ -60,6 +61,8 @@ impl Stage {
             "--members",
             "--members-listen",
             nowhere,
+            "--members-store",
+            &kept,
             "--jobs",
             "--jobs-listen",
             nowhere,

@@ -62,7 +62,6 @@ pub const SERVICES: &[Service] = &[
         replies: &[
             (b"MEMBER ", TAKEN),
             (b"NO_MEMBERS", TAKEN_BY_ANOTHER),
-            (b"ERROR NO_POOL", "is refused: the pool is gone"),
             (b"ERROR DRAINING", "is refused: the daemon drains"),
             (b"QUEUE_FULL", "is refused: the queue is full"),
             (b"RETURNED", GIVEN_BACK),

@@ -201,7 +201,7 @@ fn containers_start_the_daemon_with_options_that_there_are() {
         items.map(|option| format!("--{option}")).collect::<Vec<_>>()
     });
     let lists: Vec<_> = lists.collect();
-    assert!(lists.len() == 2 && lists.iter().all(|list| list.len() > 4), "{lists:?}");
+    assert!(lists.len() == 3 && lists.iter().all(|list| list.len() > 4), "{lists:?}");
     for arguments in [vec![options.iter().map(|option| format!("--{option}")).collect(), command], lists].concat() {
         let checked = Command::new(Daemon::program()).arg("--check").args(&arguments).output().expect("runs");
         assert!(checked.status.success(), "{arguments:?}: {checked:?}");

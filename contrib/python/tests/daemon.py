@@ -18,7 +18,7 @@ class Daemon:
 
     def __init__(self, pools: str = "127.0.0.1:0", members: str = "127.0.0.1:0") -> None:
         assert PROGRAM is not None
-        words = [PROGRAM, "-l", pools, "--members", "--members-listen", members]
+        words = [PROGRAM, "-l", pools, "--members", "--members-listen", members, "--members-store", "memory"]
         self._process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
         assert self._process.stderr is not None
         self.pools = self.members = ""

@@ -11,6 +11,9 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
+/// Time for which a member whose connection was cut may be had back: the default of the server's `restart_grace`.
+const GRACE: Duration = Duration::from_secs(60);
+
 /// Member that was taken. On drop it is returned, as unchanged, or as failed during a panic. If the connection or the
 /// process ends, a setting of the pool decides; with a lease it stays taken until the lease ends.
 #[derive(Debug)]
@@ -25,6 +28,10 @@ pub struct Member<'a> {
     lease: Option<Duration>,
     /// End of the lease as known here, never later than the server's.
     until: Cell<Option<Instant>>,
+    /// Time at which the cut of the connection was seen, of a lease without a duration that can be resumed.
+    cut: Cell<Option<Instant>>,
+    /// True once the server does not know such a lease any more.
+    is_gone: Cell<bool>,
 }
 
 /// Reason for which a member is no longer held.
@@ -47,7 +54,8 @@ impl<'a> Member<'a> {
     /// request.
     pub(super) fn new(members: &'a Members, held: HeldOn, taken: Taken, lease: Option<(Duration, Instant)>) -> Self {
         let until = Cell::new(lease.and_then(|(lease, sent)| sent.checked_add(lease)));
-        Member { members, held: Cell::new(held), taken, is_taken: true, lease: lease.map(|(lease, _)| lease), until }
+        let (lease, cut, is_gone) = (lease.map(|(lease, _)| lease), Cell::default(), Cell::default());
+        Member { members, held: Cell::new(held), taken, is_taken: true, lease, until, cut, is_gone }
     }
 }
 
@@ -70,7 +78,7 @@ impl Member<'_> {
 
     /// Returns the token of its lease, if the lease outlives the connection.
     pub fn token(&self) -> Option<LeaseToken> {
-        self.taken.token.map(LeaseToken)
+        self.taken.token.filter(|_| self.lease.is_some()).map(LeaseToken)
     }
 
     /// Returns its attributes, as names and values.
@@ -91,7 +99,7 @@ impl Member<'_> {
     /// Leaves the member taken: from now on only its token returns it. Returns None, and returns the member, if it has
     /// no token.
     pub fn keep(mut self) -> Option<LeaseToken> {
-        self.is_taken = self.taken.token.is_none();
+        self.is_taken = self.token().is_none();
         self.token()
     }
 
@@ -112,20 +120,27 @@ impl Member<'_> {
         }
     }
 
-    /// Renews the lease for its original duration from now on. Without a lease it does nothing.
+    /// Renews the lease for its original duration from now on. A lease without a duration that can be resumed moves to
+    /// another connection if its own was cut. Without either it does nothing.
     ///
     /// # Errors
     ///
     /// [`Error::NotTaken`] if the member is lost; [`Error::Unavailable`].
     pub fn renew(&self) -> Result<(), Error> {
-        let (Some(token), Some(lease)) = (self.taken.token, self.lease) else { return Ok(()) };
-        let (request, sent) = (Request::Renew { token, span: Some(lease.into()) }, Instant::now());
+        let Some(token) = self.taken.token.filter(|_| self.lease.is_some() || self.descriptor().is_none()) else {
+            return Ok(());
+        };
+        let (request, sent) = (Request::Renew { token, span: self.lease.map(Into::into) }, Instant::now());
         let renewed = match self.ask_holder(&request, &Reply::Renewed) {
             Err(Error::Lost) => self.ask_anew(&request, &Reply::Renewed).map(|held| self.move_to(held)),
             answer => answer,
         };
         match renewed {
-            Ok(()) => self.until.set(sent.checked_add(lease)),
+            Ok(()) => {
+                self.until.set(self.lease.and_then(|lease| sent.checked_add(lease)));
+                self.cut.set(None);
+            }
+            Err(Error::NotTaken) if self.lease.is_none() => self.is_gone.set(true),
             Err(Error::NotTaken) => self.set_lost(Lost::Expired),
             Err(_) => {}
         }
@@ -140,6 +155,12 @@ impl Member<'_> {
             self.members.note(self.held.get(), lines.iter().filter_map(|line| wire::parse_notice(line)).collect());
             if !is_open && self.lost().is_none() {
                 return match self.until.get() {
+                    None if self.taken.token.is_some() && !self.is_gone.get() => {
+                        let now = Instant::now();
+                        let cut = self.cut.get().unwrap_or(now);
+                        self.cut.set(Some(cut));
+                        (now.duration_since(cut) >= GRACE).then_some(MemberLoss::Connection)
+                    }
                     None => Some(MemberLoss::Connection),
                     Some(until) => (until <= Instant::now()).then_some(MemberLoss::Expired),
                 };

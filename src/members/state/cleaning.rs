@@ -68,6 +68,11 @@ impl Cleanings {
         self.failed.insert(id, FailedCleanings { times, by });
     }
 
+    /// Returns the number of failed cleanings of a member since its last use.
+    pub fn times(&self, id: MemberId) -> u32 {
+        self.failed.get(&id).map_or(0, |failed| failed.times)
+    }
+
     /// Forgets the failed cleanings of a member.
     pub fn forget(&mut self, id: MemberId) {
         self.failed.remove(&id);

@@ -8,6 +8,7 @@ mod restore;
 pub use restore::RestoredKept;
 
 use super::lifecycle::Cause;
+use super::members::ComingHold;
 use super::*;
 use crate::ledger;
 use serde::{Deserialize, Serialize};
@@ -99,8 +100,10 @@ pub(super) struct KeptMember {
     /// Session of its provider.
     session: Option<Arc<[u8]>>,
     phase: KeptPhase,
-    /// Time for which it is held when it becomes free, and the reason.
-    hold: Option<(Span, Reason)>,
+    /// Time for which it is held when it becomes free, since when that is known, and the reason.
+    hold: Option<(Span, Moment, Reason)>,
+    /// Number of failed cleanings since its last use.
+    failed_cleanings: u32,
     /// Time since which no pool has it.
     unknown_since: Option<Moment>,
 }
@@ -109,7 +112,9 @@ pub(super) struct KeptMember {
 enum KeptPhase {
     Free,
     InUse(KeptLease),
-    Unclean { is_being_cleaned: bool },
+    Unclean,
+    /// It is being cleaned, or will be again at this time because that has failed.
+    CleanLater { until: Option<Moment>, reason: Reason },
     Quarantined { since: Moment, until: Option<Moment>, reason: Reason },
     Held { since: Moment, until: Moment, reason: Reason },
     Delayed { since: Moment, until: Moment, reason: Reason },
@@ -273,8 +278,12 @@ impl State {
         };
         let phase = match (&member.phase, deadline) {
             (MemberPhase::InUse(lease), _) => KeptPhase::InUse(self.lease_to_keep(*lease, peer)),
-            (MemberPhase::Unclean, _) => KeptPhase::Unclean { is_being_cleaned: false },
-            (MemberPhase::Cleaning { .. }, _) => KeptPhase::Unclean { is_being_cleaned: true },
+            (MemberPhase::Unclean, _) => KeptPhase::Unclean,
+            (MemberPhase::Cleaning { .. }, _) => {
+                let reason = Reason::new("it was being cleaned before a restart; it is cleaned again", String::new());
+                KeptPhase::CleanLater { until: None, reason }
+            }
+            (MemberPhase::CleanLater(_), until) => KeptPhase::CleanLater { until, reason },
             (MemberPhase::Quarantined(_), until) => KeptPhase::Quarantined { since, until, reason },
             (MemberPhase::Held(_), Some(until)) => KeptPhase::Held { since, until, reason },
             (MemberPhase::Delayed(_), Some(until)) => KeptPhase::Delayed { since, until, reason },
@@ -286,10 +295,21 @@ impl State {
         };
         let is_added = !is_fixed || !member.is_from_file() && !member.is_leaving;
         let attributes = || self.members.attributes(id).map_or_else(Attributes::new, |all| (**all).clone());
-        let (added, hold) = (is_added.then(attributes), self.members.hold(id).cloned());
+        let hold = self.members.hold(id);
+        let hold = hold.map(|ComingHold { span, since, reason }| (*span, moment(*since), reason.clone()));
+        let (added, failed_cleanings) = (is_added.then(attributes), self.cleanings.times(id));
         let is_plain = matches!(phase, KeptPhase::Free) && added.is_none() && hold.is_none();
         let (pool, name) = (self.pool(member.pool).name.clone(), member.name.clone());
-        (!is_plain).then_some(KeptMember { pool, name, added, session, phase, hold, unknown_since: None })
+        (!is_plain).then_some(KeptMember {
+            pool,
+            name,
+            added,
+            session,
+            phase,
+            hold,
+            failed_cleanings,
+            unknown_since: None,
+        })
     }
 
     fn lease_to_keep(&self, id: LeaseId, peer: &dyn Fn(ConnId) -> String) -> KeptLease {

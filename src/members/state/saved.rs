@@ -81,8 +81,6 @@ pub(super) enum Saved {
         times: u32,
         by: Option<AgentId>,
     },
-    /// Fixed member that no pool has.
-    Unknown(Box<KeptMember>),
     /// Group whose first pools are being removed.
     RemoveGroup {
         name: Arc<[u8]>,
@@ -95,6 +93,8 @@ pub(super) enum Saved {
         at: Time,
         address: String,
     },
+    /// Fixed member that no pool has.
+    Unknown(Box<KeptMember>),
 }
 
 #[derive(Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! Reading of the rows after a start, once the configuration was applied.
 
 use super::super::saved::SavedLease;
+use super::super::cleaning::CLEANER_GRACE;
 use super::*;
 use serde::de::DeserializeOwned;
 
@@ -129,13 +130,27 @@ impl State {
         self.leave_state(id, step);
         self.pools.touch(pool);
         self.members.mark(id);
-        kept.hold.iter().for_each(|(span, reason)| self.members.set_hold(id, *span, reason.clone()));
+        for (span, since, reason) in &kept.hold {
+            let (since, reason) = (self.kept.time_of(*since), reason.clone());
+            self.members.set_hold(id, ComingHold { span: *span, since, reason });
+        }
         let (phase, since, reason) = match &kept.phase {
             KeptPhase::Free => return self.release_member(id, Cause::Other, step),
             KeptPhase::InUse(lease) => return self.apply_lease(id, lease, report, step),
-            KeptPhase::Unclean { .. } => {
+            KeptPhase::Unclean => {
                 report.to_clean += 1;
                 return self.return_member(id, step);
+            }
+            KeptPhase::CleanLater { .. } if self.pool(pool).settings.clean_timeout == Span::ZERO => {
+                return self.return_member(id, step);
+            }
+            KeptPhase::CleanLater { until, reason } => {
+                report.to_clean += 1;
+                if kept.failed_cleanings > 0 {
+                    self.cleanings.restore(id, kept.failed_cleanings, None);
+                }
+                let after = until.map_or(Span::ZERO, |until| self.kept.time_of(until).since(step.now));
+                return self.clean_later(id, after.max(CLEANER_GRACE), reason.clone(), step);
             }
             KeptPhase::Quarantined { since, until, reason } => {
                 let timer = until.map(|until| self.arm_phase(id, until, step));

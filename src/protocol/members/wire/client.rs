@@ -11,6 +11,7 @@ use crate::line::{WireSeconds, escape_key};
 use crate::members::request::{
     Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Refusal, Request, Take, Taken, Token,
 };
+use poolcounter_core::time::Span;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -287,7 +288,11 @@ fn write_take(bytes: &mut Vec<u8>, take: &Take<'_>) {
         write_attributes(bytes, &filter.attributes);
     }
     take.count.iter().for_each(|count| write(bytes, format_args!(" n={count}")));
-    take.lease.iter().for_each(|lease| write(bytes, format_args!(" lease={}", WireSeconds(*lease))));
+    match take.lease {
+        Some(Span::ZERO) => bytes.extend_from_slice(b" resume"),
+        Some(lease) => write(bytes, format_args!(" lease={}", WireSeconds(lease))),
+        None => {}
+    }
 }
 
 /// Reads a line without its end. None: it is no reply of this protocol.
@@ -375,7 +380,6 @@ mod tests {
     use super::*;
     use crate::members::pool_settings::{Change, Filter, Key, Value};
     use crate::members::request::What;
-    use poolcounter_core::time::Span;
 
     fn attributes(pairs: &[(&str, &str)]) -> Attributes {
         pairs.iter().map(|(name, value)| (name.as_bytes().into(), value.as_bytes().into())).collect()
