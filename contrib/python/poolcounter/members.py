@@ -15,6 +15,10 @@ from .provider import LONGEST_NAME, Described, Provider, description, pairs
 DEFAULT_PORT = 7532
 #: Seconds allowed for a check of the member before it is handed out; a take with timeout 0 may need them, too.
 CHECK = 6.0
+#: Seconds for which a member is had back after its connection was cut: the default of the server's `restart_grace`.
+GRACE = 60.0
+#: Seconds between two attempts.
+AGAIN = 1.0
 
 Parsed = TypeVar("Parsed")
 
@@ -127,8 +131,10 @@ class Members:
 
         answer, server, connection = self._fleet.ask_first(raw, ask)
         if isinstance(answer, list):
-            shared = _Held(self._fleet, server, connection, [taken.lease for taken in answer])
-            return [Member(shared, taken, fail_on) for taken in answer]
+            is_resumed = b"resume" in options
+            tokens = {taken.lease: escape(taken.token) for taken in answer if is_resumed and taken.token is not None}
+            shared = _Held(self._fleet, server, connection, [taken.lease for taken in answer], tokens)
+            return [Member(shared, taken, None if is_resumed else taken.token, fail_on) for taken in answer]
         self._fleet.give_back(server, connection)
         word, _, reason = answer.partition(b" ")
         if word == b"QUEUE_FULL":
@@ -276,8 +282,14 @@ class _Taken(NamedTuple):
 class _Held:
     """Connection on which members are taken."""
 
-    def __init__(self, fleet: Fleet, server: str, connection: Connection, leases: List[int]) -> None:
+    def __init__(
+        self, fleet: Fleet, server: str, connection: Connection, leases: List[int], tokens: Dict[int, bytes]
+    ) -> None:
         self.fleet = fleet
+        #: Tokens by which leases that end with the connection move to another one, by the numbers of the leases.
+        self.tokens = tokens
+        self._cut_at: Optional[float] = None
+        self._again_at = 0.0
         self.server = server
         self.connection: Optional[Connection] = connection
         self.leases = leases
@@ -307,8 +319,32 @@ class _Held:
             self.connection.close()
             self.connection = None
 
-    def leave(self) -> None:
+    def resume(self) -> bool:
+        """Moves the leases to another connection after a cut, at most once a second. Returns False once that is too late."""
+        now = time.monotonic()
+        self._cut_at = now if self._cut_at is None else self._cut_at
+        if not self.tokens or now - self._cut_at > GRACE:
+            return False
+        if now < self._again_at:
+            return True
+        self._again_at = now + AGAIN
+
+        def again(connection: Connection) -> None:
+            for lease, token in self.tokens.items():
+                connection.send(b"RENEW " + token)
+                if _done(connection, b"RENEWED", self.note) != b"RENEWED":
+                    self.losses.setdefault(lease, "connection")
+
+        try:
+            _, self.connection = self.fleet.ask(self.server, again)
+            self._cut_at = None
+        except OSError:
+            pass
+        return True
+
+    def leave(self, lease: int) -> None:
         """Counts one member less. After the last one the connection is idle again."""
+        self.tokens.pop(lease, None)
         self.count -= 1
         if self.count == 0 and self.connection is not None:
             self.fleet.give_back(self.server, self.connection)
@@ -318,7 +354,7 @@ class _Held:
 class Member:
     """Member that is taken until the end of its `with`."""
 
-    def __init__(self, held: _Held, taken: _Taken, fail_on: Type[BaseException]) -> None:
+    def __init__(self, held: _Held, taken: _Taken, token: Optional[str], fail_on: Type[BaseException]) -> None:
         self._held = held
         self._fail_on = fail_on
         self._is_taken = True
@@ -329,23 +365,25 @@ class Member:
         #: Name of the member. A space in it is `%20`.
         self.name = taken.name
         #: Token that renews or returns the lease on any connection; None without a lease.
-        self.token = taken.token
+        self.token = token
         #: Attributes of the member.
         self.attributes = taken.attributes
 
     @property
     def lost(self) -> Optional[str]:
-        """Reason of the loss: a word of the protocol, or `connection`; None if no loss is known. Does not wait."""
+        """Reason of the loss: a word of the protocol, or `connection`; None if no loss is known.
+
+        After a cut of the connection, as by a restart of the server, it connects again; else it does not wait.
+        """
         if self._is_taken and self._held.connection is not None:
             try:
                 for line in self._held.connection.pending():
                     self._held.note(line)
             except OSError:
                 self._held.cut()
-        reason = self._held.losses.get(self.lease)
-        if reason is None and self._is_taken and self._held.connection is None and self.token is None:
-            return "connection"
-        return reason
+        if self._is_taken and self._held.connection is None and self.token is None and not self._held.resume():
+            self._held.losses.setdefault(self.lease, "connection")
+        return self._held.losses.get(self.lease)
 
     def renew(self, span: Optional[float] = None) -> None:
         """Extends the lease to `span` seconds from now; None: to the time that it was taken for.
@@ -362,25 +400,25 @@ class Member:
         if not self._is_taken:
             return
         self._is_taken = False
-        name = self.token or str(self.lease)
+        name = self._held.tokens.get(self.lease) or escape(self.token or str(self.lease))
         try:
-            self._ask(b"RETURN " + escape(name) + (b" OK" if ok else b" FAIL"), b"RETURNED")
+            self._ask(b"RETURN " + name + (b" OK" if ok else b" FAIL"), b"RETURNED")
         finally:
-            self._held.leave()
+            self._held.leave(self.lease)
 
     def keep(self) -> str:
         """Leaves the member taken, and returns the token that gives it back. Raises `ValueError` if it was taken without a lease."""
         if self.token is None:
             raise ValueError(f"{self.name} was taken without lease=")
         self._is_taken = False
-        self._held.leave()
+        self._held.leave(self.lease)
         return self.token
 
     def _ask(self, line: bytes, success: bytes) -> None:
         try:
             answer = self._held.ask(line, success)
         except OSError as error:
-            if self.token is None:
+            if self.token is None and self.lease not in self._held.tokens:
                 raise Lost(f"{self.name}: {error}") from error
 
             def again(connection: Connection) -> bytes:
@@ -419,8 +457,7 @@ def _take_options(
     if member is not None:
         words.append(b"member=" + escape(member, LONGEST_NAME))
     words += pairs(attributes)
-    if lease is not None:
-        words.append(b"lease=" + seconds(lease))
+    words.append(b"resume" if lease is None else b"lease=" + seconds(lease))
     return words
 
 

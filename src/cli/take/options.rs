@@ -161,7 +161,8 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     },
     Opt {
         doc: "Action when a member is lost while the command runs: only warn, or also terminate or kill it (default: \
-              warn). A member is lost when it has died, was withdrawn or taken back, or the connection is gone.",
+              warn). A member is lost when it has died, was withdrawn or taken back, or its connection is gone and it \
+              cannot be had back within a minute, as after a restart of the server.",
         ..Opt::ON_LOST
     },
     Opt::LOST_EXIT,
