@@ -73,7 +73,7 @@ impl Handover for Members {
 
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
         self.log.sum_up_at_end();
-        out.put(&self.is_numbered)?;
+        out.put(&(self.is_numbered, self.keeping.is_unreadable()))?;
         self.sessions.save(out)?;
         self.state.save(out, context.time.now, &context.timers.typed())
     }
@@ -83,7 +83,7 @@ impl Handover for Members {
             return Err(Unreadable::version("members", version));
         }
         self.keeping.was_handed_over = true;
-        self.is_numbered = saved.take()?;
+        (self.is_numbered, self.keeping.was_unreadable) = saved.take()?;
         self.sessions = Sessions::restore(saved)?;
         self.step(context, false, |state, step| state.restore(saved, step))
     }

@@ -42,8 +42,9 @@ pub(super) struct Keeping {
     waiting: Vec<ConnId>,
     /// True while an upgrade or the end of the daemon waits for commits.
     is_settling: bool,
-    /// True if another process has handed over what it knew.
+    /// True if another process has handed over what it knew, and true if it could not read its ledger.
     pub was_handed_over: bool,
+    pub was_unreadable: bool,
     fault: Fault,
 }
 
@@ -51,8 +52,6 @@ pub(super) struct Keeping {
 enum Stage {
     /// The rows are being read. Nobody is served.
     Reads,
-    /// The ledger of the process before is being opened, and gets everything anew.
-    TakesOver,
     Works,
     Fails,
     /// It could not be read.
@@ -73,6 +72,7 @@ impl Keeping {
             waiting: Vec::new(),
             is_settling: false,
             was_handed_over: false,
+            was_unreadable: false,
             fault: Fault::default(),
         }
     }
@@ -83,9 +83,9 @@ impl Keeping {
         self.wake = Some(wake);
     }
 
-    /// Returns true if a connection has to wait, and remembers it.
-    pub fn makes_wait(&mut self, conn: ConnId) -> bool {
-        let waits = self.is_settling || self.stage == Stage::Reads;
+    /// Returns true if a connection has to wait, and remembers it. `is_kept` is true if anything is kept.
+    pub fn makes_wait(&mut self, conn: ConnId, is_kept: bool) -> bool {
+        let waits = self.is_settling && is_kept || self.stage == Stage::Reads;
         if waits {
             self.waiting.push(conn);
         }
@@ -117,7 +117,7 @@ impl Keeping {
 
     /// Returns the batch that replies wait for if they depend on a change; None if they do not wait.
     pub fn batch(&self) -> Option<u64> {
-        matches!(self.stage, Stage::Works | Stage::TakesOver).then_some(self.collecting)
+        (self.stage == Stage::Works).then_some(self.collecting)
     }
 
     /// Returns why fixed members and tokens are not given out.
@@ -166,13 +166,22 @@ impl Members {
         if !listens && !self.keeping.was_handed_over {
             return Ok(());
         }
+        if self.keeping.was_unreadable {
+            self.close_unreadable("it could not be read before the upgrade", context);
+            return Ok(());
+        }
         if let Some(path) = self.keeping.place.path() {
-            let place = path.display().to_string();
-            let opened = ledger::open(path);
-            self.keeping.ledger = opened.map_err(|why| format!("the members cannot be kept in {place}: {why}"))?;
+            self.keeping.ledger = match self.keeping.was_handed_over {
+                true => ledger::take_over(&path),
+                false => ledger::open(&path)
+                    .map_err(|why| format!("the members cannot be kept in {}: {why}", path.display()))?,
+            };
             self.keeping.wake.iter().for_each(|wake| self.keeping.ledger.attach(wake.clone()));
         }
-        self.keeping.stage = if self.keeping.was_handed_over { Stage::TakesOver } else { Stage::Reads };
+        match self.keeping.was_handed_over {
+            true => self.write_all(context),
+            false => self.keeping.stage = Stage::Reads,
+        }
         self.complete_keeping(context);
         Ok(())
     }
@@ -212,13 +221,9 @@ impl Members {
     pub(super) fn complete_keeping(&mut self, context: &mut Context<'_>) {
         while let Some(news) = self.keeping.ledger.next_event() {
             match news {
-                News::Rows(rows) => self.keeping.rows.extend(rows),
-                News::Opened if self.keeping.stage == Stage::TakesOver => {
-                    self.keeping.stage = Stage::Works;
-                    self.write_all(context);
-                }
+                News::Rows(rows) if self.keeping.stage == Stage::Reads => self.keeping.rows.extend(rows),
                 News::Opened if self.keeping.stage == Stage::Reads => self.take_rows(context),
-                News::Opened => {}
+                News::Rows(_) | News::Opened => {}
                 News::Unreadable(why) => self.close_unreadable(&why, context),
                 News::Committed(commit) => self.note_committed(commit, context),
                 News::Failing(why) => self.begin_failing(&why, context),

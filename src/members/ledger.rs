@@ -4,7 +4,7 @@ mod sqlite;
 
 use poolcounter_service::contract::Wake;
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// Key and value.
 pub type Row = (Vec<u8>, Vec<u8>);
@@ -61,8 +61,14 @@ pub trait Ledger: Send {
 /// # Errors
 ///
 /// One sentence.
-pub fn open(path: PathBuf) -> Result<Box<dyn Ledger>, String> {
-    Ok(Box::new(sqlite::Sqlite::open(path)?))
+pub fn open(path: &Path) -> Result<Box<dyn Ledger>, String> {
+    Ok(Box::new(sqlite::Sqlite::open(path.into())?))
+}
+
+/// Opens the ledger of another process, which releases it about now. The owner has everything, and hands it over by
+/// [`Ledger::replace`].
+pub fn take_over(path: &Path) -> Box<dyn Ledger> {
+    open(path).unwrap_or_else(|_| memory())
 }
 
 /// Returns a ledger whose rows end with the process.

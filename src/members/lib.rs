@@ -333,7 +333,7 @@ impl Service for Members {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        if self.keeping.makes_wait(conn) {
+        if self.keeping.makes_wait(conn, self.state.keeps_anything()) {
             return Served { consumed: 0, then: Then::Wait };
         }
         serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| self.handle(conn, line, context))

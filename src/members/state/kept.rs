@@ -188,6 +188,11 @@ impl State {
         self.kept.closed.is_none() || lease.is_none() && self.member(id).owner != MemberOwner::Fixed
     }
 
+    /// Returns whether there are fixed members or leases with a token, so that requests may change what is kept.
+    pub fn keeps_anything(&self) -> bool {
+        self.members.has_fixed() || self.leases.has_tokens()
+    }
+
     /// Returns the number of changes so far to what is kept.
     pub fn kept_changes(&self) -> u64 {
         self.pools.marks.count + self.members.marks.count + self.leases.marks.count

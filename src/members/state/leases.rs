@@ -140,6 +140,11 @@ impl Leases {
         self.leases.len()
     }
 
+    /// Returns whether some lease has a token.
+    pub fn has_tokens(&self) -> bool {
+        !self.by_token.is_empty()
+    }
+
     pub fn find(&self, number: u64) -> Option<LeaseId> {
         self.by_number.find(hash_number(number), |id| self.get(id).number == number)
     }

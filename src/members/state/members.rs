@@ -253,6 +253,10 @@ impl MemberTable {
         self.end_of_life(id, settings).is_some_and(|end| end <= now)
     }
 
+    pub fn has_fixed(&self) -> bool {
+        !self.fixed.is_empty()
+    }
+
     /// Returns the fixed member of this name, in any pool.
     pub fn find_fixed(&self, name: &[u8]) -> Option<MemberId> {
         self.fixed.get(name).copied()
