@@ -76,6 +76,7 @@ fn settings(addresses: &Addresses) -> Result<DaemonSettings, Failure> {
         ["--jobs-listen", jobs],
         ["--http", page],
         ["--jobs-store", "memory"],
+        ["--members-store", "memory"],
     ];
     let words = words.iter().flatten().chain(&["--counter", "--members", "--jobs", "--http-admin"]);
     let words: Vec<OsString> = words.map(OsString::from).collect();
