@@ -131,7 +131,8 @@ fn time(round: u64) -> Duration {
 /// Renders pages, each of them once at a time.
 fn render_pages(addresses: &Addresses, n: u64) -> Result<(), Error> {
     let client = Client::with(MediaWiki::new([&addresses.pools]), TIMEOUTS).named(&format!("web-{n}"));
-    let limits = Limits { workers: 1, max_queue: 10, timeout: Duration::from_secs(5), hold: None, at_least: Duration::ZERO };
+    let limits =
+        Limits { workers: 1, max_queue: 10, timeout: Duration::from_secs(5), hold: None, at_least: Duration::ZERO };
     for round in n.. {
         let page = ["page:Main", "page:Main", "page:Help", "page:News"][round as usize % 4];
         if let Outcome::Locked(lock) = client.acquire(Purpose::Anyone, page, &limits)? {

@@ -72,7 +72,9 @@ fn everyday_events_are_as_the_page_tells() {
 #[test]
 fn commands_end_as_the_page_tells() {
     let cells = cells_of(&fs::read_to_string(PAGE).expect("is readable"));
-    let row = |event: &wrappers::Event| cells.get(&(wrappers::HEADING.to_string(), event.name.to_string())).expect("has a row");
+    let row = |event: &wrappers::Event| {
+        cells.get(&(wrappers::HEADING.to_string(), event.name.to_string())).expect("has a row")
+    };
     let faults: Vec<String> = thread::scope(|scope| {
         let plays = wrappers::EVENTS.iter().map(|event| scope.spawn(move || wrappers::play(event, row(event))));
         let plays: Vec<_> = plays.collect();

@@ -114,10 +114,25 @@ enum KeptPhase {
     InUse(KeptLease),
     Unclean,
     /// It is being cleaned, or will be again at this time because that has failed.
-    CleanLater { until: Option<Moment>, reason: Reason },
-    Quarantined { since: Moment, until: Option<Moment>, reason: Reason },
-    Held { since: Moment, until: Moment, reason: Reason },
-    Delayed { since: Moment, until: Moment, reason: Reason },
+    CleanLater {
+        until: Option<Moment>,
+        reason: Reason,
+    },
+    Quarantined {
+        since: Moment,
+        until: Option<Moment>,
+        reason: Reason,
+    },
+    Held {
+        since: Moment,
+        until: Moment,
+        reason: Reason,
+    },
+    Delayed {
+        since: Moment,
+        until: Moment,
+        reason: Reason,
+    },
 }
 
 #[derive(Clone, Serialize, Deserialize)]

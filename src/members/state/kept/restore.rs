@@ -1,7 +1,7 @@
 //! Reading of the rows after a start, once the configuration was applied.
 
-use super::super::saved::SavedLease;
 use super::super::cleaning::CLEANER_GRACE;
+use super::super::saved::SavedLease;
 use super::*;
 use serde::de::DeserializeOwned;
 
@@ -130,7 +130,7 @@ impl State {
         self.leave_state(id, step);
         self.pools.touch(pool);
         self.members.mark(id);
-        for (span, since, reason) in &kept.hold {
+        if let Some((span, since, reason)) = &kept.hold {
             let (since, reason) = (self.kept.time_of(*since), reason.clone());
             self.members.set_hold(id, ComingHold { span: *span, since, reason });
         }
