@@ -171,7 +171,7 @@ impl Player {
         self.asked.clear();
         let rows: Vec<_> = std::mem::take(&mut self.rows).into_iter().collect();
         let kept = rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        self.wall = self.wall + self.now.since(Time::START);
+        self.wall += self.now.since(Time::START);
         self.now = Time::START;
         self.step(true, |state, step| state.configure(declared, step));
         self.rows = kept;
