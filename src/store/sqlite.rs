@@ -155,6 +155,27 @@ impl<T: Tables> SqliteStore<T> {
         }
     }
 
+    /// Opens the file that the previous process releases about now, whatever is in it, for a service that replaces all
+    /// of it.
+    pub fn go_on_with_any(&mut self) {
+        self.take_over(Span::ZERO, HandedOver::default(), |_, early| Begin::GoOnWithAny(early));
+    }
+
+    /// Returns whether everything was read, or needs no reading.
+    pub fn has_read(&self) -> bool {
+        self.reading == ReadProgress::Done && self.handed_over.is_none()
+    }
+
+    /// Returns whether a batch or a rewrite is under way.
+    pub fn is_under_way(&self) -> bool {
+        self.desk.is_busy()
+    }
+
+    /// Returns whether everything is being written anew.
+    pub fn is_rewriting(&self) -> bool {
+        self.desk.rewrite.is_some()
+    }
+
     fn order(&mut self, order: WorkerOrder<T>) {
         if !self.desk.order(order) {
             self.desk.fault.begin(NOT_OPEN);
@@ -162,7 +183,7 @@ impl<T: Tables> SqliteStore<T> {
     }
 
     /// Returns why the store does not work; None if it does.
-    fn reason(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&str> {
         self.desk.fault.reason().or((!self.desk.has_thread()).then_some(NOT_OPEN))
     }
 

@@ -1,5 +1,6 @@
-//! Tests of durable jobs: killed processes, failing disks, several owners of one queue.
+//! Tests of durable jobs and members: killed processes, failing disks, several owners of one queue.
 
 mod jobs_crash;
 mod jobs_owners;
 mod jobs_store;
+mod ledger;

@@ -101,6 +101,8 @@ pub enum Begin {
     /// The service has everything, and the previous process has handed this over of the file, which may be open
     /// already.
     GoOn(HandedOver, Option<(Lock, Opened)>),
+    /// The service replaces everything in the file, which may be open already.
+    GoOnWithAny(Option<(Lock, Opened)>),
     /// The service has the handover of the previous process, and reads the rest from the file, which may be open
     /// already.
     ReadOn(HandedOver, Option<(Lock, Opened)>),
@@ -187,6 +189,12 @@ impl<T: Tables> Worker<T> {
                 self.is_counted = false;
                 (held, connection)
             }
+            Begin::GoOnWithAny(early) => {
+                let (held, opened) = self.open_in_time(early, DatabaseFile::count)?;
+                (self.mark, self.queue) = (opened.mark, Some(opened.queue));
+                self.report_works(&held);
+                (held, opened.connection)
+            }
             Begin::GoOn(handed_over, early) => self.go_on(&handed_over, early)?,
             Begin::ReadOn(handed_over, early) => match self.read_on(&handed_over, early)? {
                 Some(open) => open,
@@ -224,7 +232,7 @@ impl<T: Tables> Worker<T> {
             Statements::<T>::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
         let mut is_sparse = self.is_sparse(connection);
         loop {
-            if self.is_ending {
+            if self.is_ending && !self.later.iter().any(|order| matches!(order, WorkerOrder::Commit(_))) {
                 return Err(Stop::Ended);
             }
             let has_log = statements.log_pages() > 0;
