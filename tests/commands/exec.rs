@@ -314,6 +314,7 @@ fn keys_are_placed_as_by_mediawiki() {
         for (n, daemon) in daemons.iter().enumerate() {
             assert_eq!(daemon.connect().stat("processing_workers"), u64::from(n == first), "{key} at {n}");
         }
+        assert_eq!(exec.finish().status, Some(0));
     }
 }
 

@@ -324,7 +324,8 @@ fn script_locks_itself() {
 fn wait_at_a_daemon_that_hangs_ends() {
     let frozen = Daemon::start_with_members(&[]);
     let mut operator = Client::to(frozen.members());
-    assert_eq!(operator.ask("POOL p 0 0"), "OK");
+    assert_eq!((operator.ask("POOL p 0 1"), operator.ask("ADD p m")), ("OK".into(), "OK".into()));
+    assert!(operator.ask("TAKE p").starts_with("MEMBER "));
     let (other, mut holder) = (Daemon::start(&[]), frozen.connect());
     let servers = [frozen.address.to_string(), other.address.to_string()];
     // Of enough keys, some are of the frozen server.
