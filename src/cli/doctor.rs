@@ -181,7 +181,10 @@ fn daemon(ports: &[Port]) -> (Vec<Finding>, bool) {
     for Port { address, .. } in ports.iter().filter(is_asked) {
         let servers = Servers::default().only(&address.to_string());
         let client = Client::with(servers.placement(), TIMEOUTS);
-        match report::ask(&client, 0).pop().map(|(_, report)| report.and_then(report::read)) {
+        match report::ask(&client, 0)
+            .pop()
+            .map(|(_, report)| report.map_err(|failure| failure.sentence).and_then(report::read))
+        {
             Some(Ok(report)) => {
                 findings.extend(about_report(&report));
                 return (findings, is_draining(&report));

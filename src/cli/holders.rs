@@ -51,7 +51,7 @@ pub const WATCH: &[Opt<HoldersSettings>] = &[
 ///
 /// # Errors
 ///
-/// Fails if the result cannot be printed. A server that does not reply is reported, and makes the status 1.
+/// Fails if the result cannot be printed. A server that does not reply is reported; see [`print_answers`].
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let (settings, client, key) = begin(given, HOLDERS, "holders")?;
     match client.claims_of_each(key) {

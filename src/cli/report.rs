@@ -19,10 +19,10 @@ pub fn ask(client: &Client, rows: usize) -> Vec<AnswerOf<Value>> {
     let answers = in_words(client.query(format!("REPORT {rows}"))).into_iter();
     let answers = answers.map(|(server, answer)| {
         let report = answer.and_then(|answer| match answer {
-            Ok(lines) => serde_json::from_slice(&lines.concat()).map_err(|error| unreadable(&error)),
-            Err(Error::Refused(words)) if words.contains("DENIED") => Err(DENIED.into()),
-            Err(Error::Refused(_)) => Err(NO_REPORTS.into()),
-            Err(error) => Err(error.to_string()),
+            Ok(lines) => serde_json::from_slice(&lines.concat()).map_err(|error| unreadable(&error).into()),
+            Err(Error::Refused(words)) if words.contains("DENIED") => Err(DENIED.to_string().into()),
+            Err(Error::Refused(_)) => Err(NO_REPORTS.to_string().into()),
+            Err(error) => Err(error.to_string().into()),
         });
         (server, report)
     });

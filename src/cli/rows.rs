@@ -29,7 +29,7 @@ pub trait PrintedRow {
 
 /// Returns the rows of servers by name, or the error as text.
 pub fn flat<T>(answers: RowsOfEach<T>, refusal: fn(&Error) -> String) -> Vec<AnswerOf<Vec<T>>> {
-    let flat = |answer: Result<Rows<T>, String>| answer?.map_err(|error| refusal(&error));
+    let flat = |answer: Result<Rows<T>, Failure>| answer?.map_err(|error| refusal(&error).into());
     in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect()
 }
 

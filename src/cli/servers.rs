@@ -1,6 +1,7 @@
 //! Servers of a command, and the options for them.
 
-use super::command::Failure;
+use super::command::{FAILURE, Failure};
+use super::failure::UNAVAILABLE;
 use super::terminal::{self, ascii_where_invisible};
 use poolcounter_client::{self as client, MediaWiki, Producer, Runner, Timeouts, Tls};
 use poolcounter_service::options::Opt;
@@ -175,42 +176,46 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
     };
 }
 
-/// Reply of a server, or an error phrased to follow its name.
-pub type AnswerOf<T> = (String, Result<T, String>);
+/// Reply of a server, or a failure phrased to follow its name.
+pub type AnswerOf<T> = (String, Result<T, Failure>);
 
 /// Returns the replies of servers by name, with errors phrased to follow the name.
 pub fn in_words<T>(answers: Vec<(String, Result<T, client::Failure>)>) -> Vec<AnswerOf<T>> {
     let in_words = |(server, answer): (String, Result<T, client::Failure>)| {
-        let answer = answer.map_err(|failure| failure.behind(&server));
+        let answer = answer.map_err(|failure| Failure { status: UNAVAILABLE, sentence: failure.behind(&server) });
         (server, answer)
     };
     answers.into_iter().map(in_words).collect()
 }
 
-/// Prints the reply of each server, after its name if there are several. Errors are reported, and make the status 1.
+/// Prints the reply of each server, after its name if there are several. Failures are reported, and make the status 1, or
+/// that of the failure if no server has replied.
 ///
 /// # Errors
 ///
 /// Fails if the result cannot be printed.
 pub fn print_answers<T>(answers: Vec<AnswerOf<T>>, lines_of: impl Fn(T) -> Vec<String>) -> Result<ExitCode, Failure> {
-    let is_one = answers.len() == 1;
-    let (mut text, mut is_complete) = (String::new(), true);
+    let (is_one, status) = (answers.len() == 1, status_of(&answers));
+    let mut text = String::new();
     for (server, answer) in answers {
         let prefix = if is_one { String::new() } else { format!("{server}: ") };
         match answer {
             Ok(answer) => text.extend(lines_of(answer).iter().map(|line| format!("{prefix}{line}\n"))),
-            Err(reason) => {
-                terminal::warn(&format!("{server}: {reason}"));
-                is_complete = false;
-            }
+            Err(Failure { sentence, .. }) => terminal::warn(&format!("{server}: {sentence}")),
         }
     }
     terminal::print(&text)?;
-    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(status)
+}
+
+fn status_of<T>(answers: &[AnswerOf<T>]) -> ExitCode {
+    let failed = answers.iter().find_map(|(_, answer)| answer.as_ref().err());
+    let has_replies = answers.iter().any(|(_, answer)| answer.is_ok());
+    failed.map_or(ExitCode::SUCCESS, |failure| ExitCode::from(if has_replies { FAILURE } else { failure.status }))
 }
 
 /// Prints a list of JSON objects: for each server its reply, under the name that `value_of` returns with it, or the
-/// error, which makes the status 1.
+/// error. The status is that of [`print_answers`].
 ///
 /// # Errors
 ///
@@ -219,12 +224,12 @@ pub fn print_objects<T>(
     answers: Vec<AnswerOf<T>>,
     value_of: impl Fn(T) -> (&'static str, Value),
 ) -> Result<ExitCode, Failure> {
-    let is_complete = answers.iter().all(|(_, answer)| answer.is_ok());
+    let status = status_of(&answers);
     let object = |(server, answer): AnswerOf<T>| match answer.map(&value_of) {
         Ok((name, value)) => json!({ "server": server, name: value }),
-        Err(sentence) => json!({ "server": server, "error": sentence }),
+        Err(Failure { sentence, .. }) => json!({ "server": server, "error": sentence }),
     };
     let objects: Value = answers.into_iter().map(object).collect();
     terminal::print(&format!("{}\n", ascii_where_invisible(&objects.to_string())))?;
-    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(status)
 }

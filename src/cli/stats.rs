@@ -64,7 +64,7 @@ enum Printed {
 ///
 /// # Errors
 ///
-/// Fails if the result cannot be printed. A server that does not reply is reported, and makes the status 1.
+/// Fails if the result cannot be printed. A server that does not reply is reported; see [`print_answers`].
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = StatsSettings { servers: Servers::default(), is_json: false, rows: USUAL_ROWS };
     given.apply(OPTIONS, &mut settings)?;
@@ -77,7 +77,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let answers = report::ask(&client, settings.rows).into_iter();
     let answers = answers.map(|(server, answer)| {
         let answer = match answer {
-            Err(reason) if reason == NO_REPORTS => own_statistics(&settings.servers.only(&server)),
+            Err(failure) if failure.sentence == NO_REPORTS => own_statistics(&settings.servers.only(&server)),
             answer => answer.map(Printed::Report),
         };
         (server, answer)
@@ -89,7 +89,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 fn print_query(settings: &StatsSettings, words: &[OsString]) -> Result<ExitCode, Failure> {
     let answers = query(&settings.servers, words);
     let sentence = no_such(&in_a_line(&on_wire(words)));
-    match answers.iter().all(|(_, answer)| answer.as_ref().is_err_and(|error| *error == sentence)) {
+    match answers.iter().all(|(_, answer)| answer.as_ref().is_err_and(|failure| failure.sentence == sentence)) {
         true => Err(Failure::misuse(sentence)),
         false => print_all(answers, None, settings.is_json),
     }
@@ -114,7 +114,10 @@ fn query(servers: &Servers, words: &[OsString]) -> Vec<AnswerOf<Printed>> {
     let words = on_wire(words);
     let answers =
         flat(Client::with(servers.placement(), TIMEOUTS).query(words.join(&b' ')), Error::to_string).into_iter();
-    let explained = |error: String| if error.ends_with(WRONG_STAT) { no_such(&in_a_line(&words)) } else { error };
+    let explained = |failure: Failure| match failure.sentence.ends_with(WRONG_STAT) {
+        true => no_such(&in_a_line(&words)).into(),
+        false => failure,
+    };
     answers.map(|(server, answer)| (server, answer.map(Printed::Lines).map_err(explained))).collect()
 }
 
@@ -126,7 +129,7 @@ fn no_such(word: &str) -> String {
 }
 
 /// Asks a server without reports for its own statistics.
-fn own_statistics(server: &Servers) -> Result<Printed, String> {
+fn own_statistics(server: &Servers) -> Result<Printed, Failure> {
     let answers = query(server, &["FULL".into()]);
     answers.into_iter().map(|(_, answer)| answer).collect::<Result<Vec<_>, _>>().map(|mut one| one.remove(0))
 }
@@ -142,7 +145,7 @@ fn print_all(answers: Vec<AnswerOf<Printed>>, service: Option<&str>, is_json: bo
     }
     let lines = answers.into_iter().map(|(server, answer)| {
         let lines = answer.and_then(|printed| match printed {
-            Printed::Report(report) => report::read(report).map(|report| lines_of(&report, service)),
+            Printed::Report(report) => Ok(report::read(report).map(|report| lines_of(&report, service))?),
             Printed::Lines(lines) => Ok(lines.iter().map(|line| printable(line)).collect()),
         });
         (server, lines)

@@ -70,8 +70,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(worst as u8))
 }
 
-fn lines_of(server: &str, answer: &Result<Value, String>) -> Vec<Line> {
-    match answer.clone().and_then(report::read) {
+fn lines_of(server: &str, answer: &Result<Value, Failure>) -> Vec<Line> {
+    match answer.as_ref().map_err(|failure| failure.sentence.clone()).and_then(|report| report::read(report.clone())) {
         Ok(report) => {
             let now = report.started_at + report.uptime;
             report.health.iter().flat_map(|health| lines_of_service(server, health, now)).collect()

@@ -226,10 +226,10 @@ fn every_command_asks_at_a_path_too() {
     assert_eq!(print(&["counter", "-s", &counters, "noop"]), "");
     assert_eq!(print(&["counter", "-s", &counters, "acquire", "a", "1", "1", "--", "echo", "runs"]), "runs\n");
     let Ended { status, stderr, .. } = run(&["stats", "-s", &dead]);
-    assert_eq!((status, stderr), (Some(1), format!("poolcounter: {dead}: No such file or directory\n")));
+    assert_eq!((status, stderr), (Some(69), format!("poolcounter: {dead}: No such file or directory\n")));
     daemon.signal(Signal::SIGTERM);
     daemon.wait();
-    assert_eq!(run(&["stats", "-s", &pools]).status, Some(1));
+    assert_eq!(run(&["stats", "-s", &pools]).status, Some(69));
 }
 
 #[test]
@@ -238,13 +238,13 @@ fn failures_of_a_server_name_its_address() {
     let port = silent.local_addr().expect("is bound").port();
     drop(silent);
     let Ended { status, stderr, .. } = run(&["stats", "-s", &format!("localhost:{port}")]);
-    assert_eq!(status, Some(1));
+    assert_eq!(status, Some(69));
     let at_each =
         ["127.0.0.1", "[::1]"].map(|ip| format!("poolcounter: localhost:{port}: {ip}:{port}: nothing listens there\n"));
     assert!(at_each.contains(&stderr), "{stderr}");
     // A name that no resolver asks the network for.
     let Ended { status, stderr, .. } = run(&["stats", "-s", "no..name"]);
-    assert_eq!(status, Some(1));
+    assert_eq!(status, Some(69));
     let resolver = "poolcounter: no..name: no..name:7531: failed to lookup address information: ";
     assert!(stderr.starts_with(resolver) && stderr.len() > resolver.len() + 5, "{stderr}");
     let Ended { status, stderr, .. } = run(&["exec", "-s", "no..name", "-k", "k", "true"]);
@@ -416,7 +416,7 @@ fn misuse_has_one_status_and_a_correction() {
     let Ended { status, stderr, .. } = run(&["counter", "-s", "127.0.0.1:1", "noop"]);
     assert_eq!(
         (status, &*stderr),
-        (Some(1), "poolcounter: 127.0.0.1:1: nothing listens there (is the daemon started with --counter?)\n")
+        (Some(69), "poolcounter: 127.0.0.1:1: nothing listens there (is the daemon started with --counter?)\n")
     );
     for (arguments, option) in [
         (&["jobs", "-s", "127.0.0.1:1", "put", "t", "body"][..], "--jobs"),

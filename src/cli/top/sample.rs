@@ -31,7 +31,9 @@ impl Sample {
     pub fn take(client: &Client, only: Option<&str>, key: Option<&str>) -> Sample {
         let at = Instant::now();
         let answers = report::ask(client, ROWS).into_iter();
-        let servers = answers.map(|(server, answer)| (server, answer.and_then(report::read))).collect();
+        let servers = answers
+            .map(|(server, answer)| (server, answer.map_err(|failure| failure.sentence).and_then(report::read)))
+            .collect();
         let claims =
             |key: &str| client.claims_of_each(key).into_iter().flatten().filter_map(|(_, claims)| claims.ok()?.ok());
         Sample {
