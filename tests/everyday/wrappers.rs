@@ -34,25 +34,39 @@ const CALM: Duration = Duration::from_millis(100);
 pub struct Event {
     pub name: &'static str,
     act: fn(&mut Stage, &[Wrapper<'_>]),
-    /// True if the daemon is another one after it, which knows nothing of what was held.
-    forgets: bool,
+    place: Place,
+}
+
+/// Where the event happens.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Machine,
+    /// In the network, which is a proxy. The proxy does not pass on the end of a connection.
+    Network,
+    /// The daemon is another one after the event, which knows nothing of what was held.
+    Daemon,
 }
 
 pub const EVENTS: &[Event] = &[
-    Event { name: "the command ends", act: |_, all| all.iter().for_each(Wrapper::end_work), forgets: false },
-    Event { name: "its `poolcounter` is terminated", act: |_, all| signal(all, Signal::SIGTERM), forgets: false },
-    Event { name: "its `poolcounter` is killed", act: |_, all| signal(all, Signal::SIGKILL), forgets: false },
-    Event { name: "the network is cut", act: |_, all| all.iter().for_each(|one| one.proxy.cut()), forgets: false },
+    Event { name: "the command ends", act: |_, all| all.iter().for_each(Wrapper::end_work), place: Place::Machine },
+    Event { name: "its `poolcounter` is terminated", act: |_, all| signal(all, Signal::SIGTERM), place: Place::Machine },
+    Event { name: "its `poolcounter` is killed", act: |_, all| signal(all, Signal::SIGKILL), place: Place::Machine },
+    Event {
+        name: "the network is cut",
+        act: |_, all| all.iter().for_each(|one| one.proxy.cut()),
+        place: Place::Network,
+    },
     Event {
         name: "the daemon is killed and started",
-        act: |stage, all| {
-            restart(stage, Signal::SIGKILL);
-            all.iter().for_each(|one| one.proxy.cut());
-        },
-        forgets: true,
+        act: |stage, _| restart(stage, Signal::SIGKILL),
+        place: Place::Daemon,
     },
-    Event { name: "the daemon is reloaded or upgraded", act: |stage, _| stage.daemon().upgrade(), forgets: false },
-    Event { name: "the daemon hangs for a second", act: |stage, _| freeze(stage), forgets: false },
+    Event {
+        name: "the daemon is reloaded or upgraded",
+        act: |stage, _| stage.daemon().upgrade(),
+        place: Place::Machine,
+    },
+    Event { name: "the daemon hangs for a second", act: |stage, _| freeze(stage), place: Place::Machine },
 ];
 
 /// A command under `poolcounter`, which it holds something for.
@@ -66,14 +80,15 @@ struct Wrapper<'a> {
 }
 
 impl<'a> Wrapper<'a> {
-    fn start(stage: &Stage, service: &'a Service, words: &[&str]) -> Wrapper<'a> {
+    fn start(stage: &Stage, service: &'a Service, words: &[&str], place: Place) -> Wrapper<'a> {
         let daemon = stage.daemon.as_ref().expect("it runs");
         let (request, reply) = service.prepare;
         let mut told = vec![0; reply.len()];
         let mut operator = TcpStream::connect((service.address)(daemon)).expect("connects");
         operator.write_all(request).and_then(|()| operator.read_exact(&mut told)).expect("is answered");
         let proxy = CutProxy::to((service.address)(daemon));
-        let address = proxy.address.to_string();
+        let is_far = place == Place::Network;
+        let address = if is_far { proxy.address } else { (service.address)(daemon) }.to_string();
         let scratch = Scratch::new();
         let file = scratch.file("work");
         let script = format!("sh -c 'echo $$ >{0}.new; mv {0}.new {0}; exec sleep 1000'; true", file.display());
@@ -119,10 +134,10 @@ impl<'a> Wrapper<'a> {
     }
 
     /// Waits until this is seen, and that lasts; returns what is seen. What is free while the work runs is seen at once.
-    fn wait_for(&self, stage: &Stage, wanted: &str, forgets: bool) -> String {
+    fn wait_for(&self, stage: &Stage, wanted: &str, place: Place) -> String {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = self.look(stage);
-        let is_early = |seen: &str| seen == format!("runs on; the next {TAKEN}") && !forgets;
+        let is_early = |seen: &str| seen == format!("runs on; the next {TAKEN}") && place != Place::Daemon;
         while seen != wanted && !is_early(&seen) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
             seen = self.look(stage);
@@ -155,9 +170,9 @@ fn signal(all: &[Wrapper<'_>], signal: Signal) {
 pub fn play(event: &Event, wanted: &[String]) -> Option<String> {
     let mut stage = Stage::new();
     let service = |heading| SERVICES.iter().find(|service| service.heading == heading).expect("is a service");
-    let all = STARTS.map(|(heading, words)| Wrapper::start(&stage, service(heading), words));
+    let all = STARTS.map(|(heading, words)| Wrapper::start(&stage, service(heading), words, event.place));
     (event.act)(&mut stage, &all);
     let seen: Vec<String> =
-        all.iter().zip(wanted).map(|(one, wanted)| one.wait_for(&stage, wanted, event.forgets)).collect();
+        all.iter().zip(wanted).map(|(one, wanted)| one.wait_for(&stage, wanted, event.place)).collect();
     (seen != wanted).then(|| format!("{HEADING}: | {} | {} |", event.name, seen.join(" | ")))
 }
