@@ -262,7 +262,7 @@ impl PoolsState {
             ClaimPhase::Kept { .. } => return self.end_kept(id, step).fired(),
             _ => {}
         }
-        let freed = self.other_pools(id);
+        let freed = self.freed_by(id, step.now);
         let claim = self.detach(id, step.now);
         match claim.phase {
             ClaimPhase::Waiting { timeout, .. } => {
@@ -271,6 +271,7 @@ impl PoolsState {
                 let type_id = self.pool_at(claim.pool).type_id;
                 self.note_refusal(claim.pool, type_id, RefusalReason::Timeout, step);
                 step.replies.push((claim.conn, Reply::Timeout));
+                self.grant_freed(freed, step);
             }
             ClaimPhase::Holding { end, .. } => {
                 end.into_iter().for_each(TimerId::fired);
@@ -372,7 +373,7 @@ impl PoolsState {
         let (holding, occupied) = self.pool_at(pool).occupancy();
         if occupied >= max_queue || self.sheds(pool, now) {
             Room::Full(pool)
-        } else if holding >= workers {
+        } else if holding >= workers || self.is_reserved(pool, None, now) {
             Room::Busy(pool)
         } else {
             Room::Free

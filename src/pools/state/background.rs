@@ -195,8 +195,8 @@ impl PoolsState {
         let claim = self.withdraw(id, step);
         if claim.was_held && !claim.is_kept {
             self.grant_next(claim.pool, step);
-            self.grant_freed(claim.freed, step);
         }
+        self.grant_freed(claim.freed, step);
         self.note_if_emptied(claim.pool);
     }
 
@@ -243,6 +243,9 @@ impl PoolsState {
         self.figures.add(Stat::WaitingTimeForGood, step.now.since(waiter.since));
         self.type_of(waiter.pool).done.bump();
         step.replies.push((waiter.conn, Reply::Done));
+        // The lock of its own pool is granted when all have been woken.
+        let freed = waiter.freed.into_iter().filter(|freed| freed.pool != waiter.pool);
+        self.grant_freed(freed.collect(), step);
     }
 
     /// Releases locks that a request may want, if lost connections have some of the oldest.
@@ -261,11 +264,16 @@ impl PoolsState {
     /// examined in slices.
     #[cold]
     pub(super) fn search_waiters(&mut self, id: PoolId, step: &mut PoolsStep<'_, '_>) -> Option<ClaimId> {
+        match self.aged_waiter(id, step.now) {
+            Ok(None) => {}
+            Ok(first) => return first,
+            Err(()) => return None,
+        }
         let mut next = self.first_waiter(id);
         for _ in 0..LOOKED_AT_ONCE {
             let whole = self.whole_of(next?);
             meter::visit();
-            if self.could_hold(whole) {
+            if self.could_hold(whole, step.now) {
                 return Some(whole);
             }
             next = self.background.waiter_after(id, next?, &self.pools, &self.links_by_pool);
@@ -304,7 +312,8 @@ impl PoolsState {
             };
             let is_repeated = is_repeated && waiter.is_some();
             self.background.searches.insert(id, Search { next, held_before, is_repeated });
-            if let Some(whole) = waiter.map(|waiter| self.whole_of(waiter)).filter(|whole| self.could_hold(*whole)) {
+            let whole = waiter.map(|waiter| self.whole_of(waiter));
+            if let Some(whole) = whole.filter(|whole| self.could_hold(*whole, step.now)) {
                 self.grant(whole, step);
             }
         }

@@ -6,8 +6,13 @@
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep};
 use hashbrown::HashMap;
 use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::Time;
+use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::pools::request::KeyLimits;
+use std::collections::BTreeMap;
+use std::iter;
+
+/// Wait after which a waiter for several keys is the first in the queue of each of them.
+const AGED: Span = Span::from_secs(60);
 
 /// Parts of claims, by claim.
 #[derive(Default)]
@@ -18,6 +23,10 @@ pub(super) struct Parts {
     count: u64,
     /// Number of parts of each connection that has any.
     by_conn: HashMap<ConnId, u32>,
+    /// Claims on several pools that wait, by pool and in the order in which they came.
+    waiting: BTreeMap<(PoolId, u64), ClaimId>,
+    /// Number of these that came so far.
+    came: u64,
 }
 
 /// State of a claim on several pools, beside its entry.
@@ -25,6 +34,8 @@ pub(super) struct Several {
     /// Most holders of a lock of its own pool.
     pub workers: u32,
     pub parts: Vec<Part>,
+    /// Its number among those that wait.
+    came: u64,
 }
 
 /// A part of a claim.
@@ -37,7 +48,7 @@ pub(super) struct Part {
 
 /// Pool with a lock that may have become free.
 pub(super) struct Freed {
-    pool: PoolId,
+    pub pool: PoolId,
     /// Number of its locks that were held before.
     held_before: u32,
 }
@@ -73,7 +84,7 @@ impl Parts {
         if self.by_claim.len() <= whole.index() {
             self.by_claim.resize_with(whole.index() + 1, || None);
         }
-        let nothing = || Box::new(Several { workers: whole_workers, parts: Vec::new() });
+        let nothing = || Box::new(Several { workers: whole_workers, parts: Vec::new(), came: 0 });
         self.by_claim[whole.index()].get_or_insert_with(nothing).parts.push(part);
         self.count += 1;
     }
@@ -104,16 +115,59 @@ impl PoolsState {
             self.attach_to_pool(id, Claim { pool, conn, since, phase: ClaimPhase::Part { whole, is_held } });
             self.parts.add((whole, conn), whole_workers, Part { id, workers: *workers });
         }
+        if !is_held {
+            self.await_parts(whole);
+        }
+    }
+
+    /// Queues a claim that waits in several pools with the claims that may reserve locks.
+    pub(super) fn await_parts(&mut self, whole: ClaimId) {
+        self.parts.came += 1;
+        let came = self.parts.came;
+        let pools: Vec<PoolId> = self.pools_of(whole).collect();
+        pools.into_iter().for_each(|pool| _ = self.parts.waiting.insert((pool, came), whole));
+        let several = self.parts.by_claim[whole.index()].as_mut().expect("it has parts");
+        several.came = came;
+    }
+
+    /// Returns the pools of a claim, first its own.
+    fn pools_of(&self, whole: ClaimId) -> impl Iterator<Item = PoolId> {
+        let parts = self.parts.of(whole).into_iter().flat_map(|several| &several.parts);
+        iter::once(whole).chain(parts.map(|part| part.id)).map(|id| self.claims[id.index()].pool)
+    }
+
+    /// Returns the waiter that is first in the queue of a pool because it has waited for several keys for long, and the
+    /// most holders that its request allows there.
+    fn reserver(&self, pool: PoolId, now: Time) -> Option<(ClaimId, u32)> {
+        let (_, whole) = self.parts.waiting.range((pool, 0)..=(pool, u64::MAX)).next()?;
+        let Several { workers, parts, .. } = self.parts.of(*whole)?;
+        let part = parts.iter().find(|part| self.claims[part.id.index()].pool == pool);
+        let is_aged = now.since(self.claims[whole.index()].since) >= AGED;
+        is_aged.then(|| (*whole, part.map_or(*workers, |part| part.workers)))
+    }
+
+    /// Returns whether a pool reserves its next lock for another claim.
+    #[inline]
+    pub(super) fn is_reserved(&self, pool: PoolId, from: Option<ClaimId>, now: Time) -> bool {
+        !self.parts.waiting.is_empty() && self.is_reserved_by_other(pool, from, now)
+    }
+
+    #[cold]
+    fn is_reserved_by_other(&self, pool: PoolId, from: Option<ClaimId>, now: Time) -> bool {
+        let is_last = |workers| self.pool_at(pool).holders.len() + 1 >= workers;
+        self.reserver(pool, now).is_some_and(|(first, workers)| from != Some(first) && is_last(workers))
     }
 
     /// Removes the parts of a claim that has ended.
     #[inline]
-    pub(super) fn detach_parts(&mut self, whole: ClaimId, conn: ConnId, now: Time) {
+    pub(super) fn detach_parts(&mut self, whole: ClaimId, (conn, own): (ConnId, PoolId), now: Time) {
         if self.parts.count() > 0
             && let Some(several) = self.parts.take(whole, conn)
         {
+            self.parts.waiting.remove(&(own, several.came));
             for Part { id, .. } in several.parts {
                 let claim = self.claims.remove(id.index());
+                self.parts.waiting.remove(&(claim.pool, several.came));
                 self.background.skip(claim.pool, id, &self.pools, &self.links_by_pool);
                 let pool = &mut self.pools[claim.pool.index()];
                 pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
@@ -129,8 +183,10 @@ impl PoolsState {
         if self.parts.count() == 0 {
             return;
         }
-        let now = self.claims[whole.index()].since;
-        let parts = self.parts.of(whole).map_or(&[][..], |several| &several.parts).to_vec();
+        let Some(Several { parts, came, .. }) = self.parts.of(whole) else { return };
+        let (now, parts, came) = (self.claims[whole.index()].since, parts.clone(), *came);
+        let pools: Vec<PoolId> = self.pools_of(whole).collect();
+        pools.into_iter().for_each(|pool| _ = self.parts.waiting.remove(&(pool, came)));
         for Part { id, .. } in parts {
             let claim = &mut self.claims[id.index()];
             self.background.skip(claim.pool, id, &self.pools, &self.links_by_pool);
@@ -144,19 +200,21 @@ impl PoolsState {
         }
     }
 
-    /// Returns the pools besides its own in which locks become free when this claim ends.
+    /// Returns the pools besides its own in which locks become free when this claim ends, and all pools that have
+    /// reserved a free lock for it.
     #[inline]
-    pub(super) fn other_pools(&self, id: ClaimId) -> Vec<Freed> {
-        if self.parts.count() == 0 { Vec::new() } else { self.pools_of_parts(id) }
+    pub(super) fn freed_by(&self, id: ClaimId, now: Time) -> Vec<Freed> {
+        if self.parts.of(id).is_none() { Vec::new() } else { self.freed_by_parts(id, now) }
     }
 
-    fn pools_of_parts(&self, id: ClaimId) -> Vec<Freed> {
-        let parts = self.parts.of(id).into_iter().flat_map(|several| &several.parts);
-        let freed = parts.map(|part| {
-            let pool = self.claims[part.id.index()].pool;
-            Freed { pool, held_before: self.pool_at(pool).holders.len() }
-        });
-        freed.collect()
+    #[cold]
+    fn freed_by_parts(&self, id: ClaimId, now: Time) -> Vec<Freed> {
+        let holders = |pool: PoolId| self.pool_at(pool).holders.len();
+        if let ClaimPhase::Holding { .. } = self.claims[id.index()].phase {
+            return self.pools_of(id).skip(1).map(|pool| Freed { pool, held_before: holders(pool) }).collect();
+        }
+        let reserved = self.pools_of(id).filter(|pool| self.reserver(*pool, now) == Some((id, holders(*pool) + 1)));
+        reserved.map(|pool| Freed { pool, held_before: holders(pool) + 1 }).collect()
     }
 
     /// Grants the free locks of these pools, except locks that were granted already together with another pool's.
@@ -177,8 +235,8 @@ impl PoolsState {
     }
 
     /// Returns the waiter that gets a free lock of this pool: the first in the order of service that could then have
-    /// all its locks. A waiter that cannot be satisfied is skipped (no head-of-line blocking). The rest of many waiters
-    /// is searched in slices.
+    /// all its locks. A waiter that cannot be satisfied is skipped (no head-of-line blocking), until it has waited for
+    /// long. The rest of many waiters is searched in slices.
     #[inline]
     pub(super) fn next_waiter(&mut self, pool: PoolId, step: &mut PoolsStep<'_, '_>) -> Option<ClaimId> {
         if self.parts.count() == 0 { self.first_waiter(pool) } else { self.search_waiters(pool, step) }
@@ -191,12 +249,23 @@ impl PoolsState {
         self.pool_at(pool).waiting_for_me.front().or_else(for_anyone)
     }
 
-    /// Returns whether a waiter could have all its locks. A waiter for just one free lock could.
-    pub(super) fn could_hold(&self, id: ClaimId) -> bool {
-        let has_room = |id: ClaimId, workers| self.pool_at(self.claims[id.index()].pool).holders.len() < workers;
-        self.parts.of(id).is_none_or(|Several { workers, parts }| {
-            has_room(id, *workers) && parts.iter().all(|part| has_room(part.id, part.workers))
-        })
+    /// Returns whether a waiter could have all its locks. A waiter for just one free lock could, unless that is reserved.
+    pub(super) fn could_hold(&self, id: ClaimId, now: Time) -> bool {
+        let is_full = |id: ClaimId, workers| self.pool_at(self.claims[id.index()].pool).holders.len() >= workers;
+        let is_short = self.parts.of(id).is_some_and(|Several { workers, parts, .. }| {
+            is_full(id, *workers) || parts.iter().any(|part| is_full(part.id, part.workers))
+        });
+        !is_short && !self.pools_of(id).any(|pool| self.is_reserved(pool, Some(id), now))
+    }
+
+    /// Returns the waiter that is first because of its age, if it can have all its locks; `Err` if its turn is next, so
+    /// that no other waiter gets a lock.
+    pub(super) fn aged_waiter(&self, pool: PoolId, now: Time) -> Result<Option<ClaimId>, ()> {
+        match self.reserver(pool, now) {
+            Some((first, _)) if self.could_hold(first, now) => Ok(Some(first)),
+            _ if self.is_reserved(pool, None, now) => Err(()),
+            _ => Ok(None),
+        }
     }
 
     /// Returns the claim that this one is a part of; itself if it is whole.
@@ -233,6 +302,16 @@ impl PoolsState {
             }
         }
         assert_eq!(by_conn, self.parts.by_conn, "the parts of connections are counted");
+        let waits = |id: ClaimId| matches!(self.claims[id.index()].phase, ClaimPhase::Waiting { .. });
+        let several = (0..self.parts.by_claim.len()).map(ClaimId::from_index).filter(|id| self.parts.of(*id).is_some());
+        let waiting = several.filter(|id| waits(*id)).flat_map(|id| {
+            let came = self.parts.of(id).map_or(0, |several| several.came);
+            self.pools_of(id).map(move |pool| ((pool, came), id))
+        });
+        assert!(
+            waiting.collect::<BTreeMap<_, _>>() == self.parts.waiting,
+            "each that waits in several pools is queued"
+        );
         assert_eq!(count, self.parts.count(), "the parts are counted");
         let parts = self.claims.iter().filter(|(_, claim)| matches!(claim.phase, ClaimPhase::Part { .. }));
         assert_eq!(parts.count() as u64, count, "each part belongs to a claim");

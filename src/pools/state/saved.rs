@@ -147,6 +147,7 @@ impl PoolsState {
         parts.into_iter().try_for_each(|(rank, part, id)| self.restore_part(&wholes, rank, part, id))?;
         wholes.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn, self.claims[id.index()].pool));
         self.restore_held();
+        self.restore_awaited();
         self.rearm_alerts(self.next_lock_scan(), timers);
         Ok(())
     }
@@ -213,6 +214,15 @@ impl PoolsState {
         }
         self.parts.add((whole, conn), whole_workers, Part { id, workers });
         Ok(())
+    }
+
+    /// Queues the claims that wait for several keys, in the order in which they came.
+    fn restore_awaited(&mut self) {
+        let waits = |(_, claim): &(usize, &Claim)| matches!(claim.phase, ClaimPhase::Waiting { .. });
+        let waiting = self.claims.iter().filter(waits).map(|(index, claim)| (claim.since, ClaimId::from_index(index)));
+        let mut several: Vec<(Time, ClaimId)> = waiting.filter(|(_, id)| self.parts.of(*id).is_some()).collect();
+        several.sort_unstable();
+        several.into_iter().for_each(|(_, id)| self.await_parts(id));
     }
 
     /// Queues the locks that are held, in the order of their grants.

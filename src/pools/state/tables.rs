@@ -20,7 +20,7 @@ pub(super) struct Withdrawn {
     pub was_held: bool,
     /// True if the lock is kept, so that no place came free.
     pub is_kept: bool,
-    /// Other pools with its locks, if it was held.
+    /// Pools in which locks came free beside that of its own pool.
     pub freed: Vec<Freed>,
 }
 
@@ -79,7 +79,7 @@ impl PoolsState {
         {
             return kept;
         }
-        let freed = self.other_pools(id);
+        let freed = self.freed_by(id, step.now);
         let Claim { pool, conn, since, phase } = self.detach(id, step.now);
         let was_held = matches!(phase, ClaimPhase::Holding { .. });
         let timer = match phase {
@@ -122,7 +122,7 @@ impl PoolsState {
             }
             ClaimPhase::Kept { .. } | ClaimPhase::Part { .. } => unreachable!("it belongs to no client"),
         }
-        self.detach_parts(id, claim.conn, now);
+        self.detach_parts(id, (claim.conn, claim.pool), now);
         claim
     }
 

@@ -51,6 +51,9 @@ struct Claim {
     keys: Vec<(Vec<u8>, u64)>,
 }
 
+/// Wait in microseconds after which a waiter for several keys is first in the queue of each.
+const AGED_US: u64 = 60_000_000;
+
 /// Client of kept locks.
 const NOBODY: usize = usize::MAX;
 
@@ -110,9 +113,10 @@ impl Pools {
     pub fn leave(&mut self, client: usize, now: u64) -> Replies {
         let mut replies = Vec::new();
         while let Some(newest) = self.claims.iter().rposition(|claim| claim.client == client) {
-            let before = self.held_by_key();
+            let (before, reserved) = (self.held_by_key(), self.reserved_by(newest, now));
             let claim = self.give_back(newest, now);
             self.grant_freed(&claim, &before, now, &mut replies);
+            self.grant_reserved(reserved, now, &mut replies);
         }
         replies
     }
@@ -131,7 +135,7 @@ impl Pools {
             replies.extend(self.leave(client, now));
             return (replies, Some(client));
         }
-        let before = self.held_by_key();
+        let (before, reserved) = (self.held_by_key(), self.reserved_by(claim, now));
         let claim = self.give_back(claim, now);
         if claim.held || claim.kept {
             self.grant_freed(&claim, &before, now, &mut replies);
@@ -139,6 +143,7 @@ impl Pools {
             self.add("wasted timeout time", now - claim.since);
             self.count(&claim.key, OfType::Timeouts, 1);
             replies.extend(say(claim.client, "TIMEOUT"));
+            self.grant_reserved(reserved, now, &mut replies);
         }
         (replies, None)
     }
@@ -149,7 +154,10 @@ impl Pools {
         let armed: Vec<&Claim> = self.claims.iter().filter(|claim| claim.timer.is_some()).collect();
         let ms = |claim: &Claim| claim.timer.map(|timer| timer.ms);
         let is_pair = |one: &Claim, other: &Claim| ms(one) == ms(other) && one.key != other.key;
-        armed.iter().any(|one| armed.iter().any(|other| is_pair(one, other)))
+        let several: Vec<u64> =
+            self.claims.iter().filter(|claim| claim.waits() && claim.keys.len() > 1).map(|claim| claim.since).collect();
+        !several.is_sorted_by(|one, next| one < next)
+            || armed.iter().any(|one| armed.iter().any(|other| is_pair(one, other)))
     }
 
     /// Hands over to another process, which arms the timers of a key anew: of the holders, of ACQ4ME, of ACQ4ANY.
@@ -187,7 +195,8 @@ impl Pools {
             return self.refuse(client, "QUEUE_FULL", "full_queues");
         }
         let keys: Vec<(Vec<u8>, u64)> = all.into_iter().map(|(key, workers, _)| (key, workers)).collect();
-        let is_free = keys.iter().all(|(key, workers)| self.held_on(key) < *workers);
+        let is_free =
+            keys.iter().all(|(key, workers)| self.held_on(key) < *workers && !self.is_reserved(key, None, now));
         if !is_free && timeout_us == 0 {
             self.count(&key, OfType::Timeouts, 1);
             return say(client, "TIMEOUT");
@@ -208,19 +217,23 @@ impl Pools {
             return self.refuse(client, "NOT_LOCKED", "release_mismatch");
         };
         let mut replies = Vec::new();
-        let before = self.held_by_key();
+        let (before, reserved) = (self.held_by_key(), self.reserved_by(newest, now));
         let own = self.give_back(newest, now);
         if own.held {
             let saved = |claim: &Claim| claim.key == own.key && claim.waits() && !claim.for_me;
             while let Some(waiter) = self.claims.iter().position(saved) {
+                let mut reserved = self.reserved_by(waiter, now);
+                reserved.retain(|(key, _)| *key != own.key);
                 let waiter = self.give_back(waiter, now);
                 self.count(&own.key, OfType::Done, 1);
                 self.add("gained time", now - own.since);
                 self.add("waiting time for good", now - waiter.since);
                 replies.extend(say(waiter.client, "DONE"));
+                self.grant_reserved(reserved, now, &mut replies);
             }
             self.grant_freed(&own, &before, now, &mut replies);
         }
+        self.grant_reserved(reserved, now, &mut replies);
         self.add("total_releases", 1);
         replies.extend(say(client, "RELEASED"));
         replies
@@ -249,19 +262,53 @@ impl Pools {
         }
     }
 
-    /// Returns whether a waiter could have a free slot: with all its other keys, if it wants several.
-    fn could_have_all(&self, claim: &Claim) -> bool {
-        claim.keys.len() == 1 || claim.keys.iter().all(|(key, workers)| self.held_on(key) < *workers)
+    /// Returns whether the claim at a place could have a free slot: with all its other keys, if it wants several, and
+    /// without the slots that are reserved for others.
+    fn could_have_all(&self, place: usize, now: u64) -> bool {
+        let keys = &self.claims[place].keys;
+        (keys.len() == 1 || keys.iter().all(|(key, workers)| self.held_on(key) < *workers))
+            && !keys.iter().any(|(key, _)| self.is_reserved(key, Some(place), now))
+    }
+
+    /// Returns the place of the oldest waiter for this and other keys, if it has waited for long, and the number of
+    /// locks of the key that it allows.
+    fn reserver(&self, key: &[u8], now: u64) -> Option<(usize, u64)> {
+        let workers = |claim: &Claim| claim.keys.iter().find(|(own, _)| own == key).map(|(_, workers)| *workers);
+        let waits = |claim: &Claim| claim.waits() && claim.keys.len() > 1 && workers(claim).is_some();
+        let place = self.claims.iter().position(waits)?;
+        let claim = &self.claims[place];
+        (now - claim.since >= AGED_US).then(|| Some((place, workers(claim)?)))?
+    }
+
+    fn is_reserved(&self, key: &[u8], from: Option<usize>, now: u64) -> bool {
+        let reserver = self.reserver(key, now).filter(|(place, _)| from != Some(*place));
+        reserver.is_some_and(|(_, workers)| self.held_on(key) + 1 >= workers)
+    }
+
+    /// Returns the keys with one slot left, which is reserved for the waiter at a place, and their numbers of locks.
+    fn reserved_by(&self, place: usize, now: u64) -> Vec<(Vec<u8>, u64)> {
+        let keys = self.claims[place].keys.iter().map(|(key, _)| (key.clone(), self.held_on(key)));
+        keys.filter(|(key, held)| self.reserver(key, now) == Some((place, held + 1))).collect()
+    }
+
+    /// Grants the slots that were reserved for a waiter that has gone.
+    fn grant_reserved(&mut self, reserved: Vec<(Vec<u8>, u64)>, now: u64, replies: &mut Replies) {
+        for (key, held) in reserved {
+            if self.held_on(&key) <= held {
+                self.grant_next(&key, now, replies);
+            }
+        }
     }
 
     /// Grants a free slot of the key. A waiter with the key as a further one has the rank of ACQ4ME.
     fn grant_next(&mut self, key: &[u8], now: u64, replies: &mut Replies) {
-        let waits = |claim: &&Claim| claim.waits() && self.could_have_all(claim);
+        let waits = |place: usize| self.claims[place].waits() && self.could_have_all(place, now);
         let is_first = |claim: &Claim| claim.key == key;
         let is_on = |claim: &Claim| claim.keys.iter().any(|(own, _)| own == key);
-        let position = |of: &dyn Fn(&Claim) -> bool| self.claims.iter().position(|claim| of(claim) && waits(&claim));
+        let position = |of: &dyn Fn(&Claim) -> bool| (0..self.claims.len()).find(|n| of(&self.claims[*n]) && waits(*n));
         let for_me = position(&|claim| is_on(claim) && (claim.for_me || !is_first(claim)));
-        let Some(next) = for_me.or_else(|| position(&|claim| is_first(claim))) else { return };
+        let aged = self.reserver(key, now).map(|(place, _)| place).filter(|place| waits(*place));
+        let Some(next) = aged.or(for_me).or_else(|| position(&|claim| is_first(claim))) else { return };
         let (waited, for_me) = (now - self.claims[next].since, self.claims[next].for_me);
         let own_key = self.claims[next].key.clone();
         self.add("waiting time", waited);
