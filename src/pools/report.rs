@@ -60,6 +60,11 @@ pub(super) fn types_table() -> Table {
             Column::count("full", "full", "type_full", "QUEUE_FULL replies, by type of work.").marked(Emphasis::Alarm),
             Column::count("timeouts", "timeouts", "type_timeouts", "TIMEOUT replies, by type of work.")
                 .marked(Emphasis::Alarm),
+            Column::count("lost", "lost", "type_lost", "Locks that ended with their connection, by type of work.")
+                .marked(Emphasis::Alarm),
+            Column::count("expired", "expired", "type_expired", "Locks whose hold was over, by type of work.")
+                .marked(Emphasis::Alarm),
+            Column::count("given_up", "given up", "type_given_up", "Waits that clients gave up, by type of work."),
             Column::times("wait", "wait", "Waiting time of requests that had to wait, by type of work."),
             Column::times("hold", "hold", "Time for which locks were held, by type of work."),
         ],
@@ -191,7 +196,8 @@ impl PoolsService {
     /// Notes the counts of each type of work, in the order of the columns.
     pub(super) fn tally_types(&self, note: &mut dyn FnMut(Counted<'_>)) {
         for one in self.state.types_in_use() {
-            let counts = &[one.acquired, one.done, one.full, one.timeouts].map(Count::get);
+            let counts = [one.acquired, one.done, one.full, one.timeouts, one.lost, one.expired, one.given_up];
+            let counts = &counts.map(Count::get);
             note(Counted { table: "types", name: &one.name, counts, times: &[&one.waits, &one.holds] });
         }
     }
@@ -314,6 +320,9 @@ pub(super) fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
         Cell::Number(one.done.get()),
         Cell::Number(one.full.get()),
         Cell::Number(one.timeouts.get()),
+        Cell::Number(one.lost.get()),
+        Cell::Number(one.expired.get()),
+        Cell::Number(one.given_up.get()),
         Cell::times(one.waits.clone()),
         Cell::times(one.holds.clone()),
     ]

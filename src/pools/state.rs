@@ -215,7 +215,10 @@ impl PoolsState {
             return;
         };
         let claim = self.withdraw(id, step);
-        if !self.note_if_emptied(claim.pool) && claim.was_held {
+        let is_emptied = self.note_if_emptied(claim.pool);
+        if !claim.was_held {
+            self.type_of(claim.pool).given_up.bump();
+        } else if !is_emptied {
             self.wake_after_work(&claim, step);
             if !claim.is_kept {
                 self.grant_next(claim.pool, step);
@@ -255,9 +258,9 @@ impl PoolsState {
     /// Ends a claim whose wait or hold has reached its limit.
     fn expire_claim(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
         match &mut self.claims[id.index()].phase {
-            ClaimPhase::Holding { end, is_lowered: true, .. } => {
+            ClaimPhase::Holding { end, is_lowered, .. } => {
                 end.take().into_iter().for_each(TimerId::fired);
-                return self.take_back(id, step);
+                return if *is_lowered { self.take_back(id, step) } else { self.give_back(id, true, step) };
             }
             ClaimPhase::Kept { .. } => return self.end_kept(id, step).fired(),
             _ => {}
@@ -273,12 +276,7 @@ impl PoolsState {
                 step.replies.push((claim.conn, Reply::Timeout));
                 self.grant_freed(freed, step);
             }
-            ClaimPhase::Holding { end, .. } => {
-                end.into_iter().for_each(TimerId::fired);
-                self.grant_next(claim.pool, step);
-                self.grant_freed(freed, step);
-            }
-            ClaimPhase::Kept { .. } | ClaimPhase::Part { .. } => unreachable!("a part has no timer"),
+            _ => unreachable!("only waits are left"),
         }
         self.note_if_emptied(claim.pool);
     }

@@ -186,13 +186,21 @@ impl PoolsState {
     /// Removes the newest claim of a lost connection, and returns whether there was one.
     fn give_newest_back(&mut self, conn: ConnId, step: &mut PoolsStep<'_, '_>) -> bool {
         let newest = self.clients.get(conn.index()).and_then(List::back);
-        newest.into_iter().for_each(|id| self.give_back(id, step));
+        newest.into_iter().for_each(|id| self.give_back(id, false, step));
         newest.is_some()
     }
 
-    fn give_back(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
+    /// Removes a claim whose client does not end it: its hold is over, or else its connection is lost.
+    pub(super) fn give_back(&mut self, id: ClaimId, is_expired: bool, step: &mut PoolsStep<'_, '_>) {
         meter::visit();
         let claim = self.withdraw(id, step);
+        let of_type = self.type_of(claim.pool);
+        let count = match (claim.was_held, is_expired) {
+            (true, true) => &mut of_type.expired,
+            (true, false) => &mut of_type.lost,
+            (false, _) => &mut of_type.given_up,
+        };
+        count.bump();
         if claim.was_held && !claim.is_kept {
             self.grant_next(claim.pool, step);
         }
@@ -256,7 +264,7 @@ impl PoolsState {
             let holders = self.pool_at(pool).holders.iter(&self.links_by_pool).take(CAUGHT_UP);
             let is_gone = |id: &ClaimId| self.background.leaving.contains(&self.claims[id.index()].conn);
             let gone: BTreeSet<ClaimId> = holders.filter(is_gone).map(|id| self.whole_of(id)).collect();
-            gone.into_iter().for_each(|id| self.give_back(id, step));
+            gone.into_iter().for_each(|id| self.give_back(id, false, step));
         }
     }
 

@@ -99,6 +99,7 @@ impl PoolsState {
             (sum(|one| one.acquired), Stat::TotalAcquired),
             (sum(|one| one.holds.count().into()), Stat::ProcessedCount),
             (sum(|one| one.full), Stat::FullQueues),
+            (sum(|one| one.lost), Stat::LostLocks),
         ] {
             let total = self.count_of(stat);
             // A count that began near its end has saturated.

@@ -67,7 +67,7 @@ impl PoolsState {
         (hold != Span::FOREVER).then(|| step.timers.arm(step.now + hold, PoolsTimer::Claim(id)))
     }
 
-    /// Notifies a holder whose hold ends earlier than it asked for, and gives back all claims of its connection.
+    /// Notifies a holder whose hold ends earlier than it asked for, and gives back all claims of its connection, this one first.
     #[cold]
     pub(super) fn take_back(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
         let Claim { conn, since, .. } = self.claims[id.index()];
@@ -75,6 +75,7 @@ impl PoolsState {
         self.figures.count(Stat::TakenBack);
         step.replies.push((conn, Reply::NotLocked));
         step.events.push(PoolEvent::TakenBack { key, conn, who, held: step.now.since(since) });
+        self.give_back(id, true, step);
         self.close(conn, step);
     }
 

@@ -16,7 +16,14 @@ pub const TYPE_BYTES: usize = 64;
 /// Type of all keys whose types came after the table was full.
 pub const OTHER: &[u8] = b"other";
 /// Statistics that are sums over the types: a request counts them once.
-pub const SUMS: &[Stat] = &[Stat::TotalAcquired, Stat::ProcessedCount, Stat::ProcessingTime];
+pub const SUMS: &[Stat] = &[
+    Stat::TotalAcquired,
+    Stat::ProcessedCount,
+    Stat::ProcessingTime,
+    Stat::LostLocks,
+    Stat::ExpiredHolds,
+    Stat::GivenUpWaits,
+];
 /// Type of keys without one.
 pub const NONE: &[u8] = b"-";
 
@@ -37,6 +44,12 @@ pub struct WorkType {
     pub full: Count,
     /// Number of TIMEOUT replies.
     pub timeouts: Count,
+    /// Number of locks that ended with their connection.
+    pub lost: Count,
+    /// Number of locks whose hold was over.
+    pub expired: Count,
+    /// Number of waits that clients gave up.
+    pub given_up: Count,
     /// Lengths of the waits that ended, by any event.
     pub waits: Histogram,
     /// Times for which ended locks were held, however they ended.
@@ -104,6 +117,9 @@ impl Types {
             Stat::TotalAcquired => |one| one.acquired.get(),
             Stat::ProcessedCount => |one| one.holds.count(),
             Stat::ProcessingTime => |one| one.holds.sum(),
+            Stat::LostLocks => |one| one.lost.get(),
+            Stat::ExpiredHolds => |one| one.expired.get(),
+            Stat::GivenUpWaits => |one| one.given_up.get(),
             _ => return 0,
         };
         self.types.iter().map(|one| Count::from(of_one(one))).sum::<Count>().get()

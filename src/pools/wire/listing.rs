@@ -58,6 +58,7 @@ pub fn write_types(bytes: &mut Vec<u8>, types: &[&WorkType]) {
         bytes.extend_from_slice(&one.name);
         write!(bytes, ": {} working, {} waiting, {} acquired, ", one.working(), one.waiting(), one.acquired)?;
         write!(bytes, "{} done, {} full, {} timeouts, ", one.done, one.full, one.timeouts)?;
+        write!(bytes, "{} lost, {} expired, {} given up, ", one.lost, one.expired, one.given_up)?;
         let [waited, held] = [one.waits.sum(), one.holds.sum()].map(|us| ListedSeconds(Span::from_micros(us)));
         write!(bytes, "waited {waited}, held {held}")
     });

@@ -16,7 +16,7 @@ pub struct Pools {
     /// Microseconds and counts, by the names of `STATS FULL`.
     totals: BTreeMap<&'static str, u64>,
     /// Counts of events by types of keys, in the order of `STATS TYPES`.
-    types: BTreeMap<Vec<u8>, [u64; 6]>,
+    types: BTreeMap<Vec<u8>, [u64; 9]>,
 }
 
 /// Count per type.
@@ -26,6 +26,9 @@ enum OfType {
     Done,
     Full,
     Timeouts,
+    Lost,
+    Expired,
+    GivenUp,
     WaitedUs,
     HeldUs,
 }
@@ -115,6 +118,7 @@ impl Pools {
         while let Some(newest) = self.claims.iter().rposition(|claim| claim.client == client) {
             let (before, reserved) = (self.held_by_key(), self.reserved_by(newest, now));
             let claim = self.give_back(newest, now);
+            self.count(&claim.key, if claim.held { OfType::Lost } else { OfType::GivenUp }, 1);
             self.grant_freed(&claim, &before, now, &mut replies);
             self.grant_reserved(reserved, now, &mut replies);
         }
@@ -132,12 +136,19 @@ impl Pools {
         let claim = self.claims.iter().position(|claim| claim.timer == Some(timer)).expect("it is armed");
         if let Claim { client, held: true, is_lowered: true, .. } = self.claims[claim] {
             replies.extend(say(client, "NOT_LOCKED"));
+            let before = self.held_by_key();
+            let claim = self.give_back(claim, now);
+            self.count(&claim.key, OfType::Expired, 1);
+            self.grant_freed(&claim, &before, now, &mut replies);
             replies.extend(self.leave(client, now));
             return (replies, Some(client));
         }
         let (before, reserved) = (self.held_by_key(), self.reserved_by(claim, now));
         let claim = self.give_back(claim, now);
         if claim.held || claim.kept {
+            if claim.held {
+                self.count(&claim.key, OfType::Expired, 1);
+            }
             self.grant_freed(&claim, &before, now, &mut replies);
         } else {
             self.add("wasted timeout time", now - claim.since);
@@ -232,6 +243,8 @@ impl Pools {
                 self.grant_reserved(reserved, now, &mut replies);
             }
             self.grant_freed(&own, &before, now, &mut replies);
+        } else {
+            self.count(&own.key, OfType::GivenUp, 1);
         }
         self.grant_reserved(reserved, now, &mut replies);
         self.add("total_releases", 1);
@@ -374,12 +387,13 @@ impl Pools {
         let mut types: Vec<_> = self.types.iter().collect();
         // Types with the same number stay in the order of their names.
         types.sort_by_key(|(_, counts)| std::cmp::Reverse(counts[OfType::Acquired as usize]));
-        let line = |(name, counts): &(&Vec<u8>, &[u64; 6])| {
-            let [acquired, done, full, timeouts, waited, held] = **counts;
+        let line = |(name, counts): &(&Vec<u8>, &[u64; 9])| {
+            let [acquired, done, full, timeouts, lost, expired, given_up, waited, held] = **counts;
             let working = self.claims.iter().filter(|claim| claim.held && type_of(&claim.key) == **name).count();
             let waiting = self.claims.iter().filter(|claim| claim.waits() && type_of(&claim.key) == **name).count();
             let levels = format!("{working} working, {waiting} waiting, {acquired} acquired");
-            let ends = format!("{done} done, {full} full, {timeouts} timeouts");
+            let ends = format!("{done} done, {full} full, {timeouts} timeouts, {lost} lost, {expired} expired");
+            let ends = format!("{ends}, {given_up} given up");
             let name = String::from_utf8_lossy(name);
             format!("{name}: {levels}, {ends}, waited {}, held {}\n", seconds(waited), seconds(held))
         };
