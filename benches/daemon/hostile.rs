@@ -245,15 +245,27 @@ fn leaving_waiters(settings: &Settings) -> Case<'_> {
     })
 }
 
+/// Options that let a connection hold as many locks as it can.
+const MANY_LOCKS: [&str; 2] = ["--max-locks", "1024"];
+
+/// Holds a lock of each of many keys, 1024 on a connection.
+fn hold_many(daemon: &Daemon, keys: usize) -> io::Result<Vec<Line>> {
+    let hold = |first: usize| {
+        let mut holder = Line::connect(daemon.server.address)?;
+        holder.ask_many((keys - first).min(1_024), 1, |n| format!("ACQ4ME Article:{} 1 2 0\n", first + n))?;
+        Ok(holder)
+    };
+    (0..keys).step_by(1_024).map(hold).collect()
+}
+
 fn leaving_holder(settings: &Settings) -> Case<'_> {
     let figures = vec![figure("others wait ms, p99", AtMost(5.0)), figure("others wait ms at most", Nothing)];
-    hostile("65535 locks of one come back".into(), figures, move || {
-        let daemon = Daemon::start("memory", &["--max-locks", "65535"], settings)?;
-        let mut holder = Line::connect(daemon.server.address)?;
-        holder.ask_many(size(65_535, settings), 1, |n| format!("ACQ4ME Article:{n} 1 2 0\n"))?;
+    hostile("65536 locks of 64 come back".into(), figures, move || {
+        let daemon = Daemon::start("memory", &MANY_LOCKS, settings)?;
+        let holders = hold_many(&daemon, size(65_536, settings))?;
         let witness = Witness::start(daemon.server.address)?;
         thread::sleep(Duration::from_millis(100));
-        drop(holder);
+        drop(holders);
         thread::sleep(Duration::from_secs(1));
         Ok(witness.end()?.into())
     })
@@ -283,15 +295,10 @@ fn metrics_of_keys(settings: &Settings) -> Case<'_> {
     let figures = vec![figure("others wait ms, p99", AtMost(5.0)), figure("others wait ms at most", Nothing)];
     hostile(format!("/metrics with {keys} keys"), figures, move || {
         let http = unused_address()?;
-        let options = ["--max-locks", "65535", "--http", &http.to_string()];
+        let address = http.to_string();
+        let options = [&MANY_LOCKS[..], &["--http", &address]].concat();
         let daemon = Daemon::start("memory", &options, settings)?;
-        let mut holders = Vec::new();
-        for first in (0..keys).step_by(50_000) {
-            let mut holder = Line::connect(daemon.server.address)?;
-            let count = (keys - first).min(50_000);
-            holder.ask_many(count, 1, |n| format!("ACQ4ME Article:{} 1 2 0\n", first + n))?;
-            holders.push(holder);
-        }
+        let _holders = hold_many(&daemon, keys)?;
         let witness = Witness::start(daemon.server.address)?;
         for _ in 0..size(20, settings) {
             let mut scraper = Line::connect(http)?;

@@ -81,8 +81,8 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "max_locks",
         default: "4",
         hint: "N",
-        doc: "Maximum number of locks and waits of one connection, from 1 to 65535 (default: 4).",
-        set: |settings, value| assign(&mut settings.max_locks, number(value, 1..=65535)),
+        doc: "Maximum number of locks and waits of one connection, from 1 to 1024 (default: 4).",
+        set: |settings, value| assign(&mut settings.max_locks, number(value, 1..=1024)),
         ..Opt::BLANK
     },
     Opt {

@@ -10,7 +10,6 @@
 //! alone. A connection has at most one waiting claim, which is its newest.
 
 use crate::options::PoolsSettings;
-use by_pool::ClaimsByPool;
 use poolcounter_core::id::{ConnId, Id, id};
 use poolcounter_core::list::{Links, List};
 use poolcounter_core::names::{Hash, Names};
@@ -23,7 +22,6 @@ use slab::Slab;
 
 mod alerts;
 mod background;
-mod by_pool;
 mod ceilings;
 mod check;
 mod health;
@@ -140,7 +138,6 @@ pub struct PoolsState {
     /// Claims by connection, oldest first.
     clients: Vec<List<ClaimId>>,
     links_by_client: Links,
-    claims_by_pool: ClaimsByPool,
     links_by_pool: Links,
     held: HeldLocks,
     kept: KeptLocks,
@@ -177,7 +174,6 @@ impl PoolsState {
             parts: Parts::default(),
             clients: Vec::new(),
             links_by_client: Links::default(),
-            claims_by_pool: ClaimsByPool::default(),
             links_by_pool: Links::default(),
             held: HeldLocks::default(),
             kept: KeptLocks::default(),

@@ -68,14 +68,16 @@ fn keys_are_looked_at_in_slices() {
 #[test]
 fn key_scan_lists_present_state() {
     let mut world = world();
-    let [holder, asker, other, waiter] = [(); 4].map(|()| world.connect());
+    let [first, holder, asker, other, waiter] = [(); 5].map(|()| world.connect());
+    world.send(first, b"ACQ4ME a 1 9 0\n");
     hold_many(&mut world, holder, MANY_KEYS);
     world.send(asker, b"STATS KEYS 2\n");
     serve_other(&mut world, other);
-    world.send(holder, b"RELEASE key:000000\n");
-    world.send(waiter, b"ACQ4ME key:000001 1 9 60\n");
+    world.send(first, b"RELEASE\n");
+    world.send(waiter, b"ACQ4ME key:000000 1 9 60\n");
     let (told, _) = serve_other_until(&mut world, other, asker);
-    assert!(told.starts_with("key:000001: 1 working, 1 waiting, ") && told.ends_with("\n\n"), "{told}");
+    assert!(told.starts_with("key:000000: 1 working, 1 waiting, ") && told.ends_with("\n\n"), "{told}");
+    assert!(!told.contains("\na: "), "{told}");
 }
 
 #[test]

@@ -239,7 +239,7 @@ fn faults_in_the_file_are_named() {
     for (text, named) in [
         ("port = 0\nvirtual_ip = '10.0.0.1'\n", ":2: there is no setting virtual_ip"),
         ("\n\nlisten = ['127.0.0.1:0', 'nowhere']\n", ":3: listen: \"nowhere\" is not an address"),
-        ("max_locks = 0\n", ":1: max_locks: \"0\" is not a number from 1 to 65535"),
+        ("max_locks = 0\n", ":1: max_locks: \"0\" is not a number from 1 to 1024"),
         ("max_locks\n", ":1: "),
     ] {
         fs::write(&path, text).expect("can be written");

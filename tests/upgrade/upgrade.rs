@@ -493,13 +493,14 @@ fn short_memory_costs_no_lock() {
     const KEYS: usize = 4_000;
     let mut command = Command::new("sh");
     let script = "ulimit -v 90000; exec \"$@\"";
-    let arguments = ["-c", script, "sh", Daemon::program(), "-l", "127.0.0.1:0", "--max-locks", "65535"];
+    let arguments = ["-c", script, "sh", Daemon::program(), "-l", "127.0.0.1:0", "--max-locks", "1024"];
     let mut daemon = Daemon::run(command.args(arguments));
-    let mut holder = daemon.connect();
+    let mut holders: Vec<_> = (0..KEYS / 1_000).map(|_| daemon.connect()).collect();
     for n in 0..KEYS {
-        assert_eq!(holder.ask(&format!("ACQ4ME {}{n} 1 1 0", "x".repeat(8_000))), "LOCKED");
+        assert_eq!(holders[n / 1_000].ask(&format!("ACQ4ME {}{n} 1 1 0", "x".repeat(8_000))), "LOCKED");
     }
     daemon.upgrade();
+    let holder = &mut holders[0];
     assert_eq!(holder.stat("processing_workers"), KEYS as u64);
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("the process is there");
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("Linux tells");
@@ -536,8 +537,8 @@ fn rehearsal_is_expendable() {
 /// All locks of a connection are written in one pass.
 #[test]
 fn many_locks_of_one_connection_are_no_gap() {
-    const LOCKS: usize = 65_535;
-    let mut daemon = Daemon::start(&["--max-locks", "65535"]);
+    const LOCKS: usize = 1_024;
+    let mut daemon = Daemon::start(&["--max-locks", "1024"]);
     let mut holder = daemon.connect();
     let mut writer = holder.stream().try_clone().expect("a second handle");
     let sending = thread::spawn(move || {
@@ -600,7 +601,7 @@ fn configuration_file_is_read_again() {
     other.send("x".repeat(500).as_bytes());
     for (text, reason) in [
         ("max_locks = 2\nmax_lokcs = 3\n", "conf:2: there is no setting max_lokcs; did you mean max_locks?"),
-        ("\nmax_locks = 0\n", "conf:2: max_locks: \"0\" is not a number from 1 to 65535"),
+        ("\nmax_locks = 0\n", "conf:2: max_locks: \"0\" is not a number from 1 to 1024"),
     ] {
         configure(text);
         daemon.signal(Signal::SIGUSR1);

@@ -1,7 +1,6 @@
 //! Comparison of the tables of the pools with each other. It changes nothing.
 
 use super::alerts::NEVER;
-use super::by_pool::FEW;
 use super::{ClaimId, ClaimPhase, List, Pool, PoolId, PoolsState, Purpose, Stat, WorkType};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::Id;
@@ -59,15 +58,6 @@ impl PoolsState {
                 claims_seen += 1;
             }
         }
-        for (id, (conn, pool)) in self.claims_by_pool.iter() {
-            let claim = &self.claims[id.index()];
-            assert_eq!((claim.conn, claim.pool), (conn, pool), "a claim is found by its connection and pool");
-        }
-        let has_all = |claims: &List<ClaimId>| {
-            let many = claims.iter(&self.links_by_client).take(claims.len().saturating_sub(FEW) as usize);
-            many.into_iter().all(|id| self.claims_by_pool.has(id))
-        };
-        assert!(self.clients.iter().all(has_all), "the index has all claims of a large connection but its newest");
         let wholes = self.claims.len() as u64 - self.parts.count() - self.kept.len();
         assert_eq!(claims_seen, wholes, "each claim that is whole and not kept belongs to one connection");
         let named = self.claims.iter().filter(|(index, _)| !self.whos.of(ClaimId::from_index(*index)).is_empty());

@@ -92,7 +92,6 @@ impl PoolsState {
         }
         self.kept.forget(id);
         self.clients[conn.index()].remove(&mut self.links_by_client, id);
-        self.claims_by_pool.remove(id, (conn, pool));
         let end = step.timers.arm(until, PoolsTimer::Claim(id));
         let claim = &mut self.claims[id.index()];
         claim.conn = Self::nobody();

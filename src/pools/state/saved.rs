@@ -145,7 +145,7 @@ impl PoolsState {
         wholes.sort_unstable();
         parts.sort_unstable();
         parts.into_iter().try_for_each(|(rank, part, id)| self.restore_part(&wholes, rank, part, id))?;
-        wholes.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn, self.claims[id.index()].pool));
+        wholes.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn));
         self.restore_held();
         self.restore_awaited();
         self.rearm_alerts(self.next_lock_scan(), timers);

@@ -1,6 +1,5 @@
 //! Additions to the tables of claims and pools, and removals. An emptied pool is kept to the end of the turn.
 
-use super::by_pool::FEW;
 use super::parts::Freed;
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep, WorkType};
 use poolcounter_core::id::{ConnId, Id};
@@ -38,30 +37,28 @@ impl PoolsState {
     /// Adds a claim to every table; `id` must be the next free key of the claims.
     #[inline(always)]
     pub(super) fn attach(&mut self, id: ClaimId, claim: Claim) {
-        self.attach_to_client(id, claim.conn, claim.pool);
+        self.attach_to_client(id, claim.conn);
         self.attach_to_pool(id, claim);
     }
 
     #[inline(always)]
-    pub(super) fn attach_to_client(&mut self, id: ClaimId, conn: ConnId, pool: PoolId) {
+    pub(super) fn attach_to_client(&mut self, id: ClaimId, conn: ConnId) {
         if self.clients.len() <= conn.index() {
             self.clients.resize_with(conn.index() + 1, List::default);
-        }
-        if self.clients[conn.index()].len() >= FEW {
-            self.sort_claims(conn);
-            self.claims_by_pool.add(id, (conn, pool));
         }
         self.clients[conn.index()].push_back(&mut self.links_by_client, id);
     }
 
-    /// Queues the claims of a connection that has many by their pools.
-    #[cold]
-    fn sort_claims(&mut self, conn: ConnId) {
-        let newest_first = self.clients[conn.index()].iter_back(&self.links_by_client);
-        let fresh: Vec<ClaimId> = newest_first.take_while(|id| !self.claims_by_pool.has(*id)).collect();
-        for id in fresh.into_iter().rev() {
-            self.claims_by_pool.add(id, (conn, self.claims[id.index()].pool));
-        }
+    /// Returns the connection's claims, newest first.
+    pub(super) fn claims_of(&self, conn: ConnId) -> impl Iterator<Item = ClaimId> {
+        let nothing = List::default();
+        self.clients.get(conn.index()).unwrap_or(&nothing).iter_back(&self.links_by_client)
+    }
+
+    /// Returns the connection's newest claim, or its newest on `key`.
+    pub(super) fn newest_of(&self, conn: ConnId, key: Option<&[u8]>) -> Option<ClaimId> {
+        let Some(key) = key else { return self.clients.get(conn.index())?.back() };
+        self.claims_of(conn).find(|claim| key == self.key_of(*claim))
     }
 
     #[inline(always)]
@@ -109,7 +106,6 @@ impl PoolsState {
         let of_type = &mut self.types[pool.type_id];
         let age = now.since(claim.since);
         self.clients[claim.conn.index()].remove(&mut self.links_by_client, id);
-        self.claims_by_pool.remove(id, (claim.conn, claim.pool));
         pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
         match claim.phase {
             ClaimPhase::Waiting { .. } => {
