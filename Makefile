@@ -30,7 +30,7 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container openssl
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check lint lint-all docs python test-browser pictures test-mediawiki test-postgres test-upgrade golden bench bench-tables bench-compare fuzz explore farm soak soak-jobs soak-postgres static test-static image test-image deb test-package test-crates test-reproducible release install install-documents clean help
+.PHONY: all test check lint lint-all docs python test-python test-browser pictures test-mediawiki test-postgres test-upgrade golden bench bench-tables bench-compare fuzz explore farm soak soak-jobs soak-postgres static test-static image test-image deb test-package test-crates test-reproducible release install install-documents clean help
 
 ## all: the daemon, optimised
 all:
@@ -103,6 +103,13 @@ docs:
 ## python: the client for Python as sdist and wheel, in $(CARGO_TARGET_DIR)/python
 python:
 	PYTHONDONTWRITEBYTECODE=1 python3 contrib/python/backend.py $(CARGO_TARGET_DIR)/python
+
+## test-python: the tests of the client for Python, with each of these: make test-python PYTHONS="python3.9 python3.13"
+PYTHONS = python3 $(wildcard $(HOME)/.pyenv/versions/3.9.*/bin/python3 $(HOME)/.pyenv/versions/3.1?.*/bin/python3)
+test-python:
+	$(CARGO) build
+	cd contrib/python && for python in $(PYTHONS); do echo "$$python"; PYTHONDONTWRITEBYTECODE=1 \
+		POOLCOUNTER_PROGRAM=$(abspath $(CARGO_TARGET_DIR))/debug/poolcounter $$python -m unittest discover -t . -s tests || exit; done
 
 # Checkers of the status page, installed outside of the repository.
 NPM = $(abspath $(CARGO_TARGET_DIR))/tmp/npm

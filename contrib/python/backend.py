@@ -68,7 +68,7 @@ def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
     name = f"{STEM}.tar.gz"
     files = package()
     files["PKG-INFO"] = metadata()
-    for path in ["README.md", "backend.py", "pyproject.toml"]:
+    for path in ["README.md", "RECIPES.md", "backend.py", "pyproject.toml"]:
         files[path] = (HERE / path).read_bytes()
     tests = sorted((HERE / "tests").glob("*.py"))
     files.update({f"tests/{path.name}": path.read_bytes() for path in tests})

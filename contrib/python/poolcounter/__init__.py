@@ -1,7 +1,7 @@
 """Client of PoolCounter daemons: locks that a fleet shares, and members of pools, such as accounts, phones or licences.
 
 The daemon gives back all that a connection holds when the connection closes, so a process that dies leaves nothing behind, unless a fork
-of it lives on.
+of it lives on. `poolcounter.aio` has the locks for asyncio.
 """
 
 from ._wire import Lost, PoolCounterError, QueueFull, Refused, TimedOut, Unavailable

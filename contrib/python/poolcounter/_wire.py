@@ -1,4 +1,7 @@
-"""Connections, lines and the order of servers, for both protocols."""
+"""Connections, lines and the order of servers, for both protocols.
+
+`Lines` and `Servers` know no sockets: the client with threads and the one of asyncio share them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from typing import Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 #: Longest timeout of the protocol, in seconds (136 years).
 NO_LIMIT = 2**32 - 1
@@ -24,12 +27,15 @@ LINE_COST = 128
 PART = 1 << 20
 #: Bytes that are read at once of the lines that a server sends unasked.
 MOST_PENDING = 4 << 20
+#: Seconds after which an idle connection is not used any more: firewalls drop idle connections without a word.
+IDLE_AGE = 30.0
 #: Idle connections that are kept for each server. Many threads that ask at the same moment need more for that moment only.
 MOST_IDLE = 8
 #: Options by which the system notices in half a minute that the machine of a server is gone, as far as the system has them.
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 
 Answer = TypeVar("Answer")
+Idle = TypeVar("Idle")
 
 
 class PoolCounterError(Exception):
@@ -128,6 +134,64 @@ def number(word: bytes) -> int:
     return int(word)
 
 
+class Lines:
+    """Bytes that a server has sent, as lines."""
+
+    def __init__(self) -> None:
+        self.unread = bytearray()
+        #: Number of unread bytes that are taken already.
+        self._taken = 0
+        self._budget = 0
+
+    def begin_answer(self) -> None:
+        """Begins an answer, which may have `LARGEST_ANSWER` bytes."""
+        self._budget = LARGEST_ANSWER
+
+    def feed(self, chunk: bytes) -> None:
+        """Adds bytes. Raises `Closed` if there are none, which is the end, and `Garbled` if a line is too long."""
+        del self.unread[: self._taken]
+        self._taken = 0
+        if not chunk:
+            raise Closed("the server has closed the connection")
+        self.unread += chunk
+        if len(self.unread) > LONGEST_LINE and b"\n" not in self.unread:
+            raise Garbled(bytes(self.unread[:80]))
+
+    def take(self) -> Optional[bytes]:
+        """Returns the next line without its end; None if there is no whole one."""
+        end = self.unread.find(b"\n", self._taken)
+        if end < 0:
+            return None
+        line = bytes(self.unread[self._taken : end])
+        self._taken = end + 1
+        return line
+
+    def take_of_answer(self) -> Optional[bytes]:
+        """Returns the next line like `take`. Raises `Garbled` if the answer is too long."""
+        line = self.take()
+        if line is not None:
+            self._budget -= len(line) + LINE_COST
+            if self._budget < 0:
+                raise Garbled(line)
+        return line
+
+    def check_unasked(self) -> None:
+        """Raises `Garbled` if the server has answered before it was asked."""
+        unread = bytes(self.unread[self._taken :])
+        # Lines that a server sends unasked begin with `!`.
+        if unread and not unread.startswith(b"!"):
+            raise Garbled(unread)
+
+
+def set_options(connected: socket.socket) -> None:
+    """Sets the options of a connection over TCP."""
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        if hasattr(socket, option):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
 class Connection:
     """Connection to a server. After any exception its caller closes it.
 
@@ -139,24 +203,17 @@ class Connection:
     ) -> None:
         self.answer_timeout = answer_timeout
         self._process = os.getpid()
-        self._input = bytearray()
-        #: Number of bytes of the input that are read already.
-        self._read = 0
+        self._lines = Lines()
         self._deadline = 0.0
-        self._budget = 0
         if address.startswith("unix:"):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(connect_timeout)
             self._socket.connect(address[len("unix:") :])
             return
         has_tls = address.startswith("tls:")
-        host, port = _host_and_port(address[len("tls:") :] if has_tls else address, port)
+        host, port = host_and_port(address[len("tls:") :] if has_tls else address, port)
         self._socket = socket.create_connection((host, port), connect_timeout)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in KEEPALIVE.items():
-            if hasattr(socket, option):
-                self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        set_options(self._socket)
         if has_tls:
             context = tls or ssl.create_default_context()
             self._socket = context.wrap_socket(self._socket, server_hostname=host)
@@ -177,10 +234,7 @@ class Connection:
 
         Raises `OSError` if that fails or times out, and `Garbled` if the server has answered already.
         """
-        unread = bytes(self._input[self._read :])
-        # Lines that a server sends unasked begin with `!`.
-        if unread and not unread.startswith(b"!"):
-            raise Garbled(unread)
+        self._lines.check_unasked()
         self.send_amid_answers(line, wait)
 
     def send_amid_answers(self, line: bytes, wait: float = 0.0) -> None:
@@ -189,7 +243,7 @@ class Connection:
         self._socket.settimeout(self.answer_timeout)
         self._socket.sendall(line + b"\n")
         self._deadline = time.monotonic() + min(wait, NO_LIMIT) + self.answer_timeout
-        self._budget = LARGEST_ANSWER
+        self._lines.begin_answer()
 
     def line(self) -> bytes:
         """Returns the next line of the answer without its end.
@@ -198,11 +252,8 @@ class Connection:
         line or the answer is too long.
         """
         while True:
-            line = self._whole_line()
+            line = self._lines.take_of_answer()
             if line is not None:
-                self._budget -= len(line) + LINE_COST
-                if self._budget < 0:
-                    raise Garbled(line)
                 return line
             left = self._deadline - time.monotonic()
             if left <= 0:
@@ -217,13 +268,13 @@ class Connection:
         self._socket.settimeout(0.0)
         fault: Optional[OSError] = None
         try:
-            while len(self._input) < MOST_PENDING:
+            while len(self._lines.unread) < MOST_PENDING:
                 self._receive()
         except (BlockingIOError, ssl.SSLWantReadError):
             pass
         except OSError as error:
             fault = error
-        lines = list(iter(self._whole_line, None))
+        lines = list(iter(self._lines.take, None))
         if fault is not None and not lines:
             raise fault
         return lines
@@ -232,27 +283,13 @@ class Connection:
         if self._process != os.getpid():
             raise Closed("the connection belongs to the process of which this one is a fork")
 
-    def _whole_line(self) -> Optional[bytes]:
-        end = self._input.find(b"\n", self._read)
-        if end < 0:
-            return None
-        line = bytes(self._input[self._read : end])
-        self._read = end + 1
-        return line
-
     def _receive(self) -> int:
-        del self._input[: self._read]
-        self._read = 0
-        if len(self._input) > LONGEST_LINE and b"\n" not in self._input:
-            raise Garbled(bytes(self._input[:80]))
         chunk = self._socket.recv(65536)
-        if not chunk:
-            raise Closed("the server has closed the connection")
-        self._input += chunk
+        self._lines.feed(chunk)
         return len(chunk)
 
 
-def _host_and_port(address: str, port: int) -> Tuple[str, int]:
+def host_and_port(address: str, port: int) -> Tuple[str, int]:
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
         return host, int(rest[1:]) if rest.startswith(":") else port
@@ -260,7 +297,43 @@ def _host_and_port(address: str, port: int) -> Tuple[str, int]:
     return (host, int(number)) if colon and ":" not in host else (address, port)
 
 
-class Fleet:
+def words_of(error: Exception) -> str:
+    """Returns an error in words. The timeouts of asyncio have none."""
+    return str(error) or "the server does not answer in time"
+
+
+class Servers:
+    """Servers in the order of each key, without the ones that have failed less than `retry` seconds ago."""
+
+    def __init__(self, servers: Sequence[str], retry: float) -> None:
+        self.servers = list(servers) or ["localhost"]
+        self._retry = retry
+        #: Time until which a failed server is skipped, by server.
+        self._dead_until: Dict[str, float] = {}
+
+    def order(self, key: bytes) -> List[str]:
+        """Returns the servers in the same order as MediaWiki: sorted by `md5(server + key)`."""
+
+        def digest(server: str) -> str:
+            return hashlib.md5(server.encode() + key, usedforsecurity=False).hexdigest()
+
+        return sorted(self.servers, key=digest)
+
+    def alive(self, key: bytes, failures: List[str]) -> Iterator[str]:
+        """Returns the servers to ask in turn, and adds the skipped ones to `failures`."""
+        for server in self.order(key):
+            if self._dead_until.get(server, 0.0) > time.monotonic():
+                failures.append(f"{server}: skipped, as it failed less than {self._retry:g} s ago")
+            else:
+                yield server
+
+    def failed(self, server: str, error: Exception, failures: List[str]) -> None:
+        """Notes that a server has failed."""
+        failures.append(f"{server}: {words_of(error)}")
+        self._dead_until[server] = time.monotonic() + self._retry
+
+
+class Fleet(Servers):
     """Servers and their idle connections. Threads may share it; so may a process and its forks, as each has its own connections."""
 
     def __init__(
@@ -273,44 +346,30 @@ class Fleet:
         tls: Optional[ssl.SSLContext],
         greet: Optional[Callable[[Connection], None]] = None,
     ) -> None:
-        self.servers = list(servers) or ["localhost"]
+        super().__init__(servers, retry)
 
         def connect(address: str) -> Connection:
             return Connection(address, port, connect_timeout, answer_timeout, tls)
 
         self._connect = connect
         self._greet = greet
-        self._retry = retry
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._idle: Dict[str, List[Connection]] = {}
-        #: Time until which a failed server is skipped, by server.
-        self._dead_until: Dict[str, float] = {}
-
-    def order(self, key: bytes) -> List[str]:
-        """Returns the servers in the same order as MediaWiki: sorted by `md5(server + key)`."""
-
-        def digest(server: str) -> str:
-            return hashlib.md5(server.encode() + key, usedforsecurity=False).hexdigest()
-
-        return sorted(self.servers, key=digest)
+        #: Idle connections with the times since which they are idle, by server.
+        self._idle: Dict[str, List[Tuple[float, Connection]]] = {}
 
     def ask_first(self, key: bytes, ask: Callable[[Connection], Answer]) -> Tuple[Answer, str, Connection]:
         """Asks the servers in the order of the key until one answers. Returns the answer, the server and the connection.
 
         Raises `Unavailable` if none answers. A server that fails is skipped for the next `retry` seconds.
         """
-        failures = []
-        for server in self.order(key):
-            if self._dead_until.get(server, 0.0) > time.monotonic():
-                failures.append(f"{server}: skipped, as it failed less than {self._retry:g} s ago")
-                continue
+        failures: List[str] = []
+        for server in self.alive(key, failures):
             try:
                 answer, connection = self.ask(server, ask)
                 return answer, server, connection
             except OSError as error:
-                failures.append(f"{server}: {error}")
-                self._dead_until[server] = time.monotonic() + self._retry
+                self.failed(server, error, failures)
         raise Unavailable("no server answers; " + "; ".join(failures))
 
     def ask(self, server: str, ask: Callable[[Connection], Answer]) -> Tuple[Answer, Connection]:
@@ -335,34 +394,50 @@ class Fleet:
         with self._lock:
             self._forget_of_parent()
             kept = self._idle.setdefault(server, [])
+            old = take_old(kept)
             if len(kept) < MOST_IDLE:
-                kept.append(connection)
-                return
-        connection.close()
+                kept.append((time.monotonic(), connection))
+            else:
+                old.append(connection)
+        for connection in old:
+            connection.close()
 
     def close(self) -> None:
         """Closes the idle connections."""
         with self._lock:
             self._forget_of_parent()
-            for connections in self._idle.values():
-                for connection in connections:
-                    connection.close()
-            self._idle.clear()
+            self._close_idle()
 
     def _take_idle(self, server: str) -> Optional[Connection]:
         with self._lock:
             self._forget_of_parent()
-            connections = self._idle.get(server)
-            return connections.pop() if connections else None
+            kept = self._idle.get(server, [])
+            old = take_old(kept)
+            idle = kept.pop()[1] if kept else None
+        for connection in old:
+            connection.close()
+        return idle
+
+    def _close_idle(self) -> None:
+        for kept in self._idle.values():
+            for _, connection in kept:
+                connection.close()
+        self._idle.clear()
 
     def _forget_of_parent(self) -> None:
         if self._process != os.getpid():
             # The connections belong to the parent process, and stay open there.
             self._process = os.getpid()
-            for connections in self._idle.values():
-                for connection in connections:
-                    connection.close()
-            self._idle.clear()
+            self._close_idle()
+
+
+def take_old(kept: List[Tuple[float, Idle]]) -> List[Idle]:
+    """Removes the connections that have been idle for too long from a list, oldest first, and returns them."""
+    until = time.monotonic() - IDLE_AGE
+    count = sum(1 for since, _ in kept if since < until)
+    old = [connection for _, connection in kept[:count]]
+    del kept[:count]
+    return old
 
 
 def _asked(connection: Connection, ask: Callable[[Connection], Answer]) -> Tuple[Answer, Connection]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import ssl
-import time
 from types import TracebackType
-from typing import Optional, Type
+from typing import Any, Callable, Optional, Type, TypeVar, Union, cast
 
-from ._wire import NO_LIMIT, Connection, Draining, Fleet, Garbled, Lost, QueueFull, Refused, TimedOut
-from ._wire import escape, rest, seconds, shortened, text_of
+from ._locks import DEFAULT_PORT, Further, LockRequest, LockState, key_of
+from ._wire import NO_LIMIT, Connection, Fleet, Lost
 
-DEFAULT_PORT = 7531
-#: Most bytes of a name for the lists of holders.
-LONGEST_WHO = 64
-#: Shortest hold that can be sent, in seconds; 0 would mean none.
-SHORTEST_HOLD = 0.001
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Pools:
@@ -46,78 +42,73 @@ class Pools:
         timeout: Optional[float] = None,
         anyone: bool = False,
         hold: Optional[float] = None,
+        at_least: Optional[float] = None,
+        also: Optional[Further] = None,
     ) -> Lock:
         """Waits for a lock of the key, for `timeout` seconds; None: without limit.
 
         At most `workers` clients hold a lock of the key at a time, and at most `queue` hold or wait. With `anyone`, the lock is `done`
-        and not held if another client finishes the work meanwhile. The server takes the lock back after `hold` seconds.
+        and not held if another client finishes the work meanwhile. The server takes the lock back after `hold` seconds. It keeps the
+        key occupied for `at_least` seconds from the grant on, also after the lock is released or lost, so that the work is done at
+        most once in that time. `also` has further keys, each with its number of workers, or a tuple of that and its queue: all
+        locks are granted together, and none is held during the wait.
 
-        Raises `QueueFull`, `TimedOut`, `Refused`, `Unavailable` if no server answers or all drain, and `ValueError` for a key that
-        cannot be sent, a `hold` that is not more than 0, or a number that is none.
+        Raises `QueueFull`, `TimedOut`, `Refused`, `Unavailable` if no server answers or all drain, `TypeError` for a key that is no
+        `str`, and `ValueError` for a key that cannot be sent, a `hold` that is not more than 0, an `at_least` that is longer than
+        `hold` or used with `also`, or a number that is none.
         """
-        raw = escape(key)
-        words = [b"ACQ4ANY" if anyone else b"ACQ4ME", raw, str(workers).encode(), str(queue).encode()]
-        options = []
-        if hold is not None:
-            if not hold > 0:
-                raise ValueError(f"hold is {hold}, and not more than 0; None means without limit")
-            options.append(b"hold=" + seconds(max(hold, SHORTEST_HOLD)))
-        if self._who is not None:
-            options.append(b"who=" + shortened(self._who, LONGEST_WHO))
-        # A number that is none is refused before a server is asked.
-        seconds(timeout)
-        begun = time.monotonic()
+        request = LockRequest(
+            key,
+            self._who,
+            workers=workers,
+            queue=queue,
+            timeout=timeout,
+            anyone=anyone,
+            hold=hold,
+            at_least=at_least,
+            also=also,
+        )
 
         def ask(connection: Connection) -> bytes:
-            left = rest(timeout, begun)
-            connection.send(b" ".join(words + [seconds(left)] + options), NO_LIMIT if left is None else left)
-            answer = connection.line()
-            if answer == b"ERROR DRAINING":
-                raise Draining()
-            outcomes = [b"LOCKED", b"QUEUE_FULL", b"TIMEOUT", b"LOCK_HELD"] + [b"DONE"] * anyone
-            if answer not in outcomes and not answer.startswith(b"ERROR "):
-                raise Garbled(answer)
-            return answer
+            connection.send(*request.line())
+            return request.check(connection.line())
 
-        answer, server, connection = self._fleet.ask_first(raw, ask)
+        answer, server, connection = self._fleet.ask_first(request.raw, ask)
         if answer == b"LOCKED":
-            return Lock(self._fleet, server, connection, key, raw, None if hold is None else time.monotonic() + hold)
+            return Lock(request, self._fleet, server, connection)
         self._fleet.give_back(server, connection)
-        if answer == b"DONE":
-            return Lock(self._fleet, server, None, key, raw)
-        if answer == b"QUEUE_FULL":
-            raise QueueFull(f"{key}: {queue} hold the lock or wait already")
-        if answer == b"TIMEOUT":
-            raise TimedOut(f"{key}: no lock was free within {timeout} s")
-        raise Refused(text_of(answer[len(b"ERROR ") :] if answer.startswith(b"ERROR ") else answer))
+        request.granted(answer)
+        return Lock(request, self._fleet, server, None)
+
+    def locked(self, key: Union[str, Callable[..., str]], **options: Any) -> Callable[[Function], Function]:
+        """Returns a decorator: each call of the function holds a lock of the key, and raises what `acquire` with the options raises.
+
+        A `key` that is a function gets the arguments of the call, and returns the key.
+        """
+
+        def decorate(function: Function) -> Function:
+            @functools.wraps(function)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                with self.acquire(key_of(key, args, kwargs), **options):
+                    return function(*args, **kwargs)
+
+            return cast(Function, call)
+
+        return decorate
 
     def close(self) -> None:
         """Closes the idle connections. Locks that are held stay held."""
         self._fleet.close()
 
 
-class Lock:
+class Lock(LockState):
     """Lock that is held until the end of its `with`. If that ends with an exception the work counts as not done, and a waiter does it."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        server: str,
-        connection: Optional[Connection],
-        key: str,
-        raw: bytes,
-        until: Optional[float] = None,
-    ) -> None:
+    def __init__(self, request: LockRequest, fleet: Fleet, server: str, connection: Optional[Connection]) -> None:
+        super().__init__(request, connection is not None)
         self._fleet = fleet
         self._server = server
         self._connection = connection
-        self._raw = raw
-        self._until = until
-        self._loss: Optional[str] = None
-        #: Key of the lock.
-        self.key = key
-        #: True if another client has done the work, so that no lock is held.
-        self.done = connection is None
 
     @property
     def lost(self) -> Optional[str]:
@@ -125,16 +116,7 @@ class Lock:
 
         `expired`: the time of `hold` is over; `taken_back`: by an operator or a limit of the daemon; or `connection`.
         """
-        if self._connection is not None and self._loss is None:
-            try:
-                lines = self._connection.pending()
-                if lines:
-                    self._loss = "taken_back" if b"NOT_LOCKED" in lines else "connection"
-            except OSError:
-                self._loss = "connection"
-            if self._until is not None and self._until <= time.monotonic():
-                self._loss = "expired"
-        return self._loss
+        return self._loss if self._connection is None else self._note(self._connection.pending)
 
     def release(self) -> None:
         """Releases the lock: the work is done. Raises `Lost` if it was lost before. A second call has no effect."""
@@ -142,12 +124,8 @@ class Lock:
         if connection is None:
             return
         try:
-            if self._loss is not None:
-                raise Lost(f"{self.key}: {self._loss}")
-            connection.send(b"RELEASE " + self._raw)
-            answer = connection.line()
-            if answer != b"RELEASED":
-                raise Lost(f"{self.key}: an operator or a limit of the daemon took the lock")
+            connection.send(self._release_line())
+            self._check_release(connection.line())
         except OSError as error:
             connection.close()
             raise Lost(f"{self.key}: {error}") from error

@@ -70,6 +70,14 @@ class ReadmeTest(DaemonTest):
         names["pools"].close()
 
 
+class RecipesTest(unittest.TestCase):
+    def test_the_recipes_are_programs(self) -> None:
+        blocks = re.findall(r"```python\n(.*?)```", (ROOT / "RECIPES.md").read_text(), re.DOTALL)
+        self.assertGreater(len(blocks), 5)
+        for block in blocks:
+            compile(block, "RECIPES.md", "exec")
+
+
 @unittest.skipUnless(importlib.util.find_spec("pytest"), "pytest is not installed")
 class FixtureTest(DaemonTest):
     def test_each_worker_has_an_account(self) -> None:

@@ -5,7 +5,7 @@ import threading
 import time
 import unittest
 
-from poolcounter import Lost, Pools, QueueFull, Refused, TimedOut, Unavailable
+from poolcounter import Lost, Pools, QueueFull, Refused, TimedOut, Unavailable, _wire
 from poolcounter._wire import Fleet, escape, seconds, shortened
 
 from .daemon import Daemon, DaemonTest
@@ -107,6 +107,52 @@ class PoolsTest(DaemonTest):
         with self.assertRaises(Refused) as refused:
             self.pools.acquire("k", workers=0)
         self.assertEqual(refused.exception.code, "BAD_SYNTAX")
+
+    def test_further_keys_are_locked_as_well(self) -> None:
+        with self.pools.acquire("k", also={"user:ann": 1, "all": (2, 9)}):
+            for key, workers in [("user:ann", 1), ("all", 1)]:
+                with self.assertRaises(TimedOut):
+                    self.pools.acquire(key, workers=workers, timeout=0)
+        self.pools.acquire("user:ann", timeout=0).release()
+
+    def test_a_key_is_occupied_for_the_least_time(self) -> None:
+        with self.pools.acquire("k", at_least=0.5):
+            pass
+        with self.assertRaises(TimedOut):
+            self.pools.acquire("k", timeout=0)
+        self.pools.acquire("k", timeout=30).release()
+
+    def test_wrong_options_raise_before_a_server_is_asked(self) -> None:
+        for options in [
+            {"at_least": -1},
+            {"at_least": 2, "hold": 1},
+            {"at_least": 1, "also": {"l": 1}},
+            {"also": {str(n): 1 for n in range(5)}},
+            {"hold": 0},
+            {"hold": -1},
+        ]:
+            with self.subTest(options), self.assertRaises(ValueError):
+                self.pools.acquire("k", **options)  # type: ignore[arg-type]
+        with self.assertRaises(TypeError):
+            self.pools.acquire(b"k")  # type: ignore[arg-type]
+
+    def test_a_decorated_function_holds_its_lock(self) -> None:
+        @self.pools.locked("report", timeout=0)
+        def work(number: int) -> int:
+            with self.assertRaises(TimedOut):
+                self.pools.acquire("report", timeout=0)
+            return number + 1
+
+        self.assertEqual(work(1), 2)
+        with self.pools.acquire("report"), self.assertRaises(TimedOut):
+            work(1)
+
+    def test_an_old_idle_connection_is_not_used(self) -> None:
+        self.pools.acquire("k").release()
+        ((_, first),) = self.pools._fleet._idle[self.daemon.pools]
+        self.pools._fleet._idle[self.daemon.pools] = [(time.monotonic() - _wire.IDLE_AGE - 1, first)]
+        with self.pools.acquire("k") as lock:
+            self.assertIsNot(lock._connection, first)
 
     def test_a_fork_has_connections_of_its_own(self) -> None:
         self.pools.acquire("k").release()
