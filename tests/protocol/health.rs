@@ -340,7 +340,7 @@ fn jobs_failing_or_without_runner_are_reported() {
 fn long_pauses_are_reported() {
     let mut rig = Rig::new();
     rig.client("jobs", "pause-all */mail 3600\r\npause-all */links 7200\r\n");
-    rig.pass(2);
+    rig.pass(15);
     let on = rig.on("Jobs");
     assert_eq!(on[0].0, "paused");
     assert!(on.len() == 1 && on[0].1.starts_with("*/links is paused for another 1 h"), "{on:?}");

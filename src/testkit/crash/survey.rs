@@ -85,7 +85,10 @@ fn look_at(
     let body = ask(&format!("peek {id}"));
     assert!(body.line.starts_with(&format!("FOUND {id} ")), "{id} was {state}, and {} now", body.line);
     let attempts = entry["attempts"].parse().expect("a number");
-    let (tube, error) = (stat("tube"), entry["error"].clone());
+    // The server writes a line of its own before what a runner has told.
+    let is_own = |line: &&str| line.starts_with("the runner ") || line.starts_with("the time to run of ");
+    let told: Vec<&str> = entry["error"].split("\\n").filter(|line| !is_own(line)).collect();
+    let (tube, error) = (stat("tube"), told.join("\\n"));
     let shape = Shape { tube, pri: number("pri"), delay: number("delay"), attempts, error, place };
     let (key, group) = (entry["key"].clone(), entry["group"].clone());
     FoundJob { id, shape, fixed: Fixed { body: body.body, ttr: number("ttr"), key, group } }
