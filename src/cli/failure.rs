@@ -23,6 +23,8 @@ pub const MISUSE: u8 = 64;
 pub const UNAVAILABLE: u8 = 69;
 /// The lock, member or job is not available now, but may be later: `EX_TEMPFAIL`.
 pub const TRY_LATER: u8 = 75;
+/// The server has refused at once what may be available later, and no time to wait was given.
+pub const REFUSED_AT_ONCE: u8 = 79;
 /// The server violated the protocol: `EX_PROTOCOL`.
 pub const PROTOCOL: u8 = 76;
 

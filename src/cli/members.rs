@@ -1,23 +1,25 @@
 //! `members`: prints the pools of members, or the members or waiters of one, as a table or as JSON, and sends the
 //! requests of operators and of holders of lease tokens.
 
+mod keeper;
 mod requests;
 
 pub use requests::{REQUESTS, first_words, list};
 
 use super::command::{Failure, MISUSE};
 use super::failure::{PROTOCOL, UNAVAILABLE};
-use super::rows::{PrintedRow, show};
+use super::rows::{PrintedRow, show, table};
 use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, json_option};
 use super::table::Given;
 use super::terminal::{self, printable};
-use poolcounter_client::{Error, KeptOut, ListedMember, ListedPool, ListedWaiter, Members};
+use poolcounter_client::{Error, KeptOut, ListedHolder, ListedMember, ListedPool, ListedWaiter, Members, own_user};
 use poolcounter_protocol::members::wire::client::describe_refusal;
-use poolcounter_service::options::{Opt, assign};
+use poolcounter_service::options::{Opt, assign, number, seconds};
 use requests::MemberRequest;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Settings of the command.
 #[derive(Default)]
@@ -30,6 +32,12 @@ pub struct MembersCommandSettings {
     is_all: bool,
     /// Member that a request is about.
     member: Option<Vec<u8>>,
+    /// True if a repaired member is not cleaned.
+    is_as_is: bool,
+    /// Time between two renewals of a lease.
+    every: Option<Duration>,
+    /// Process at whose end the renewals end.
+    until_exit: Option<i32>,
 }
 
 /// Options of the command.
@@ -60,6 +68,31 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = &[
         set: |settings, text| assign(&mut settings.member, Ok(Some(text.into()))),
         ..Opt::BLANK
     },
+    Opt {
+        long: "as-is",
+        doc: "With repair: do not clean the member, in a pool that cleans its members. A member that waits for its cleaning \
+              is free then, too.",
+        set: |settings, _| assign(&mut settings.is_as_is, Ok(true)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "every",
+        hint: "SECONDS",
+        doc: "With renew: go on, and renew the lease each time that these seconds are over, until it is lost (status 76), \
+              or the process of --until-exit has ended. While no server replies, it tries again each second.",
+        set: |settings, value| {
+            let every = seconds(value).ok().filter(|every| !every.is_zero());
+            assign(&mut settings.every, every.map(Some).ok_or("a number of seconds above 0".into()))
+        },
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "until-exit",
+        hint: "PID",
+        doc: "With renew --every: end with status 0 once the process of this number has ended.",
+        set: |settings, value| assign(&mut settings.until_exit, number(value, 1..=i32::MAX).map(Some)),
+        ..Opt::BLANK
+    },
     Opt::SERVER,
     Opt::TLS,
 ];
@@ -74,11 +107,26 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = MembersCommandSettings::default();
     given.apply(OPTIONS, &mut settings)?;
     let members = Members::with(settings.servers.placement(), TIMEOUTS);
+    // A list needs no name.
+    let members =
+        if given.words.len() > 1 { members.named(own_user()).map_err(|error| refused(&[], &error))? } else { members };
     let words: Vec<&[u8]> = given.words.iter().map(|word| word.as_bytes()).collect();
     let bad_name = |error: Error| refused(&words, &error);
+    match (words.as_slice(), settings.is_as_is, settings.every) {
+        (_, false, None) if settings.until_exit.is_none() => {}
+        ([b"repair", ..], true, None) => {}
+        ([b"renew", rest @ ..], false, Some(every)) => return keeper::run(&members, rest, every, settings.until_exit),
+        _ => {
+            return Err(Failure::misuse(
+                "--as-is is for \"repair\", --every and --until-exit for \"renew POOL TOKEN\"",
+            ));
+        }
+    }
     match (words.as_slice(), settings.is_all, &settings.member) {
         (_, false, None) => {}
-        ([b"repair", pool], true, None) => return requests::repair_all(&members, pool, settings.is_json),
+        ([b"repair", pool], true, None) => {
+            return requests::repair_all(&members, pool, settings.is_as_is, settings.is_json);
+        }
         ([b"takeback", pool, note @ ..], false, Some(member)) if note.len() < 2 => {
             return requests::take_back_member(&members, pool, member, note.first(), settings.is_json);
         }
@@ -90,6 +138,12 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         ([pool], true) => show(members.waiters(pool).map_err(bad_name)?, settings.is_json),
         ([pool], false) => show(members.members(pool).map_err(bad_name)?, settings.is_json),
         ([_, _, ..], true) => Err(Failure::misuse("--waiting is about one pool (see poolcounter help members)")),
+        ([b"repair", pool, member], false) if settings.is_as_is => {
+            requests::repair_as_is(&members, pool, member, settings.is_json)
+        }
+        ([b"history", pool, member @ ..], false) if member.len() < 2 => {
+            show_history(&members, pool, member.first().copied(), settings.is_json)
+        }
         ([word, rest @ ..], false) => match MemberRequest::of_word(word) {
             Some(request) => request.make(&members, rest, settings.is_json),
             None => Err(Failure::unknown("request", &printable(word), first_words(), "poolcounter help members")),
@@ -113,6 +167,73 @@ fn in_words(error: &Error) -> String {
         Error::BadName => "a name or value cannot be sent: it has 1 to 255 bytes, no line end and no NUL".into(),
         Error::Refused(words) => describe_refusal(words).unwrap_or_else(|| error.to_string()),
         _ => error.to_string(),
+    }
+}
+
+/// Prints the last holders of a fixed member, or of each member of the pool.
+fn show_history(members: &Members, pool: &[u8], member: Option<&[u8]>, is_json: bool) -> Result<ExitCode, Failure> {
+    let rows = || {
+        let names = match member {
+            Some(member) => vec![member.to_vec()],
+            None => members.operator().members(pool)?.into_iter().map(|listed| listed.name).collect(),
+        };
+        let mut rows = Vec::new();
+        for name in names {
+            let row = |holder| HistoryRow { member: name.clone(), holder };
+            rows.extend(members.history(pool, &name)?.into_iter().map(row));
+        }
+        Ok(rows)
+    };
+    let rows: Vec<HistoryRow> = rows().map_err(|error| refused(&[pool], &error))?;
+    if is_json {
+        let list: Vec<Value> = rows.iter().map(HistoryRow::object).collect();
+        let text = json!({ "pool": text(pool), HistoryRow::LIST: list }).to_string();
+        terminal::print(&format!("{}\n", terminal::ascii_where_invisible(&text)))?;
+    } else {
+        terminal::print(&table(&rows).into_iter().map(|line| line + "\n").collect::<String>())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Holder of a fixed member, present or past.
+struct HistoryRow {
+    member: Vec<u8>,
+    holder: ListedHolder,
+}
+
+impl PrintedRow for HistoryRow {
+    const LIST: &'static str = "history";
+
+    fn heads() -> Vec<String> {
+        ["MEMBER", "LEASE", "HOLDER", "ADDRESS", "TAKEN", "ENDED", "HOW", "BY"].map(String::from).into()
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let ListedHolder { lease, holder, address, taken, ended, how, by } = &self.holder;
+        vec![
+            printable(&self.member),
+            lease.to_string(),
+            printable(holder),
+            printable(address),
+            format!("{} ago", terminal::in_words(*taken)),
+            ended.map_or("-".into(), |ended| format!("{} ago", terminal::in_words(ended))),
+            how.as_ref().map_or("-".into(), |how| printable(how.as_bytes())),
+            by.as_ref().map_or("-".into(), |by| printable(by)),
+        ]
+    }
+
+    fn object(&self) -> Value {
+        let ListedHolder { lease, holder, address, taken, ended, how, by } = &self.holder;
+        json!({
+            "member": text(&self.member),
+            "lease": lease,
+            "holder": text(holder),
+            "address": text(address),
+            "taken": taken.as_secs_f64(),
+            "ended": ended.map(|ended| ended.as_secs_f64()),
+            "how": how,
+            "by": by.as_deref().map(text),
+        })
     }
 }
 
@@ -157,7 +278,9 @@ impl PrintedRow for ListedMember {
     }
 
     fn heads() -> Vec<String> {
-        ["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES", "HELD_FOR", "LEASE", "WHY"].map(String::from).into()
+        ["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES", "HELD_FOR", "LEASE", "EXPIRES", "WHY"]
+            .map(String::from)
+            .into()
     }
 
     fn cells(&self) -> Vec<String> {
@@ -171,6 +294,7 @@ impl PrintedRow for ListedMember {
             self.uses.to_string(),
             self.held.map_or("-".into(), terminal::in_words),
             self.lease.map_or("-".into(), |lease| lease.to_string()),
+            self.expires.map_or("-".into(), terminal::in_words),
             self.kept_out.as_ref().map_or("-".into(), why),
         ]
     }
@@ -186,6 +310,7 @@ impl PrintedRow for ListedMember {
             "is_long": self.is_long,
             "held_for": self.held.map(|held| held.as_secs_f64()),
             "lease": self.lease,
+            "expires": self.expires.map(|expires| expires.as_secs_f64()),
             "why": self.kept_out.as_ref().map(|kept| text(&kept.why)),
             "by": self.kept_out.as_ref().map(|kept| text(&kept.by)),
             "since": self.kept_out.as_ref().map(|kept| kept.since.as_secs_f64()),

@@ -75,8 +75,9 @@ pub const OPTIONS: &[Opt<ProvideSettings>] = &[
     Opt {
         long: "clean",
         hint: "COMMAND",
-        doc: "Command that cleans the member POOL_MEMBER after its use; if it fails, the member is dead (default: \
-              members are not cleaned). Without --start, the command cleans members of other providers and fixed \
+        doc: "Command that cleans the member POOL_MEMBER after its use (default: members are not cleaned). If it fails, \
+              its status and the last line of its output go to the server, which asks again later; a member that this \
+              provider has started is dead then. Without --start, the command cleans members of other providers and fixed \
               members, and the provider starts none.",
         set_bytes: Some(|settings, value| assign(&mut settings.clean, Ok(value.into()))),
         ..Opt::BLANK

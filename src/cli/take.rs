@@ -7,14 +7,14 @@ mod options;
 pub use options::OPTIONS;
 
 use super::command::Failure;
-use super::failure::{FAILURE, TRY_LATER};
+use super::failure::{FAILURE, REFUSED_AT_ONCE, TRY_LATER};
 use super::members::refused;
 use super::run_child::{self, Ended, HeldResource};
 use super::servers::TIMEOUTS;
 use super::spawn::{Variable, obey_signals_as_first_process};
 use super::table::Given;
 use super::terminal::{self, ascii_where_invisible, printable};
-use super::wait::{WaitProgress, retrying};
+use super::wait::{RETRY_EVERY, WaitProgress, retrying};
 use options::{Format, NO_LIMIT, TakeSettings};
 use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, TakeOutcome, Wanted};
 use poolcounter_core::text::{escaped, is_visible, shell_word};
@@ -24,10 +24,13 @@ use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Number of renewals per lease duration: allows for a failed renewal and a short outage of the server.
 const RENEWALS: u32 = 3;
+/// Longest pause before another request to a server that refuses at once.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Pause after a failed renewal, unless the next one is due earlier.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -71,9 +74,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             let wanted = &settings.wanted;
             let is_choosy =
                 wanted.count.is_some_and(|count| count > 1) || wanted.member.is_some() || !wanted.attributes.is_empty();
-            Err(failure(TRY_LATER, &in_words(reason, is_choosy, &census(&members, &settings, source))))
+            let status = if settings.is_patient() || !is_refusal(reason) { TRY_LATER } else { REFUSED_AT_ONCE };
+            Err(failure(status, &in_words(reason, is_choosy, &census(&members, &settings, source))))
         }
-        Ok(TakeOutcome::QueueFull) => Err(failure(TRY_LATER, "too many wait already")),
+        Ok(TakeOutcome::QueueFull) if settings.is_patient() => Err(failure(TRY_LATER, "too many wait already")),
+        Ok(TakeOutcome::QueueFull) => Err(failure(REFUSED_AT_ONCE, "too many wait already")),
         Ok(TakeOutcome::Limit) => Err(failure(TRY_LATER, "no client may hold so many members")),
         Err(error) => Err(refused(&[source], &error)),
     }
@@ -101,15 +106,35 @@ fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Res
         }
         progress.show(waited);
     };
-    retrying(settings.retries, timeout, |waited| {
-        show(waited);
-        let wanted = Wanted { timeout: timeout.saturating_sub(waited), ..settings.wanted.clone() };
-        let watch = |more| show(waited + more);
-        match settings.group {
-            None => members.take_watched(source, &wanted, watch),
-            Some(_) => members.take_from_group_watched(source, &wanted, watch),
+    let (begun, mut pause) = (Instant::now(), RETRY_EVERY);
+    loop {
+        let outcome = retrying(settings.retries, timeout.saturating_sub(begun.elapsed()), |_| {
+            let waited = begun.elapsed();
+            show(waited);
+            let wanted = Wanted { timeout: timeout.saturating_sub(waited), ..settings.wanted.clone() };
+            let watch = |more| show(waited + more);
+            match settings.group {
+                None => members.take_watched(source, &wanted, watch),
+                Some(_) => members.take_from_group_watched(source, &wanted, watch),
+            }
+        })?;
+        let is_refused = match outcome {
+            TakeOutcome::QueueFull => true,
+            TakeOutcome::NoMembers(reason) => is_refusal(reason),
+            TakeOutcome::Taken(_) | TakeOutcome::Limit => false,
+        };
+        let left = timeout.saturating_sub(begun.elapsed());
+        if !is_refused || !settings.is_patient() || left.is_zero() {
+            return Ok(outcome);
         }
-    })
+        thread::sleep(pause.min(left));
+        pause = (2 * pause).min(LONGEST_PAUSE);
+    }
+}
+
+/// Returns whether a server that refuses a take for this reason has not waited, as while it drains.
+fn is_refusal(reason: NoMembers) -> bool {
+    matches!(reason, NoMembers::AtCapacity | NoMembers::Starting | NoMembers::NoProvider)
 }
 
 /// Numbers of members of a pool or group: all 0 if the server does not report them.
@@ -273,7 +298,8 @@ impl<'a> LeaseWatch<'a> {
         }
         for member in self.taken {
             if let Some(loss) = member.loss() {
-                return Err(format!("the member {} is lost, because {loss}", printable(member.name())));
+                let by = member.taken_back_by().map_or(String::new(), |by| format!(" ({})", printable(by.as_bytes())));
+                return Err(format!("the member {} is lost, because {loss}{by}", printable(member.name())));
             }
         }
         let ends = self.taken.iter().filter_map(Member::expiry);

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// Cleaner of one pool whose members are cleaned between two uses (`clean_timeout`), usually one of fixed members,
-/// which have no provider. If it is dropped during a cleaning, the server asks another cleaner or provider; without
-/// one, the cleaning fails.
+/// which have no provider. If it is dropped during a cleaning, the server asks another cleaner or provider 10 seconds
+/// later; without one, the member waits.
 #[derive(Debug)]
 pub struct Cleaner {
     provider: Provider,
@@ -32,8 +32,8 @@ impl Cleaner {
         Ok(Cleaner { provider })
     }
 
-    /// Handles clean requests until the connection ends: calls `clean` with the name of each member. A member for which
-    /// `clean` returns false is dead. Members are cleaned one at a time; several cleaners clean several at a time.
+    /// Handles clean requests until the connection ends: calls `clean` with the name of each member. If `clean` returns
+    /// false, the server asks again later, and puts the member into quarantine after `clean_attempts`. Members are cleaned one at a time; several cleaners clean several at a time.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Cleaner {
     pub fn serve(&mut self, mut clean: impl FnMut(&[u8]) -> bool) -> Result<Infallible, Error> {
         self.provider.serve(|task| match task {
             Task::Clean(member) if clean(member) => TaskResult::Done,
-            _ => TaskResult::Dead,
+            _ => TaskResult::Dead(String::new()),
         })
     }
 
@@ -57,14 +57,14 @@ impl Cleaner {
         })
     }
 
-    /// Reports the result of a cleaning: the member is clean or dead.
+    /// Reports the result of a cleaning: the member is clean or not.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`]; [`Error::BadName`]; [`Error::Refused`] with `NO_SUCH_MEMBER` after the server's
-    /// `clean_timeout`.
+    /// [`Error::Lost`]; [`Error::BadName`]; [`Error::Refused`] with `NO_SUCH_MEMBER` if the pool no longer
+    /// has the member.
     pub fn answer(&mut self, member: &[u8], is_clean: bool) -> Result<(), Error> {
-        let result = if is_clean { TaskResult::Done } else { TaskResult::Dead };
+        let result = if is_clean { TaskResult::Done } else { TaskResult::Dead(String::new()) };
         self.provider.answer(&Task::Clean(member.into()), &result)
     }
 

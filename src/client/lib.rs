@@ -303,7 +303,7 @@ pub use poolcounter_protocol::counters::stats::CounterStat;
 pub use poolcounter_protocol::jobs::request::{JobId, JobState, SummaryBy, Until};
 pub use poolcounter_protocol::members::request::{Condition, Lost, NoMembers};
 pub use poolcounter_protocol::members::wire::client::{
-    Figures as PoolFigures, KeptOut, ListedMember, ListedPool, ListedWaiter, Task,
+    Figures as PoolFigures, KeptOut, ListedHolder, ListedMember, ListedPool, ListedWaiter, Task,
 };
 pub use poolcounter_protocol::pools::request::{KeyLimits, MOST_LIMITS, Purpose};
 pub use poolcounter_protocol::pools::stats::PoolStat;
@@ -311,7 +311,7 @@ pub use pools::{Client, Limits, Lines, ListedClaim, Lock, LockLoss, Outcome};
 pub use provider::{Provider, Role, TaskResult};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
-pub use who::own_name;
+pub use who::{own_name, own_user};
 
 use std::time::Duration;
 

@@ -18,10 +18,10 @@ use exchange::{
 use poolcounter_protocol::members::DEFAULT_PORT;
 use poolcounter_protocol::members::pool_settings::Filter;
 use poolcounter_protocol::members::request::{
-    Condition, From as Source, LeaseName, Lost, NoMembers, Request, Take, Taken,
+    Condition, From as Source, LeaseName, Lost, LostBy, NoMembers, Request, Take, Taken,
 };
 use poolcounter_protocol::members::wire::client::{
-    self as wire, Figures, ListedMember, ListedPool, ListedWaiter, Notice, Reply,
+    self as wire, Figures, ListedHolder, ListedMember, ListedPool, ListedWaiter, Notice, Reply,
 };
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -52,6 +52,8 @@ struct Lease {
     number: u64,
     /// Reason of its loss, once the server has reported one.
     lost: Option<Lost>,
+    /// Operator who has taken it back.
+    lost_by: Option<Box<LostBy>>,
 }
 
 /// Request for members of a pool or group. The default is any one member, without waiting.
@@ -214,7 +216,7 @@ impl Members {
     }
 
     fn guard(&self, held: HeldOn, taken: Taken, lease: Option<Duration>, sent: Instant) -> Member<'_> {
-        self.leases.borrow_mut().push(Lease { held, number: taken.lease, lost: None });
+        self.leases.borrow_mut().push(Lease { held, number: taken.lease, lost: None, lost_by: None });
         Member::new(self, held, taken, lease.map(|lease| (lease, sent)))
     }
 
@@ -304,13 +306,30 @@ impl Members {
     /// Returns the members of a pool at the server of the pool.
     fn members_at_server_of(&self, pool: &[u8]) -> Rows<ListedMember> {
         let request = pool_request("MEMBERS", &wire::escape_name(pool).ok_or(Error::BadName)?);
+        self.list_at_server_of(pool, &request, wire::parse_member)
+    }
+
+    fn list_at_server_of<T>(&self, pool: &[u8], request: &[u8], parse: fn(&[u8]) -> Option<T>) -> Rows<T> {
         let mut notices = Vec::new();
         let (rows, held) = self.fleet.borrow_mut().ask_first(&self.placement.order(pool), |connection| {
             notices.clear();
-            read_list(connection, &request, wire::parse_member, &mut notices)
+            read_list(connection, request, parse, &mut notices)
         })?;
         self.note(held, notices);
         rows
+    }
+
+    /// Returns the last holders of a fixed member at the server of its pool, the last one first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`]; [`Error::Unavailable`]; [`Error::Refused`], with `NO_POOL` or `NO_SUCH_MEMBER`.
+    pub fn history(&self, pool: impl AsRef<[u8]>, member: impl AsRef<[u8]>) -> Rows<ListedHolder> {
+        let pool = pool.as_ref();
+        let name = wire::escape_name(pool).ok_or(Error::BadName)?;
+        let member = wire::escape_member(member.as_ref()).ok_or(Error::BadName)?;
+        let request = [&b"HISTORY "[..], &name, b" ", &member, b"\n"].concat();
+        self.list_at_server_of(pool, &request, wire::parse_holder)
     }
 
     fn list<T>(&self, request: &[u8], parse: fn(&[u8]) -> Option<T>) -> RowsOfEach<T> {
@@ -332,9 +351,9 @@ impl Members {
     fn note(&self, held: HeldOn, notices: Vec<Notice>) {
         let mut leases = self.leases.borrow_mut();
         for notice in notices {
-            let Notice::Lost(number, reason) = notice else { continue };
+            let Notice::Lost(number, reason, by) = notice else { continue };
             let lease = leases.iter_mut().find(|lease| lease.held == held && lease.number == number);
-            lease.into_iter().for_each(|lease| lease.lost = Some(reason));
+            lease.into_iter().for_each(|lease| (lease.lost, lease.lost_by) = (Some(reason), by.clone()));
         }
     }
 }

@@ -49,8 +49,8 @@ pub enum TaskResult {
     Failed(String),
     /// The member is stopped, alive or clean, according to the task.
     Done,
-    /// The member is dead.
-    Dead,
+    /// The member is dead, or its cleaning has failed, for this reason, which may be empty.
+    Dead(String),
 }
 
 impl Provider {
@@ -179,6 +179,9 @@ impl Provider {
             (Task::Stop(member), _) => self.ask(&Request::Stopped { member }),
             (Task::Check(member), TaskResult::Done) => self.ask(&Request::Alive { member }),
             (Task::Clean(member), TaskResult::Done) => self.ask(&Request::Cleaned { member }),
+            (Task::Check(member) | Task::Clean(member), TaskResult::Dead(reason)) => {
+                self.ask(&Request::Dead { member, text: sendable_text(reason).as_bytes() })
+            }
             (Task::Check(member) | Task::Clean(member), _) => self.ask(&Request::Dead { member, text: b"" }),
         }
     }
@@ -195,6 +198,17 @@ impl Provider {
     pub fn died(&mut self, member: impl AsRef<[u8]>) -> Result<(), Error> {
         let member = wire::escape_member(member.as_ref()).ok_or(Error::BadName)?;
         self.ask(&Request::Dead { member: &member, text: b"" })
+    }
+
+    /// Reports on a new connection that a cleaning goes on, which was requested on an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Provider::answer`]; [`Error::NotTaken`] if the cleaning must end, because the member is in use, kept out or
+    /// cleaned by another cleaner.
+    pub fn cleaning(&mut self, member: impl AsRef<[u8]>) -> Result<(), Error> {
+        let member = wire::escape_member(member.as_ref()).ok_or(Error::BadName)?;
+        self.ask(&Request::Cleaning { member: &member })
     }
 
     /// Changes the limit of its members (None: no own limit). With 0 it gets no more start requests, but keeps its

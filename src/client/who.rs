@@ -9,12 +9,16 @@ const HOST: &str = "/proc/sys/kernel/hostname";
 
 /// Returns the name of this process: `user@host:pid`, as far as known.
 pub fn own_name() -> String {
+    format!("{}:{}", own_user(), process::id())
+}
+
+/// Returns the name of the user who runs this process, and of the machine: `user@host`, as far as known.
+pub fn own_user() -> String {
     let named = ["USER", "LOGNAME"].into_iter().find_map(|name| env::var(name).ok().filter(|user| !user.is_empty()));
     let user = named.or_else(user_by_id).unwrap_or_default();
     let host = fs::read_to_string(HOST).unwrap_or_default();
-    let pid = process::id();
     let [user, host] = [user, host].map(|name| sendable(&name, (MAX_WHO - "@:4294967295".len()) / 2));
-    if user.is_empty() { format!("{host}:{pid}") } else { format!("{user}@{host}:{pid}") }
+    if user.is_empty() { host } else { format!("{user}@{host}") }
 }
 
 /// Returns the name of the user whom this process runs as, or the number of a user without a name.

@@ -1,7 +1,7 @@
 //! Log of the members. Names and texts are escaped, so that a notice is one line, whatever a peer sent. The lines of
 //! each kind in a minute are limited.
 
-use super::state::{Notice, Refusal};
+use super::state::{Ending, Lost, Notice, Refusal};
 use log::{Level, log};
 use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::text::escaped;
@@ -96,7 +96,7 @@ fn kind_of(notice: &Notice) -> usize {
     match notice {
         Notice::LongHold { .. } => 0,
         Notice::StartFailed { .. } => 1,
-        Notice::TakenBack { .. } => 2,
+        Notice::LeaseEnded { .. } => 2,
         Notice::Held { .. } => 3,
         Notice::NotDeclared { .. } => 4,
         Notice::StartsAgain { .. } => 5,
@@ -111,7 +111,7 @@ fn sum_of(kind: usize, left_out: u64) -> Option<(Level, String)> {
     let (level, what) = [
         (Level::Warn, "members that are held for long"),
         (Level::Warn, "starts that failed"),
-        (Level::Info, "members that operators took back"),
+        (Level::Info, "leases that ended without a return"),
         (Level::Info, "members that operators hold"),
         (Level::Warn, "pools and fixed members of the configuration file that cannot be added"),
         (Level::Info, "starts that succeeded after others had failed"),
@@ -142,9 +142,11 @@ fn describe(notice: &Notice) -> (Level, String) {
             let why = escaped(why.as_bytes());
             (Level::Warn, format!("{member} of {pool} is in quarantine: {why}{by}"))
         }
-        Notice::TakenBack { pool, member, lease, note } => {
-            let (pool, member) = (escaped(pool), escaped(member));
-            (Level::Info, format!("an operator took back {member} of {pool}, lease {lease}{}", said(note)))
+        Notice::LeaseEnded { pool, member, lease, held, holder, ending, by, note } => {
+            let (pool, member, holder) = (escaped(pool), escaped(member), escaped(holder.as_bytes()));
+            let by = if by.is_empty() { String::new() } else { format!(" by {}", escaped(by.as_bytes())) };
+            let (how, held, note) = (how_of(*ending), seconds(*held), said(note));
+            (Level::Info, format!("lease {lease} of {member} of {pool} {how}{by}: {holder} had it for {held}{note}"))
         }
         Notice::Held { pool, member, span, note, by } => {
             let (pool, member, by) = (escaped(pool), escaped(member), escaped(by.as_bytes()));
@@ -173,6 +175,20 @@ fn describe(notice: &Notice) -> (Level, String) {
             let then = if member.is_some() { "; it is tried again each second" } else { "" };
             (Level::Warn, format!("{what} is in the configuration file and cannot be added now: {why}{then}"))
         }
+    }
+}
+
+fn how_of(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Returned | Ending::Failed => "was returned",
+        Ending::Gone => "ended with its connection",
+        Ending::Lost(Lost::Died) => "ended because the member was reported dead",
+        Ending::Lost(Lost::Withdrawn) => "ended because the member was withdrawn",
+        Ending::Lost(Lost::TakenBack) => "was taken back",
+        Ending::Lost(Lost::HeldTooLong) => "was held for longer than max_hold",
+        Ending::Lost(Lost::ProviderLost) => "ended with the provider",
+        Ending::Lost(Lost::Removed) => "ended because the pool was removed",
+        Ending::Lost(Lost::Expired) => "ran out",
     }
 }
 
@@ -256,9 +272,32 @@ mod tests {
             ),
             (Notice::StartsAgain { pool: pool() }, Level::Info, r"starts in p\u{a} succeed again".into()),
             (
-                Notice::TakenBack { pool: pool(), member: member(), lease: 7, note: b"why\n"[..].into() },
+                Notice::LeaseEnded {
+                    pool: pool(),
+                    member: member(),
+                    lease: 7,
+                    held: span,
+                    holder: "me\r".into(),
+                    ending: Ending::Lost(Lost::TakenBack),
+                    by: "ann".into(),
+                    note: b"why\n"[..].into(),
+                },
                 Level::Info,
-                r"an operator took back m\xff of p\u{a}, lease 7: why\u{a}".into(),
+                r"lease 7 of m\xff of p\u{a} was taken back by ann: me\u{d} had it for 1.500s: why\u{a}".into(),
+            ),
+            (
+                Notice::LeaseEnded {
+                    pool: pool(),
+                    member: member(),
+                    lease: 7,
+                    held: span,
+                    holder: "me".into(),
+                    ending: Ending::Gone,
+                    by: String::new(),
+                    note: b""[..].into(),
+                },
+                Level::Info,
+                r"lease 7 of m\xff of p\u{a} ended with its connection: me had it for 1.500s".into(),
             ),
             (
                 Notice::Held { pool: pool(), member: member(), span, note: b""[..].into(), by: "ann\r".into() },

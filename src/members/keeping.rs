@@ -177,6 +177,7 @@ impl Members {
                     .map_err(|why| format!("the members cannot be kept in {}: {why}", path.display()))?,
             };
             self.keeping.wake.iter().for_each(|wake| self.keeping.ledger.attach(wake.clone()));
+            self.state.keep_rows(true);
         }
         match self.keeping.was_handed_over {
             true => self.write_all(context),

@@ -6,7 +6,6 @@ mod contract;
 mod event_log;
 mod health;
 mod keeping;
-pub mod ledger;
 mod options;
 mod pool_table;
 mod report;
@@ -18,12 +17,15 @@ mod views;
 
 pub use options::{MembersSettings, StoreKind};
 pub use poolcounter_protocol::members::{commands, pool_settings, request};
+pub use poolcounter_store::ledger;
 
 /// The protocol: lines to requests, replies and lists to lines.
 pub mod wire {
     pub use poolcounter_protocol::members::wire::*;
     mod lists;
-    pub use lists::{write_event, write_filter, write_member, write_pool, write_utilization, write_waiter};
+    pub use lists::{
+        write_event, write_filter, write_member, write_past_lease, write_pool, write_utilization, write_waiter,
+    };
 }
 
 use event_log::EventLog;
@@ -118,7 +120,9 @@ pub struct Members {
 impl Members {
     /// Returns a service without pools.
     pub fn new(settings: MembersSettings) -> Self {
-        Members::with_ledger(settings, ledger::memory())
+        let mut members = Members::with_ledger(settings, ledger::memory());
+        members.state.keep_rows(false);
+        members
     }
 
     /// Returns a service without pools, which keeps members in this ledger until it opens that of the settings.
@@ -238,6 +242,15 @@ impl Members {
         if let Query::Utilization { pool } = query {
             let figures = self.state.utilization(pool)?;
             context.output.reply_lines(conn, |bytes| wire::write_utilization(bytes, &figures));
+            return Ok(Progress::Done);
+        }
+        if let Query::History { named } = query {
+            let now = context.time.now;
+            let past = self.state.history(named)?;
+            context.output.reply_lines(conn, |bytes| {
+                past.for_each(|past| wire::write_past_lease(bytes, past, now));
+                bytes.push(b'\n');
+            });
             return Ok(Progress::Done);
         }
         let mut listing = self.sessions.take_listing(conn).unwrap_or_else(|| Listing::new(query));

@@ -6,7 +6,7 @@ mod idle;
 pub use idle::idle;
 
 use super::options::MembersSettings;
-use super::state::{DeclaredMember, DeclaredPool, MOST_POOLS};
+use super::state::{DeclaredMember, DeclaredPool, MOST_POOLS, NOT_CHECKED, checks_of};
 use poolcounter_core::text::escaped;
 use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};
 use poolcounter_protocol::members::request::{Attributes, Refusal};
@@ -227,6 +227,10 @@ fn read_pool(table: &Table) -> Result<DeclaredPool, Misplaced> {
         let at = entry(table, "fixed").map_or(table.at, |entry| entry.at);
         return Err(Misplaced::new(at, format!("fixed: {} members are more than max", fixed.len())));
     }
+    if let Some(key) = checks_of(&settings).filter(|_| !fixed.is_empty()) {
+        let at = entry(table, key.name()).map_or(table.at, |entry| entry.at);
+        return Err(Misplaced::new(at, format!("{}: {}", key.name(), NOT_CHECKED)));
+    }
     Ok(DeclaredPool { name, settings, fixed })
 }
 
@@ -374,6 +378,8 @@ mod tests {
 
     #[test]
     fn faults_are_named_with_their_place() {
+        let mut checked = with_fixed(vec![name("a")]);
+        checked.entries.push(text(4, "check_on_take", "5"));
         let long = "x".repeat(256);
         let attribute = |key: &str, value: &str| with_fixed(vec![member(&[("name", "a"), (key, value)])]);
         for (table, at, named) in [
@@ -394,6 +400,7 @@ mod tests {
             (table(&[("name", "p"), ("max", "1"), ("order", "random")]), 3, "order: order is lifo or fifo"),
             (table(&[("name", "p"), ("max", "1"), ("colour", "red")]), 3, "colour: there is no such setting"),
             (table(&[("name", "p"), ("max", "1"), ("fixed", "a")]), 3, "fixed: this is not a list of members"),
+            (checked, 4, "check_on_take: fixed members are not checked"),
             (with_fixed(vec![name("!a")]), 10, "fixed: a member's name begins with !"),
             (with_fixed(vec![name("a"), name("b"), name("a")]), 12, "fixed: there are two members of this name"),
             (with_fixed(vec![name("a"), name("b"), name("c"), name("d")]), 3, "fixed: 4 members are more than max"),

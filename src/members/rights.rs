@@ -25,6 +25,9 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
             return Some((MemberCommand::Members, keys_of_pool(pool)));
         }
         Line::Query(Query::Waiters { pool, limit: _ }) => return Some((MemberCommand::Waiters, keys_of_pool(pool))),
+        Line::Query(Query::History { named: Named { pool, member: _ } }) => {
+            return Some((MemberCommand::History, keys_of_pool(pool)));
+        }
         Line::Query(Query::Pools) => return Some((MemberCommand::Pools, Vec::new())),
         Line::Request(request) => request,
     };

@@ -70,7 +70,7 @@ impl Listing {
         let (after, limit) = match query {
             Query::Members { after, limit, .. } => (after, limit),
             Query::Waiters { limit, .. } => (None, limit),
-            Query::Pools | Query::Utilization { .. } => (None, None),
+            Query::Pools | Query::Utilization { .. } | Query::History { .. } => (None, None),
         };
         let (after, left) = (after.map(Box::from), limit.unwrap_or(u32::MAX));
         Listing { after, left, is_begun: false }

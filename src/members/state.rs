@@ -31,6 +31,7 @@ mod demand;
 mod events;
 mod fixed;
 mod health;
+mod history;
 mod kept;
 mod leases;
 mod lending;
@@ -54,14 +55,16 @@ mod waiters;
 mod waits;
 
 pub use events::{Event, Notice};
+pub use fixed::{NOT_CHECKED, checks_of};
 pub use health::{PoolHealth, Starving};
+pub use history::{Ending, PastLease};
 pub use kept::{Clock, RestoredKept};
 pub use pool_changes::{DeclaredMember, DeclaredPool};
 pub use poolcounter_protocol::members::pool_settings::{
     Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value,
 };
 pub use poolcounter_protocol::members::request::{
-    Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Refusal, Request, Take, Taken, Token, What,
+    Attributes, Condition, From, LeaseName, Lost, LostBy, Named, NoMembers, Refusal, Request, Take, Taken, Token, What,
 };
 pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use reasons::KeptOut;
@@ -72,6 +75,7 @@ use agents::{Agent, Agents, Backoff, PROVEN_AGE, ProviderState};
 use background::{Background, BackgroundTask};
 use cleaning::{Cleanings, Release};
 use fixed::RefusedMembers;
+use history::History;
 use kept::{Kept, KeptMember, Marks};
 use leases::{Lease, Leases};
 use loading::Loading;
@@ -211,6 +215,7 @@ pub struct State {
     starts: Starts,
     background: Background,
     cleanings: Cleanings,
+    history: History,
     refused: RefusedMembers,
     /// Connections that were replaced in this step by another one with the same session.
     replaced: Vec<ConnId>,
@@ -236,6 +241,7 @@ impl State {
             starts: Starts::default(),
             background: Background::default(),
             cleanings: Cleanings::default(),
+            history: History::default(),
             refused: RefusedMembers::default(),
             kept: Kept::default(),
             loading: None,

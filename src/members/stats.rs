@@ -23,6 +23,14 @@ statistics! {
         Reconfigured = "ended:reconfigured", Count, "Members stopped because their pool was made smaller, removed, or no longer has them.";
         HeldTooLong = "ended:held_too_long", Count, "Members taken back because they were held for too long.";
         ProviderLost = "ended:provider_lost", Count, "Members that were lost with their provider.";
+        LeaseLost = "leases_ended:lost", Count, "Leases that ended with the connection of their holder.";
+        LeaseExpired = "leases_ended:expired", Count, "Leases that ran out.";
+        LeaseTakenBack = "leases_ended:taken_back", Count, "Leases that operators took back.";
+        LeaseHeldTooLong = "leases_ended:held_too_long", Count, "Leases that ended after max_hold.";
+        LeaseWithdrawn = "leases_ended:withdrawn", Count, "Leases that ended because their member was withdrawn or deleted.";
+        LeaseDied = "leases_ended:died", Count, "Leases that ended because their member died.";
+        LeaseProviderLost = "leases_ended:provider_lost", Count, "Leases that ended because the provider was lost.";
+        LeaseRemoved = "leases_ended:removed", Count, "Leases that ended because their pool was removed.";
         KilledFree = "killed_free", Count, "Members that ended while they were not in use.";
         KilledInUse = "killed_in_use", Count, "Members that ended while they were in use, or as they were returned.";
         StartsFailed = "starts_failed", Count, "Starts that failed, including late ones.";

@@ -221,7 +221,7 @@ impl MembersTwin {
                 self.asked.entry(*client).or_default().push(piece.clone());
             }
             let key = match words[..] {
-                ["!LOST", _, reason] => format!("!LOST {reason}"),
+                ["!LOST", _, reason, ..] => format!("!LOST {reason}"),
                 [word @ ("ERROR" | "NO_MEMBERS" | "MEMBERS"), more, ..] => format!("{word} {more}"),
                 _ => words[0].into(),
             };

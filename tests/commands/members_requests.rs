@@ -2,7 +2,7 @@
 
 use super::members_shell::{server, server_with, start_program, wait_for};
 use poolcounter_cli::MEMBER_REQUESTS;
-use poolcounter_client::{MediaWiki, Placement};
+use poolcounter_client::{MediaWiki, Placement, own_user};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::thread;
@@ -26,7 +26,9 @@ fn each_request_has_its_effect() {
     assert!(taken.contains(" p m%201 "), "{taken}");
     let lease = taken.split(' ').nth(1).expect("has a lease");
     assert_eq!(members(&["takeback", "p", lease, "it hangs"]), done);
-    assert_eq!(operator.line(), format!("!LOST {lease} taken_back"));
+    let lost = operator.line();
+    let begins = lost.starts_with(&format!("!LOST {lease} taken_back by={}", own_user()));
+    assert!(begins && lost.ends_with(" it hangs"), "{lost}");
     wait_for(&mut operator, "m%201 quarantined");
     assert_eq!(members(&["repair", "p", "m 1"]), done);
     wait_for(&mut operator, "m%201 free");
@@ -34,6 +36,10 @@ fn each_request_has_its_effect() {
     wait_for(&mut operator, "m%201 held");
     assert_eq!(members(&["free", "p", "m 1"]), done);
     wait_for(&mut operator, "m%201 free");
+    let ended = start_program(&["members", "-s", &server.address, "history", "p", "m 1", "--json"]).finish();
+    let by = format!("\"how\":\"taken_back\",\"by\":\"{}\"", own_user());
+    assert!(ended.stdout.contains(&by), "{}", ended.stdout);
+    assert_eq!(members(&["repair", "p", "m 1", "--as-is"]), done);
     assert!(operator.ask("TAKE p").starts_with("MEMBER "));
     assert_eq!(members(&["del", "p", "m 1", "now"]), done);
     assert!(operator.line().ends_with(" withdrawn"));
@@ -62,7 +68,7 @@ fn the_members_are_listed_where_they_are_changed() {
     let taken = operator.ask("TAKE p 0");
     let lease = taken.split(' ').nth(1).expect("has a lease");
     assert_eq!(members(&["takeback", "p", "--member", "m 1"]), (Some(0), String::new(), String::new()));
-    assert_eq!(operator.line(), format!("!LOST {lease} taken_back"));
+    assert_eq!(operator.line(), format!("!LOST {lease} taken_back by={}", own_user()));
     wait_for(operator, "m%201 quarantined");
     assert_eq!(members(&["repair", "p", "--all"]), (Some(0), "repaired: 1\n".into(), String::new()));
     wait_for(operator, "m%201 free");

@@ -155,10 +155,25 @@ fn without_a_member_the_status_says_to_try_later() {
     }
 }
 
+/// A take with a time to wait asks again while the queue is full; one without is refused at once.
+#[test]
+fn a_full_queue_is_waited_for() {
+    let (server, mut operator) = server_with("0 1 queue=0", &["m"]);
+    let taken = operator.ask("TAKE p");
+    let lease = taken.split(' ').nth(1).expect("it is free");
+    let refused = take(&server, &[], "true").finish();
+    assert_eq!((refused.status, &*refused.stderr), (Some(79), "poolcounter: p: too many wait already\n"));
+    assert_eq!(take(&server, &["--timeout", "0.2"], "true").finish().status, Some(75));
+    let waits = take(&server, &["--timeout", "60"], "true");
+    assert_eq!(operator.ask(&format!("RETURN {lease}")), "RETURNED");
+    assert_eq!(waits.finish().status, Some(0));
+}
+
 #[test]
 fn a_member_that_is_taken_back_is_lost_to_the_command() {
     let (server, mut operator) = server_with("0 1", &["m"]);
-    let reason = "poolcounter: the member m is lost, because an operator took it back";
+    assert_eq!(operator.ask("IDENTIFY ann@desk"), "OK");
+    let reason = "poolcounter: the member m is lost, because an operator took it back (ann@desk: urgent)";
     for (choice, status, consequence) in [
         ("warn", 0, "the command runs on without it"),
         ("term", 143, "the command is terminated"),
@@ -574,7 +589,7 @@ fn pools_and_members_are_printed() {
     assert_eq!(cells[1], ["p", "g", "3", "1", "1", "0", "0", "0", "0", "0", "1000"]);
     let members = print(&["p"]);
     let cells: Vec<Vec<&str>> = members.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(cells[0], ["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES", "HELD_FOR", "LEASE", "WHY"]);
+    assert_eq!(cells[0], ["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES", "HELD_FOR", "LEASE", "EXPIRES", "WHY"]);
     assert_eq!((&cells[1][..3], &cells[2][..3]), (&["a", "free", "-"][..], &["b", "in_use", "ci-job-7"][..]));
     let start = format!(
         "[{{\"server\":\"{}\",\"members\":[{{\"member\":\"a\",\"state\":\"free\",\"holder\":null,",

@@ -93,11 +93,11 @@ const IDLE: &[(&str, &[&str])] = &[
     ),
     (
         "members.enable = true\nmembers.listen = '127.0.0.1:0'\nmembers.port = 9\n\
-         [[members.pool]]\nname = 'p'\nmax = 1\nfixed = ['a']\ncheck_on_take = 9\nmin_free = 1\n\
+         [[members.pool]]\nname = 'p'\nmax = 1\nfixed = ['a']\ninit = 1\nmin_free = 1\n\
          [[members.pool]]\nname = 'q'\nmax = 2\nfixed = ['b']\ncheck_timeout = 9\nmax_hold = 5\nwarn_hold = 5\nloss_delay = 5\n",
         &[
             "members.port is set, but no address needs it",
-            "members.pool p: min_free, check_on_take are set, but max leaves room for the fixed members alone, and these are not started or checked",
+            "members.pool p: init, min_free are set, but max leaves room for the fixed members alone, and these are not started",
             "members.pool q: check_timeout is set, but neither check_interval nor check_on_take is",
             "members.pool q: loss_delay is set, but on_loss is not ok",
             "members.pool q: warn_hold is set, but max_hold is not longer",
@@ -115,7 +115,7 @@ const IDLE: &[(&str, &[&str])] = &[
     ),
     (
         "members.enable = true\nmembers.listen = ['127.0.0.1', '127.0.0.2:0']\nmembers.port = 0\n\
-         [[members.pool]]\nname = 'p'\nmax = 2\nfixed = ['a']\ncheck_on_take = 9\ncheck_timeout = 9\non_loss = 'ok'\nloss_delay = 1\n",
+         [[members.pool]]\nname = 'p'\nmax = 2\ncheck_on_take = 9\ncheck_timeout = 9\non_loss = 'ok'\nloss_delay = 1\n",
         &[],
     ),
 ];

@@ -323,7 +323,7 @@ fn an_operator_declares_changes_and_takes_back() {
     assert_eq!(operator.take_back("a b", lost.lease(), ""), Err(Error::NotTaken));
     until("the loss", || lost.loss() == Some(MemberLoss::Reported(Lost::TakenBack)));
     let name = String::from_utf8(lost.name().to_vec()).expect("is text").replace("%20", " ");
-    assert_eq!(operator.repair("a b", &name), Ok(()));
+    assert_eq!(operator.repair("a b", &name, false), Ok(()));
     assert_eq!(operator.hold("a b", &name, Duration::from_secs(600), "its battery is low"), Ok(()));
     let mut now = states(&client, "a b");
     now.sort();

@@ -301,7 +301,7 @@ class _Held:
     def note(self, line: bytes) -> None:
         words = line.split()
         for lease in self.leases:
-            if len(words) == 3 and words[:2] == [b"!LOST", b"%d" % lease]:
+            if len(words) >= 3 and words[:2] == [b"!LOST", b"%d" % lease]:
                 self.losses[lease] = text_of(words[2])
 
     def ask(self, line: bytes, success: bytes) -> bytes:

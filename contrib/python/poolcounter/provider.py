@@ -97,12 +97,15 @@ class Provider:
             self._stop_one(member)
             return b"STOPPED " + what
         is_check = task == b"!CHECK"
+        reason = ""
         try:
             work = self._check if is_check else self._clean
             is_well = work is None or work(member)
-        except Exception:
-            is_well = False
-        return ((b"ALIVE " if is_check else b"CLEANED ") if is_well else b"DEAD ") + what
+        except Exception as error:
+            is_well, reason = False, " " + " ".join(str(error).split())
+        if is_well:
+            return (b"ALIVE " if is_check else b"CLEANED ") + what
+        return b"DEAD " + what + reason.encode(errors="replace")[:400]
 
     def _stop_one(self, member: str) -> None:
         if self._stop is not None:

@@ -23,7 +23,7 @@ pub struct MemberRequest {
 }
 
 /// Reason of a failed request.
-enum Mistake {
+pub(super) enum Mistake {
     /// Invalid parameter.
     Parameter(String),
     /// Error of the client.
@@ -58,15 +58,21 @@ pub const REQUESTS: &[MemberRequest] = &[
         },
     },
     MemberRequest {
+        word: "history",
+        parameters: &["POOL", "[MEMBER]"],
+        summary: "lists the last holders of a fixed member, or of all members of the pool",
+        run: |_, _| Err(Mistake::Parameter("history needs POOL [MEMBER] (see poolcounter help members)".into())),
+    },
+    MemberRequest {
         word: "repair",
         parameters: &["POOL", "MEMBER"],
-        summary: "takes a fixed member out of quarantine",
-        run: |members, words| Ok(members.operator().repair(words[0], words[1])?),
+        summary: "takes a fixed member out of quarantine, and has it cleaned",
+        run: |members, words| Ok(members.operator().repair(words[0], words[1], false)?),
     },
     MemberRequest {
         word: "hold",
         parameters: &["POOL", "MEMBER", "SECONDS", "[NOTE]"],
-        summary: "keeps a member out of use; if it is in use, from its return on",
+        summary: "keeps a member out of use; if it is in use, from its return on, as it is",
         run: |members, words| {
             let span = read("SECONDS", words[2], seconds)?;
             Ok(members.operator().hold(words[0], words[1], span, &note(words.get(3)))?)
@@ -75,7 +81,7 @@ pub const REQUESTS: &[MemberRequest] = &[
     MemberRequest {
         word: "free",
         parameters: &["POOL", "MEMBER"],
-        summary: "ends a hold",
+        summary: "ends a hold, and has the member cleaned",
         run: |members, words| Ok(members.operator().free(words[0], words[1])?),
     },
     MemberRequest {
@@ -177,11 +183,11 @@ fn finish(word: &str, pool: &[u8], made: Result<ExitCode, Failure>, is_json: boo
 /// # Errors
 ///
 /// Fails if no server replies, or the server refuses.
-pub fn repair_all(members: &Members, pool: &[u8], is_json: bool) -> Result<ExitCode, Failure> {
+pub fn repair_all(members: &Members, pool: &[u8], as_is: bool, is_json: bool) -> Result<ExitCode, Failure> {
     let repair = || {
         let listed = members.operator().members(pool)?;
         let out: Vec<_> = listed.iter().filter(|member| member.state == "quarantined").collect();
-        out.iter().try_for_each(|member| members.operator().repair(pool, &member.name))?;
+        out.iter().try_for_each(|member| members.operator().repair(pool, &member.name, as_is))?;
         Ok(out.len())
     };
     let repaired = repair().map_err(|error| refused(&[pool], &error));
@@ -189,6 +195,17 @@ pub fn repair_all(members: &Members, pool: &[u8], is_json: bool) -> Result<ExitC
         print(&format!("repaired: {number}\n"))?;
     }
     finish("repair", pool, repaired.map(|_| ExitCode::SUCCESS), is_json)
+}
+
+/// Takes a member out of quarantine, or out of the wait for a cleaning, without a cleaning.
+///
+/// # Errors
+///
+/// Fails if no server replies, or the server refuses.
+pub fn repair_as_is(members: &Members, pool: &[u8], member: &[u8], is_json: bool) -> Result<ExitCode, Failure> {
+    let repaired = members.operator().repair(pool, member, true);
+    let made = repaired.map(|()| ExitCode::SUCCESS).map_err(|error| refused(&[pool, member], &error));
+    finish("repair", pool, made, is_json)
 }
 
 /// Takes a member of a pool away from its holder.
@@ -233,7 +250,8 @@ fn read<T>(name: &str, word: &[u8], parse: impl Fn(&str) -> Result<T, String>) -
     parse(&text).map_err(|wanted| Mistake::Parameter(format!("{name}: \"{text}\" is not {wanted}")))
 }
 
-fn token(word: &[u8]) -> Result<LeaseToken, Mistake> {
+/// Parses the token of a lease.
+pub(super) fn token(word: &[u8]) -> Result<LeaseToken, Mistake> {
     read("TOKEN", word, |text| LeaseToken::parse(text).ok_or("32 hexadecimal digits, as in POOL_TOKEN".into()))
 }
 

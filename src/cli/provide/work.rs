@@ -2,9 +2,10 @@
 
 mod list;
 mod starts;
+mod words;
 
 use super::ProvideSettings;
-use crate::process::{Keep, Launch, Launcher, Process};
+use crate::process::{Errors, Keep, Launch, Launcher, Process};
 use crate::spawn::Variable;
 use crate::spawn::shell;
 use crate::terminal::{printable, warn};
@@ -14,9 +15,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
+use words::{is_process_of, text_of, variable_of, with_last_line};
 
 /// Limit of commands that run at a time besides members; further tasks wait. Far below the limit of a user's processes.
 const MOST_COMMANDS: usize = 256;
+
+/// Bytes kept of the end of the output of a cleaning, of which the last line is sent.
+const TAIL: usize = 1024;
 
 /// Limit of tasks started before signals and commands are handled again.
 const TASKS_PER_ROUND: usize = 100;
@@ -117,7 +122,7 @@ impl<'a> Work<'a> {
 
     /// Returns the outputs to poll.
     pub fn outputs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.commands.iter().filter_map(|command| command.process.output())
+        self.commands.iter().flat_map(|command| command.process.outputs())
     }
 
     /// Returns the time of the next action without input.
@@ -239,14 +244,18 @@ impl<'a> Work<'a> {
             Task::Clean(_) => &self.settings.clean,
         };
         if command.is_empty() {
-            return self.finish_task(&task, 0, asked_by, link);
+            return self.finish_task(&task, Ok(()), asked_by, link);
         }
         let variables: [Variable; 2] = [(b"POOL_NAME".to_vec(), self.pool.to_vec()), variable_of(&task)];
-        let is_start = matches!(task, Task::Start(_));
         let launch = Launch {
             words: &shell(command),
             variables: &variables,
-            keep: if is_start { Keep::FirstLine } else { Keep::Nothing },
+            keep: match task {
+                Task::Start(_) => Keep::FirstLine,
+                Task::Clean(_) => Keep::Ends(TAIL),
+                _ => Keep::Nothing,
+            },
+            errors: if matches!(task, Task::Clean(_)) { Errors::PassedOn(TAIL) } else { Errors::Inherited },
             timeout: Some(self.settings.timeout),
             ..Launch::default()
         };
@@ -260,7 +269,7 @@ impl<'a> Work<'a> {
                 self.warn(&format!("{} {reason}", text_of(&task)));
                 match task {
                     Task::Start(_) => self.fail(&task, &reason, asked_by, link),
-                    _ => self.finish_task(&task, u8::MAX, asked_by, link),
+                    _ => self.finish_task(&task, Err(reason), asked_by, link),
                 }
             }
         }
@@ -286,29 +295,42 @@ impl<'a> Work<'a> {
                 if !self.is_ending && (is_start || is_late || status != 0) {
                     self.warn(&format!("{}: {reason}", text_of(&task)));
                 }
-                match is_start {
-                    true => self.fail(&task, &reason, asked_by, link.take()),
-                    // A late command that handles the signal and exits with 0 has still failed.
-                    false => self.finish_task(&task, if is_late { u8::MAX } else { status }, asked_by, link),
+                if is_start {
+                    return self.fail(&task, &reason, asked_by, link.take());
                 }
+                // A late command that handles the signal and exits with 0 has still failed.
+                let result = match (is_late, status) {
+                    (false, 0) => Ok(()),
+                    (false, status) => Err(with_last_line(&format!("status {status}"), &self.commands[index].process)),
+                    (true, _) => Err(with_last_line(&reason, &self.commands[index].process)),
+                };
+                self.finish_task(&task, result, asked_by, link)
             }
         }
     }
 
-    /// Completes a task other than a start, with this exit status.
-    fn finish_task(&mut self, task: &Task, status: u8, asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
+    /// Completes a task other than a start, which may have failed for a reason.
+    fn finish_task(
+        &mut self,
+        task: &Task,
+        result: Result<(), String>,
+        asked_by: Option<u64>,
+        link: OpenLink<'_>,
+    ) -> Result<(), Error> {
         if let Task::Stop(name) = task {
             return self.stop_process(name, asked_by, link);
         }
         let (Task::Check(name) | Task::Clean(name)) = task else { return Ok(()) };
-        let result = if status == 0 { TaskResult::Done } else { TaskResult::Dead };
+        let has_failed = result.is_err();
+        let result = result.map_or_else(TaskResult::Dead, |()| TaskResult::Done);
         let answered = self.answer(task, &result, asked_by, link);
         // After a refusal of the late result, the server no longer has the member.
-        let is_gone = matches!(answered, Err(Error::Refused(_))) || result == TaskResult::Dead;
+        let is_gone = matches!(answered, Err(Error::Refused(_))) || has_failed;
         if is_gone && asked_by == Some(self.connection) {
             self.forsake(name);
         }
-        if answered == Err(Error::Lost) && result == TaskResult::Dead {
+        // The members of others are cleaned again.
+        if answered == Err(Error::Lost) && has_failed && self.members.contains_key(name) {
             self.unsaid.push(name.clone());
         }
         answered.or_else(|error| if error == Error::Lost { Err(error) } else { Ok(()) })
@@ -374,25 +396,5 @@ impl<'a> Work<'a> {
 
     fn warn(&self, sentence: &str) {
         warn(&format!("{}: {sentence}", printable(self.pool)));
-    }
-}
-
-fn is_process_of(command: &RunningCommand, name: &[u8]) -> bool {
-    matches!(&command.job, Job::Member(member) if **member == *name)
-}
-
-fn variable_of(task: &Task) -> Variable {
-    match task {
-        Task::Start(id) => (b"POOL_START_ID".to_vec(), id.to_string().into()),
-        Task::Stop(member) | Task::Check(member) | Task::Clean(member) => (b"POOL_MEMBER".to_vec(), member.to_vec()),
-    }
-}
-
-fn text_of(task: &Task) -> String {
-    match task {
-        Task::Start(_) => "--start".into(),
-        Task::Stop(member) => format!("--stop of {}", printable(member)),
-        Task::Check(member) => format!("--check of {}", printable(member)),
-        Task::Clean(member) => format!("--clean of {}", printable(member)),
     }
 }

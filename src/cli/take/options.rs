@@ -38,7 +38,9 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         short: "t",
         long: "timeout",
         hint: "SECONDS",
-        doc: "Maximum time to wait for a member; 0: do not wait (default: without limit). Decimals are allowed. The \
+        doc: "Maximum time to wait for a member, also while the queue of the pool is full or the daemon drains; 0: do not \
+              wait (default: without limit, and the command ends with status 79 if the queue is full or the daemon \
+              drains). Decimals are allowed. The \
               command gives up a server that does not answer 11 seconds after that time, because a member may be \
               checked first, or for 10 to 20 seconds during it, and a server that does not accept the connection \
               after 2 seconds.",
@@ -182,6 +184,11 @@ pub enum Format {
 }
 
 impl TakeSettings {
+    /// Returns true if the request is repeated while the queue is full or the server drains: there is a time to wait.
+    pub fn is_patient(&self) -> bool {
+        self.retries || self.wanted.timeout < NO_LIMIT
+    }
+
     /// Returns true if a command with this exit status leaves its members as failed.
     pub fn is_failure(&self, status: u8) -> bool {
         if self.fail_on.is_empty() { status != 0 } else { self.fail_on.contains(&status) }

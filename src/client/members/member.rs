@@ -169,6 +169,14 @@ impl Member<'_> {
         self.lost().map(MemberLoss::Reported)
     }
 
+    /// Returns the operator who has taken it back, and the note, if there is one: `ann@desk: for a look`.
+    pub fn taken_back_by(&self) -> Option<String> {
+        let leases = self.members.leases.borrow();
+        let by = leases.iter().find(|lease| self.is(lease))?.lost_by.as_deref()?;
+        let [name, note] = [&by.name, &by.note].map(|text| String::from_utf8_lossy(text));
+        Some(if note.is_empty() { name.into() } else { format!("{name}: {note}") })
+    }
+
     /// Returns the end of its lease unless renewed, if it has one.
     pub fn expiry(&self) -> Option<Instant> {
         self.until.get()

@@ -101,18 +101,19 @@ impl Operator<'_> {
         self.members.members_at_server_of(pool.as_ref())
     }
 
-    /// Takes a fixed member out of quarantine. Has no effect on other members.
+    /// Takes a fixed member out of quarantine. In a pool that cleans, the member is cleaned first, unless it is good
+    /// `as_is`; then the wait for a cleaning ends, too. Has no effect on other members.
     ///
     /// # Errors
     ///
     /// See [`Operator`].
-    pub fn repair(&self, pool: impl AsRef<[u8]>, member: impl AsRef<[u8]>) -> Result<(), Error> {
+    pub fn repair(&self, pool: impl AsRef<[u8]>, member: impl AsRef<[u8]>, as_is: bool) -> Result<(), Error> {
         let names = SendableNames::of(pool.as_ref(), member.as_ref())?;
-        self.ask(pool.as_ref(), &Request::Repair { named: names.named(), as_is: false })
+        self.ask(pool.as_ref(), &Request::Repair { named: names.named(), as_is })
     }
 
-    /// Suspends a member for `span`; a member in use is suspended from its return on. The note goes to the server's
-    /// log.
+    /// Suspends a member for `span`; a member in use is suspended from its return on, as it is. The note goes to the
+    /// server's log and list.
     ///
     /// # Errors
     ///
@@ -139,7 +140,8 @@ impl Operator<'_> {
         self.ask(pool.as_ref(), &Request::Free(names.named()))
     }
 
-    /// Revokes a lease, and notifies its holder. `pool` selects the server. The note goes to the server's log.
+    /// Revokes a lease, and notifies its holder. `pool` selects the server. The note goes to the server's log and to the
+    /// holder.
     ///
     /// # Errors
     ///

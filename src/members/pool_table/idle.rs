@@ -18,9 +18,7 @@ const OF_PROVIDED: &[Key] = &[
     Key::max_uses,
     Key::grow_at,
     Key::min_free,
-    Key::check_interval,
     Key::check_timeout,
-    Key::check_on_take,
     Key::provider_grace,
 ];
 
@@ -55,7 +53,7 @@ fn idle_in(pool: &DeclaredPool) -> Vec<String> {
     if let [_, ..] = &*of_provided {
         let names: Vec<&str> = of_provided.iter().map(|key| key.name()).collect();
         let are = if names.len() == 1 { "is" } else { "are" };
-        let why = "max leaves room for the fixed members alone, and these are not started or checked";
+        let why = "max leaves room for the fixed members alone, and these are not started";
         sentences.push(format!("{} {are} set, but {why}", names.join(", ")));
     }
     sentences.iter().map(|sentence| format!("members.pool {}: {sentence}", escaped(name))).collect()

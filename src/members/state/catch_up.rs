@@ -235,11 +235,11 @@ impl State {
         match (&self.agents.get(agent).state, phase.kind()) {
             (ProviderState::Lost, kind) => {
                 let stat = (kind != PhaseKind::Stopping).then_some(Stat::ProviderLost);
-                self.end_anywhere(id, Lost::ProviderLost, stat, step);
+                self.end_anywhere(id, Lost::ProviderLost, String::new(), stat, step);
                 false
             }
             (ProviderState::Grace(_), PhaseKind::Stopping) => {
-                self.end_anywhere(id, Lost::ProviderLost, None, step);
+                self.end_anywhere(id, Lost::ProviderLost, String::new(), None, step);
                 false
             }
             (ProviderState::Grace(_), PhaseKind::Free | PhaseKind::Checking) => {
@@ -253,7 +253,7 @@ impl State {
     /// Stops a member of a pool that was removed, and removes it at once. Its provider may still report it as stopped.
     fn remove_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.lose_lease(lease, Lost::Removed, step);
+            self.lose_lease(lease, Lost::Removed, String::new(), b"", step);
         }
         if self.phase_of(id) != PhaseKind::Stopping {
             let (pool, was_used) = (self.member(id).pool, self.members.was_used(id));

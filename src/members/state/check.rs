@@ -35,6 +35,9 @@ impl State {
         self.check_agents();
         let is_known = |(id, _): (&MemberId, &_)| self.members.find(*id).is_some();
         assert!(self.cleanings.failed().all(is_known), "a failed cleaning is of a member");
+        let is_fixed =
+            |(id, _): (&MemberId, &_)| self.members.find(*id).is_some_and(|member| member.owner == MemberOwner::Fixed);
+        assert!(self.history.iter().all(is_fixed), "the holders of fixed members are kept");
         self.check_references();
     }
 

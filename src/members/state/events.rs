@@ -1,6 +1,6 @@
 //! Effects of a step: replies and messages to connections, and messages to the operator.
 
-use super::{Refusal, What};
+use super::{Ending, Refusal, What};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
 use std::borrow::Cow;
@@ -25,8 +25,18 @@ pub enum Notice {
     StartFailed { pool: Arc<[u8]>, provider: String, text: Box<[u8]> },
     /// A start has succeeded after others had failed.
     StartsAgain { pool: Arc<[u8]> },
-    /// An operator took a member back.
-    TakenBack { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, note: Box<[u8]> },
+    /// A lease has ended without a return, after this time, with the peer that has caused it, if there is one, and its
+    /// note.
+    LeaseEnded {
+        pool: Arc<[u8]>,
+        member: Arc<[u8]>,
+        lease: u64,
+        held: Span,
+        holder: String,
+        ending: Ending,
+        by: String,
+        note: Box<[u8]>,
+    },
     /// An operator holds a member.
     Held { pool: Arc<[u8]>, member: Arc<[u8]>, span: Span, note: Box<[u8]>, by: String },
     /// An operator has ended a hold or a quarantine: `release` is "repaired".

@@ -5,12 +5,22 @@ use super::background;
 use super::lifecycle::Cause;
 use super::pool_changes::DeclaredMember;
 use super::{
-    Attributes, ConnId, MemberId, MemberOwner, Named, Notice, PoolId, Refusal, Span, State, Step, Timer, TimerId, What,
+    Attributes, ConnId, Key, MemberId, MemberOwner, Named, Notice, PoolId, Refusal, Settings, Span, State, Step, Timer,
+    TimerId, What,
 };
 use std::sync::Arc;
 
 /// Time after which fixed members that were refused are tried again.
 const TRY_AGAIN: Span = Span::from_secs(1);
+
+/// Reason for which a pool cannot have both fixed members and checks.
+pub const NOT_CHECKED: &str = "fixed members are not checked, because they have no provider; a cleaner can test them";
+
+/// Returns the first setting by which members are checked, if there is one.
+pub fn checks_of(settings: &Settings) -> Option<Key> {
+    let of = [(Key::check_interval, settings.check_interval), (Key::check_on_take, settings.check_on_take)];
+    of.into_iter().find(|(_, span)| *span > Span::ZERO).map(|(key, _)| key)
+}
 
 /// Fixed members of the configuration file that their pools cannot have yet, as when a pool that is being removed still
 /// has them.
@@ -41,6 +51,9 @@ impl State {
     pub(super) fn check_fixed(&mut self, pool: PoolId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         if self.agents.is_provided(pool) || self.members.in_pool(pool).is_provided() {
             return Err(Refusal::BadSyntax("the pool has providers, and so no fixed members"));
+        }
+        if checks_of(&self.pool(pool).settings).is_some() {
+            return Err(Refusal::BadSyntax(NOT_CHECKED));
         }
         let known = self.members.find_fixed(name).filter(|id| self.catch_up(*id, step));
         self.check_room(pool, known)
@@ -74,7 +87,8 @@ impl State {
             return Err(Refusal::NoSuchMember);
         }
         step.tell(conn, What::Ok);
-        self.withdraw_member(id, now, step);
+        let by = self.who(conn, step);
+        self.withdraw_member(id, now, by, step);
         Ok(())
     }
 

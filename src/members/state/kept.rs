@@ -7,6 +7,7 @@ mod restore;
 
 pub use restore::RestoredKept;
 
+use super::history::End;
 use super::lifecycle::Cause;
 use super::members::ComingHold;
 use super::*;
@@ -34,20 +35,24 @@ type Moment = u64;
 /// Keys of what has changed since the last query.
 pub(super) struct Marks<K> {
     changed: BTreeSet<K>,
+    /// True if nothing is kept.
+    is_off: bool,
     /// Number of marks so far.
     count: u64,
 }
 
 impl<K: Ord> Default for Marks<K> {
     fn default() -> Self {
-        Marks { changed: BTreeSet::new(), count: 0 }
+        Marks { changed: BTreeSet::new(), is_off: false, count: 0 }
     }
 }
 
 impl<K: Ord> Marks<K> {
     pub fn add(&mut self, key: K) {
-        self.changed.insert(key);
-        self.count += 1;
+        if !self.is_off {
+            self.changed.insert(key);
+            self.count += 1;
+        }
     }
 
     fn take(&mut self) -> BTreeSet<K> {
@@ -160,6 +165,11 @@ impl State {
         self.kept.grace = grace;
     }
 
+    /// Notes changes from now on, or does not: nothing outlives the process.
+    pub fn keep_rows(&mut self, keeps: bool) {
+        (self.pools.marks.is_off, self.members.marks.is_off, self.leases.marks.is_off) = (!keeps, !keeps, !keeps);
+    }
+
     /// Sets the time of day at [`Time::START`].
     pub fn set_wall(&mut self, wall: Span) {
         self.kept.wall = wall;
@@ -178,7 +188,7 @@ impl State {
     /// Frees the member of a lease whose holder was not told of it.
     pub fn take_undone(&mut self, number: u64, step: &mut Step<'_, '_>) {
         if let Some(lease) = self.leases.find(number) {
-            let member = self.end_lease(lease, step);
+            let member = self.end_lease(lease, None, End::plain(Ending::Returned), step);
             self.release_member(member, Cause::Other, step);
             self.settle(step);
         }
@@ -215,7 +225,7 @@ impl State {
 
     /// Returns whether rows are to be written.
     pub fn has_rows_to_write(&self) -> bool {
-        let is_numbered = self.leases.next_number() > 1;
+        let is_numbered = !self.pools.marks.is_off && self.leases.next_number() > 1;
         !(self.pools.marks.changed.is_empty()
             && self.members.marks.changed.is_empty()
             && self.leases.marks.changed.is_empty())

@@ -1,5 +1,6 @@
 //! Begin and end of leases: takes, returns, losses, and connections that end.
 
+use super::history::{End, Ending};
 use super::lifecycle::{FailedBy, Then};
 use super::takes::Asker;
 use super::*;
@@ -29,6 +30,7 @@ impl State {
         let id = self.leases.begin(asker.conn, member, pool, asker.lease, step);
         self.members.enter_state(member, MemberPhase::InUse(id));
         self.members.count_use(member);
+        self.note_holder(id, asker.conn, step);
         self.arm_lease(id, step);
         self.pools.count(pool, Stat::Takes);
         self.pools.note_free(pool, self.members.in_pool(pool).idle());
@@ -60,15 +62,15 @@ impl State {
         let lease = self.leases.get(id);
         let Member { owner, pool, .. } = *self.member(lease.member);
         let is_kept_out = owner == MemberOwner::Fixed || self.pool(pool).settings.loss_delay > Span::ZERO;
-        FailedBy(
-            why.into(),
-            link,
-            match conn {
-                _ if !is_kept_out => String::new(),
-                Some(_) => lease.holder.text(step.peer),
-                None => self.leases.holder_text(id, step.peer),
-            },
-        )
+        FailedBy(why.into(), link, if is_kept_out { self.holder_at_end(id, conn, step) } else { String::new() })
+    }
+
+    /// Returns the name or address of a holder: `conn` in the step in which the connection ends.
+    fn holder_at_end(&self, id: LeaseId, conn: Option<ConnId>, step: &Step<'_, '_>) -> String {
+        match conn {
+            Some(_) => self.leases.get(id).holder.text(step.peer),
+            None => self.leases.holder_text(id, step.peer),
+        }
     }
 
     /// Detaches a lease from its connection.
@@ -77,10 +79,21 @@ impl State {
         self.leases.detach(id, pool);
     }
 
-    /// Ends a lease without a message to its connection, and returns its member, which is in no queue.
-    pub(super) fn end_lease(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> MemberId {
+    /// Ends a lease without a message to its connection, and returns its member, which is in no queue: `conn` in the
+    /// step in which the connection ends.
+    pub(super) fn end_lease(
+        &mut self,
+        id: LeaseId,
+        conn: Option<ConnId>,
+        end: End<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> MemberId {
+        let is_return = matches!(end.ending, Ending::Returned | Ending::Failed);
+        let holder = if is_return { String::new() } else { self.holder_at_end(id, conn, step) };
         self.detach_lease(id);
-        let Lease { member, since, .. } = self.leases.remove(id, step);
+        let lease = self.leases.remove(id, step);
+        self.note_end(&lease, holder, end, step);
+        let Lease { member, since, .. } = lease;
         self.leave_state(member, step);
         self.members.set_since(member, step.now);
         self.pools.times(self.members.get(member).pool).hold.record(step.now.since(since));
@@ -88,12 +101,22 @@ impl State {
         member
     }
 
-    /// Ends a lease with a notice to its holder, and returns its member, which is in no queue.
-    pub(super) fn lose_lease(&mut self, id: LeaseId, reason: Lost, step: &mut Step<'_, '_>) -> MemberId {
+    /// Ends a lease with a notice to its holder, and returns its member, which is in no queue. `by` is the peer that has
+    /// caused it, if there is one, and `note` its text for the holder.
+    pub(super) fn lose_lease(
+        &mut self,
+        id: LeaseId,
+        reason: Lost,
+        by: String,
+        note: &[u8],
+        step: &mut Step<'_, '_>,
+    ) -> MemberId {
         if let Some(conn) = self.leases.conn_of(id) {
-            step.tell(conn, What::Lost { lease: self.leases.get(id).number, reason });
+            let is_told = reason == Lost::TakenBack;
+            let by = is_told.then(|| Box::new(LostBy { name: by.as_bytes().into(), note: note.into() }));
+            step.tell(conn, What::Lost { lease: self.leases.get(id).number, reason, by });
         }
-        self.end_lease(id, step)
+        self.end_lease(id, None, End { ending: Ending::Lost(reason), by, note }, step)
     }
 
     /// Returns, fails or loses a member that is in no queue.
@@ -130,11 +153,14 @@ impl State {
         };
         let Some(id) = self.catch_up_lease(found, step) else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Returned);
-        let outcome = match condition == Condition::Fail {
-            true => Outcome::Failed(Stat::Failed, self.failed_by(("returned as failed", " by "), id, None, step)),
-            false => Outcome::Good,
+        let (outcome, ending) = match condition {
+            Condition::Fail => {
+                let by = self.failed_by(("returned as failed", " by "), id, None, step);
+                (Outcome::Failed(Stat::Failed, by), Ending::Failed)
+            }
+            Condition::Ok => (Outcome::Good, Ending::Returned),
         };
-        let member = self.end_lease(id, step);
+        let member = self.end_lease(id, None, End::plain(ending), step);
         self.conclude(member, outcome, step);
     }
 
@@ -168,12 +194,12 @@ impl State {
             let is_awaited = token.as_ref().is_some_and(|token| token.span == Span::ZERO);
             let why = if is_awaited { ("lost in a restart", " by ") } else { ("its lease ran out", ", of ") };
             let outcome = Outcome::Lost(self.failed_by(why, id, None, step));
-            let member = self.lose_lease(id, Lost::Expired, step);
+            let member = self.lose_lease(id, Lost::Expired, String::new(), b"", step);
             self.conclude(member, outcome, step);
         } else if max_hold > Span::ZERO && held >= max_hold {
             let by = self.failed_by(("held for longer than max_hold", " by "), id, None, step);
             let outcome = Outcome::Failed(Stat::HeldTooLong, by);
-            let member = self.lose_lease(id, Lost::HeldTooLong, step);
+            let member = self.lose_lease(id, Lost::HeldTooLong, String::new(), b"", step);
             self.conclude(member, outcome, step);
         } else {
             if warn_hold > Span::ZERO && held >= warn_hold {
@@ -198,9 +224,8 @@ impl State {
         let Some(id) = found else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Ok);
         let outcome = Outcome::Lost(self.failed_by(("an operator took it back", " from "), id, None, step));
-        let id = self.lose_lease(id, Lost::TakenBack, step);
-        let (pool, member) = self.names_of(id);
-        step.notices.push(Notice::TakenBack { pool, member, lease: number, note: note.into() });
+        let by = self.who(conn, step);
+        let id = self.lose_lease(id, Lost::TakenBack, by, note, step);
         self.conclude(id, outcome, step);
     }
 
@@ -245,11 +270,11 @@ impl State {
             return self.detach_lease(id);
         }
         let is_bye = lease.holding.is_some_and(|holding| self.leases.holding(holding).is_bye);
-        let outcome = match is_bye {
-            true => Outcome::Good,
-            false => Outcome::Lost(self.failed_by(("lost", " with "), id, conn, step)),
+        let (outcome, ending) = match is_bye {
+            true => (Outcome::Good, Ending::Returned),
+            false => (Outcome::Lost(self.failed_by(("lost", " with "), id, conn, step)), Ending::Gone),
         };
-        let member = self.end_lease(id, step);
+        let member = self.end_lease(id, conn, End::plain(ending), step);
         self.conclude(member, outcome, step);
     }
 
@@ -269,10 +294,18 @@ impl State {
         id.filter(|id| self.catch_up(self.leases.get(*id).member, step))
     }
 
-    /// Ends a member in any phase, and its lease with it. It is not replaced.
-    pub(super) fn end_anywhere(&mut self, id: MemberId, reason: Lost, stat: Option<Stat>, step: &mut Step<'_, '_>) {
+    /// Ends a member in any phase, and its lease with it: `by` is the peer that has caused it, if there is one. It is not
+    /// replaced.
+    pub(super) fn end_anywhere(
+        &mut self,
+        id: MemberId,
+        reason: Lost,
+        by: String,
+        stat: Option<Stat>,
+        step: &mut Step<'_, '_>,
+    ) {
         if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.lose_lease(lease, reason, step);
+            self.lose_lease(lease, reason, by, b"", step);
         }
         self.end_member(id, stat, Then::Nothing, step);
     }

@@ -167,6 +167,7 @@ impl State {
         let owner = self.member(id).owner;
         self.disown(id, step);
         self.cleanings.forget(id);
+        self.history.forget(id);
         self.members.remove(id, step);
         if let MemberOwner::Agent(agent) = owner {
             self.note_room(agent);

@@ -1,5 +1,6 @@
 //! Declaration, change and removal of pools, by requests and by the configuration file.
 
+use super::fixed::{NOT_CHECKED, checks_of};
 use super::*;
 use std::collections::HashSet;
 
@@ -65,6 +66,9 @@ impl State {
     ) -> Result<(), Refusal> {
         let id = self.pools.find(name)?;
         let settings = self.pool(id).settings.with(changes).map_err(Refusal::BadSettings)?;
+        if self.members.in_pool(id).is_fixed() && checks_of(&settings).is_some() {
+            return Err(Refusal::BadSyntax(NOT_CHECKED));
+        }
         step.tell(conn, What::Ok);
         self.change(id, settings, step);
         Ok(())
@@ -280,7 +284,7 @@ impl State {
         for id in gone.collect::<Vec<_>>() {
             self.keep_unknown(id, step);
             self.members.set_from_file(id, false);
-            self.withdraw_member(id, false, step);
+            self.withdraw_member(id, false, String::new(), step);
         }
     }
 }

@@ -206,16 +206,17 @@ impl State {
             return Err(Refusal::NoSuchMember);
         }
         step.tell(conn, What::Ok);
-        self.withdraw_member(id, now, step);
+        let by = self.who(conn, step);
+        self.withdraw_member(id, now, by, step);
         Ok(())
     }
 
     /// Ends a member without a replacement. A member in use leaves at its return, or at once if `now`.
-    pub(super) fn withdraw_member(&mut self, id: MemberId, now: bool, step: &mut Step<'_, '_>) {
+    pub(super) fn withdraw_member(&mut self, id: MemberId, now: bool, by: String, step: &mut Step<'_, '_>) {
         if self.phase_of(id) == PhaseKind::InUse && !now {
             self.members.set_leaving(id, true);
         } else {
-            self.end_anywhere(id, Lost::Withdrawn, None, step);
+            self.end_anywhere(id, Lost::Withdrawn, by, None, step);
         }
     }
 
@@ -263,9 +264,10 @@ impl State {
     /// Ends a dead member in any phase, or puts a fixed one into quarantine.
     fn end_dead_member(&mut self, id: MemberId, conn: ConnId, text: &[u8], step: &mut Step<'_, '_>) {
         let why = Reason::said("dead", text);
-        let outcome = Outcome::Failed(Stat::Died, FailedBy(why.into(), ", says ", self.who(conn, step)));
+        let by = self.who(conn, step);
+        let outcome = Outcome::Failed(Stat::Died, FailedBy(why.into(), ", says ", by.clone()));
         if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.lose_lease(lease, Lost::Died, step);
+            self.lose_lease(lease, Lost::Died, by, b"", step);
         }
         match self.phase_of(id) {
             PhaseKind::Stopping => self.drop_member(id, step),

@@ -101,6 +101,8 @@ pub struct MemberRow<'a> {
     pub is_long: bool,
     /// Time for which its holder has had it, and the number of its lease.
     pub held: Option<(Span, u64)>,
+    /// Time to the end of its lease, if that outlives its connection.
+    pub expires: Option<Span>,
     /// Reason why it is kept out, or will be when it is returned.
     pub kept_out: Option<KeptOut<'a>>,
     /// Attributes.
@@ -172,6 +174,10 @@ impl State {
             uses: member.uses,
             is_long: warn_hold > Span::ZERO && lease.is_some_and(|lease| now.since(lease.since) > warn_hold),
             held: lease.map(|lease| (now.since(lease.since), lease.number)),
+            expires: lease
+                .and_then(|lease| lease.token.as_ref())
+                .filter(|token| token.until < Time::NEVER)
+                .map(|token| token.until.since(now)),
             kept_out: self.kept_out(id, now),
             attributes: self.members.attributes(id).map(|attributes| &**attributes),
         }

@@ -112,6 +112,7 @@ impl Reading<'_> {
                 let span = self.state.members.take_hold(member)?.span;
                 self.state.members.set_hold(member, ComingHold { span, since, reason });
             }
+            Saved::History { member, leases } => self.state.history.restore(self.member(member)?, leases),
             Saved::FailedCleanings { member, times, by } => {
                 let by = by.map(|by| self.agent(by).ok_or(())).transpose().ok()?;
                 self.state.cleanings.restore(self.member(member)?, times, by);

@@ -16,6 +16,7 @@ use crate::stats::Times;
 use members::MemberNumbers;
 use poolcounter_core::record::Writer;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::io;
 
 /// Saved entry.
@@ -80,6 +81,11 @@ pub(super) enum Saved {
         member: MemberId,
         times: u32,
         by: Option<AgentId>,
+    },
+    /// The last leases of a fixed member, the last one last, behind the member.
+    History {
+        member: MemberId,
+        leases: VecDeque<PastLease>,
     },
     /// Group whose first pools are being removed.
     RemoveGroup {
@@ -208,6 +214,9 @@ impl State {
             since: hold.since,
             reason: hold.reason.clone(),
         });
+        let history = self.history.iter();
+        let history =
+            history.map(|(member, leases)| Saved::History { member: numbers.of(*member), leases: leases.clone() });
         let failed = self.cleanings.failed();
         let failed = failed.map(|(member, failed)| Saved::FailedCleanings {
             member: numbers.of(*member),
@@ -220,7 +229,7 @@ impl State {
         let starts = self.starts.iter().map(|start| save_start(start, timers));
         let tasks = self.background.tasks().filter_map(|task| self.save_task(task));
         let unknown = self.unknown_members().map(|kept| Saved::Unknown(kept.clone().into()));
-        let records = reasons.chain(holds).chain(failed).chain(unknown).chain(waiters).chain(starts);
+        let records = reasons.chain(holds).chain(failed).chain(history).chain(unknown).chain(waiters).chain(starts);
         put_all(out, records.chain(self.save_clients()).chain(tasks))
     }
 

@@ -1,8 +1,8 @@
 //! Lines of the daemon: messages to connections, and lists.
 
-use crate::state::{Event, Filter, KeptOut, MemberRow, PoolRow, Utilization, WaiterRow};
-use poolcounter_core::time::Span;
-use poolcounter_protocol::members::wire::replies::{write, write_attributes, write_what, write_words};
+use crate::state::{Event, Filter, KeptOut, MemberRow, PastLease, PoolRow, Utilization, WaiterRow};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_protocol::members::wire::replies::{write, write_attributes, write_escaped, write_what, write_words};
 
 /// Writes a message to a connection, with its line feed.
 pub fn write_event(bytes: &mut Vec<u8>, event: &Event) {
@@ -33,12 +33,31 @@ pub fn write_member(bytes: &mut Vec<u8>, row: &MemberRow<'_>) {
         write_seconds(bytes, b" held=", span);
         write(bytes, format_args!(" lease={lease}"));
     }
+    if let Some(span) = row.expires {
+        write_seconds(bytes, b" expires=", span);
+    }
     if let Some(KeptOut { why, by, since }) = row.kept_out {
         bytes.extend_from_slice(b" why=");
         write_escaped(bytes, why);
         bytes.extend_from_slice(b" by=");
         write_escaped(bytes, if by.is_empty() { b"-" } else { by });
         write_seconds(bytes, b" since=", since);
+    }
+    bytes.push(b'\n');
+}
+
+/// Writes the line of a lease in the answer to `HISTORY`, with the times since its begin and its end.
+pub fn write_past_lease(bytes: &mut Vec<u8>, past: &PastLease, now: Time) {
+    write(bytes, format_args!("{} ", past.lease));
+    write_words(bytes, &[&past.holder, &past.address]);
+    write_seconds(bytes, b" ", now.since(past.since));
+    if let Some((at, ending, by)) = &past.end {
+        write_seconds(bytes, b" ended=", now.since(*at));
+        write(bytes, format_args!(" how={}", ending.name()));
+        if !by.is_empty() {
+            bytes.extend_from_slice(b" by=");
+            write_escaped(bytes, by);
+        }
     }
     bytes.push(b'\n');
 }
@@ -65,16 +84,6 @@ pub fn write_filter(bytes: &mut Vec<u8>, Filter { member, attributes }: &Filter)
 fn write_seconds(bytes: &mut Vec<u8>, before: &[u8], span: Span) {
     bytes.extend_from_slice(before);
     write(bytes, format_args!("{}.{:03}", span.as_micros() / 1_000_000, span.as_micros() / 1_000 % 1_000));
-}
-
-/// Writes text as one word, with percent escapes for all but visible ASCII.
-fn write_escaped(bytes: &mut Vec<u8>, text: &[u8]) {
-    for byte in text {
-        match byte {
-            b'!'..=b'~' if *byte != b'%' => bytes.push(*byte),
-            _ => write(bytes, format_args!("%{byte:02X}")),
-        }
-    }
 }
 
 fn write_figures(bytes: &mut Vec<u8>, figures: &Utilization) {
@@ -125,6 +134,7 @@ mod tests {
             uses: 3,
             is_long: true,
             held: Some((Span::from_millis(1_001), u64::MAX)),
+            expires: None,
             kept_out: None,
             attributes: None,
         };
@@ -140,7 +150,9 @@ mod tests {
             (member.age, member.idle, member.uses, member.is_long),
             (Duration::from_millis(1_250), Duration::ZERO, 3, true)
         );
-        (row.is_long, row.held) = (false, None);
+        row.expires = Some(Span::from_millis(2_500));
+        assert_eq!(read(&row).expires, Some(Duration::from_millis(2_500)));
+        (row.is_long, row.held, row.expires) = (false, None, None);
         row.kept_out = Some(KeptOut { why: b"100% \xff=\n", by: b"", since: Span::from_millis(7) });
         let member = read(&row);
         let (why, by, since) = (b"100% \xff=\n".to_vec(), b"-".to_vec(), Duration::from_millis(7));

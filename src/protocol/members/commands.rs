@@ -39,6 +39,7 @@ commands! {
         Utilization = "UTILIZATION", "<pool>", Some(READ), "Shows the figures of a pool.";
         Members = "MEMBERS", "<pool> [after=<name>] [limit=<number>]", Some(READ), "Shows the members of a pool.";
         Waiters = "WAITERS", "<pool> [limit=<number>]", Some(READ), "Shows the waiters for a pool, in the order in which they are served.";
+        History = "HISTORY", "<pool> <member>", Some(READ), "Shows the last holders of a fixed member, the last one first.";
         Pools = "POOLS", "", Some(READ), "Shows the pools.";
         Pool = "POOL", "<pool> <init> <max> [<setting>=<value>]...", Some(ADMIN), "Makes a pool.";
         Reconfigure = "RECONFIGURE", "<pool> <setting>=<value>...", Some(ADMIN), "Changes the settings of a pool.";

@@ -201,6 +201,7 @@ pub enum NoMembers {
 
 /// Reason for which a holder lost its member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub enum Lost {
     /// The member is dead.
     Died,
@@ -216,6 +217,15 @@ pub enum Lost {
     Removed,
     /// The lease ran out.
     Expired,
+}
+
+/// Operator who has taken a member back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LostBy {
+    /// Name, else address.
+    pub name: Box<[u8]>,
+    /// Note for the holder; may be empty.
+    pub note: Box<[u8]>,
 }
 
 /// Member that was taken.
@@ -268,5 +278,5 @@ pub enum What {
     /// To a provider or cleaner: clean the member.
     Clean { pool: Arc<[u8]>, member: Arc<[u8]> },
     /// To a holder: it has lost the member.
-    Lost { lease: u64, reason: Lost },
+    Lost { lease: u64, reason: Lost, by: Option<Box<LostBy>> },
 }

@@ -53,6 +53,11 @@ pub enum Query<'a> {
         /// Most waiters in the list.
         limit: Option<u32>,
     },
+    /// `HISTORY pool member`.
+    History {
+        /// Fixed member.
+        named: Named<'a>,
+    },
     /// `POOLS`.
     Pools,
 }
@@ -106,6 +111,7 @@ fn read<'a>(command: MemberCommand, words: &mut LineWords<'a>) -> Result<Line<'a
         MemberCommand::Utilization => return Ok(Line::Query(Query::Utilization { pool: words.name()? })),
         MemberCommand::Members => return parse_members(words).map(Line::Query),
         MemberCommand::Waiters => return parse_waiters(words).map(Line::Query),
+        MemberCommand::History => return Ok(Line::Query(Query::History { named: words.named()? })),
         MemberCommand::Pools => return Ok(Line::Query(Query::Pools)),
         MemberCommand::Pool => {
             let name = words.name()?;

@@ -438,7 +438,7 @@ impl Members {
             "REPAIR" => self.repair(words[1], words[2], words.len() > 3),
             "HOLD" => self.hold(conn, words[1], words[2], seconds(words[3])),
             "FREE" => self.unhold(words[1], words[2]),
-            "TAKEBACK" => self.take_back(words[1].parse().expect("a number")),
+            "TAKEBACK" => self.take_back(conn, words[1].parse().expect("a number")),
             "TAKE" => self.take(conn, Place::Pool(words[1].into()), &words[2..]),
             "TAKEGROUP" => self.take(conn, Place::Group(words[1].into()), &words[2..]),
             "RETURN" => self.give_back(conn, words[1], words.get(2) == Some(&"FAIL")),
@@ -964,6 +964,9 @@ impl Members {
         if !self.providers(p).is_empty() || self.pools[p].members.iter().any(|member| member.owner != Owner::Fixed) {
             return Err("BAD_SYNTAX");
         }
+        if self.pools[p].settings.check_interval > 0 {
+            return Err("BAD_SYNTAX");
+        }
         if self.pools[p].members.len() as u64 + self.starts_in(p) >= self.pools[p].settings.max {
             return Err("POOL_FULL");
         }
@@ -1039,9 +1042,9 @@ impl Members {
         Ok("OK")
     }
 
-    fn take_back(&mut self, number: u64) -> Answer {
+    fn take_back(&mut self, conn: usize, number: u64) -> Answer {
         let Some(l) = self.leases.iter().position(|lease| lease.number == number) else { return Ok("NOT_TAKEN") };
-        self.end_by(l, "taken_back", "an operator took it back");
+        self.end_by(l, &format!("taken_back by={}", self.who(conn)), "an operator took it back");
         Ok("OK")
     }
 
@@ -1954,6 +1957,10 @@ impl Members {
         };
         let mut more =
             lease.map_or(String::new(), |lease| format!(" held={} lease={}", since(lease.since), lease.number));
+        if let Some((_, _, until)) = lease.and_then(|lease| lease.token) {
+            let ms = (until - self.now) / 1_000;
+            more += &format!(" expires={}.{:03}", ms / 1_000, ms % 1_000);
+        }
         if let Some((at, (why, by))) = out {
             more += &format!(" why={} by={by} since={}", why.replace(' ', "%20"), since(at));
         }

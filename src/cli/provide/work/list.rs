@@ -1,7 +1,7 @@
 //! Comparison of the provider's members with the server's list: after a new connection, and during a drain.
 
-use super::Work;
-use poolcounter_client::{Error, Offered, Provider};
+use super::{Job, Work};
+use poolcounter_client::{Error, Offered, Provider, Task};
 use std::time::{Duration, Instant};
 
 /// Pause between two comparisons during a drain, because the server does not notify about returned members.
@@ -18,11 +18,25 @@ impl Work<'_> {
     /// Fails if the connection is lost.
     pub fn connect(&mut self, provider: &mut Provider) -> Result<(), Error> {
         self.connection += 1;
+        self.resume_cleanings(provider)?;
         for own in self.members.values_mut() {
             (own.is_adopted, own.is_withdrawn) = (provider.has_session(), false);
         }
         let is_new = self.members.is_empty() && self.unsaid.is_empty();
         if is_new && !self.is_draining { Ok(()) } else { self.look(provider) }
+    }
+
+    /// Tells the server which cleanings go on, and ends those that it does not want any more.
+    fn resume_cleanings(&mut self, provider: &mut Provider) -> Result<(), Error> {
+        for command in &mut self.commands {
+            let Job::Task(Task::Clean(name)) = &command.job else { continue };
+            match provider.cleaning(name) {
+                Ok(()) => command.asked_by = Some(self.connection),
+                Err(Error::Lost) => return Err(Error::Lost),
+                Err(_) => command.process.terminate(),
+            }
+        }
+        Ok(())
     }
 
     /// Starts a drain: starts no more members, and stops each one once it is free.

@@ -1,7 +1,9 @@
 //! The client's side of the protocol: requests to lines, lines to replies. The texts of replies are the server's own.
 
+use super::listed::unescape;
 pub use super::listed::{
-    Figures, KeptOut, ListedMember, ListedPool, ListedWaiter, parse_member, parse_pool, parse_utilization, parse_waiter,
+    Figures, KeptOut, ListedHolder, ListedMember, ListedPool, ListedWaiter, parse_holder, parse_member, parse_pool,
+    parse_utilization, parse_waiter,
 };
 use super::replies::{lost_of, reason_of, write, write_attributes, write_token, write_words};
 use super::{
@@ -9,7 +11,7 @@ use super::{
 };
 use crate::line::{WireSeconds, escape_key};
 use crate::members::request::{
-    Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Refusal, Request, Take, Taken, Token,
+    Attributes, Condition, From, LeaseName, Lost, LostBy, Named, NoMembers, Refusal, Request, Take, Taken, Token,
 };
 use poolcounter_core::time::Span;
 use std::borrow::Cow;
@@ -76,8 +78,8 @@ pub enum Reply<'a> {
 pub enum Notice {
     /// Task for a provider or cleaner.
     Task(Task),
-    /// Notice to a holder: it has lost the member of this lease.
-    Lost(u64, Lost),
+    /// Notice to a holder: it has lost the member of this lease, to this operator if one took it back.
+    Lost(u64, Lost, Option<Box<LostBy>>),
 }
 
 /// Task of a provider.
@@ -330,7 +332,10 @@ pub fn parse_notice(line: &[u8]) -> Option<Notice> {
     let command = words.next()?;
     if command == b"!LOST" {
         let (lease, reason) = (parse_long(words.next()?).ok()?, words.next()?);
-        return Some(Notice::Lost(lease, LOSSES.into_iter().find(|known| lost_of(*known).as_bytes() == reason)?));
+        let reason = LOSSES.into_iter().find(|known| lost_of(*known).as_bytes() == reason)?;
+        let by = words.next().and_then(|word| word.strip_prefix(b"by="));
+        let by = by.map(|name| LostBy { name: unescape(name).into(), note: words.text().into() });
+        return Some(Notice::Lost(lease, reason, by.map(Box::new)));
     }
     // This is the name of the pool: a connection provides for one only.
     words.next()?;
@@ -510,7 +515,11 @@ mod tests {
     fn every_notice_is_read_as_it_was_written() {
         let (pool, member): (Arc<[u8]>, Arc<[u8]>) = (b"db"[..].into(), b"m"[..].into());
         let named = || (pool.clone(), member.clone());
-        let losses = LOSSES.map(|reason| (What::Lost { lease: 9, reason }, Notice::Lost(9, reason)));
+        let by = |note: &[u8]| Some(Box::new(LostBy { name: b"ann%20"[..].into(), note: note.into() }));
+        let losses = LOSSES.map(|reason| (reason, None)).into_iter();
+        let losses = losses.chain([&b""[..], b"for a look"].map(|note| (Lost::TakenBack, by(note))));
+        let losses =
+            losses.map(|(reason, by)| (What::Lost { lease: 9, reason, by: by.clone() }, Notice::Lost(9, reason, by)));
         let ((a, b), (c, d), (e, f)) = (named(), named(), named());
         for (what, notice) in [
             (What::Start { pool: pool.clone(), start: 4 }, Notice::Task(Task::Start(4))),

@@ -38,7 +38,9 @@ pub struct ListedMember {
     pub held: Option<Duration>,
     /// Lease of its present holder.
     pub lease: Option<u64>,
-    /// Reason why it is kept out, if it is.
+    /// Time to the end of its lease, if that outlives its connection.
+    pub expires: Option<Duration>,
+    /// Reason why it is kept out, or will be when it is returned.
     pub kept_out: Option<KeptOut>,
 }
 
@@ -51,6 +53,25 @@ pub struct KeptOut {
     pub by: Vec<u8>,
     /// Time since then, to the millisecond.
     pub since: Duration,
+}
+
+/// Holder of a fixed member in a server's list, present or past.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedHolder {
+    /// Number of the lease.
+    pub lease: u64,
+    /// Name, else address.
+    pub holder: Vec<u8>,
+    /// Address from which the member was taken.
+    pub address: Vec<u8>,
+    /// Time since the take, to the millisecond.
+    pub taken: Duration,
+    /// Time since the end, to the millisecond; None while the lease lasts.
+    pub ended: Option<Duration>,
+    /// End of the lease: `returned`, `failed`, `lost`, `expired`, `taken_back` and so on.
+    pub how: Option<String>,
+    /// Peer that has ended it, by its name or else its address, if that was another one.
+    pub by: Option<Vec<u8>>,
 }
 
 /// Waiter of a pool in a server's list.
@@ -105,6 +126,7 @@ pub fn parse_member(line: &[u8]) -> Option<ListedMember> {
         is_long: false,
         held: None,
         lease: None,
+        expires: None,
         kept_out: None,
     };
     let (mut why, mut by, mut since) = (None, Vec::new(), Duration::ZERO);
@@ -112,6 +134,7 @@ pub fn parse_member(line: &[u8]) -> Option<ListedMember> {
         match split(word) {
             Some((b"held", value)) => member.held = Some(duration_of(value)?),
             Some((b"lease", value)) => member.lease = Some(parse_long(value).ok()?),
+            Some((b"expires", value)) => member.expires = Some(duration_of(value)?),
             Some((b"why", value)) => why = Some(unescape(value)),
             Some((b"by", value)) => by = unescape(value),
             Some((b"since", value)) => since = duration_of(value)?,
@@ -120,6 +143,29 @@ pub fn parse_member(line: &[u8]) -> Option<ListedMember> {
     }
     member.kept_out = why.map(|why| KeptOut { why, by, since });
     Some(member)
+}
+
+/// Reads a line of `HISTORY`. Unknown words are skipped.
+pub fn parse_holder(line: &[u8]) -> Option<ListedHolder> {
+    let mut words = LineWords(line);
+    let mut listed = ListedHolder {
+        lease: parse_long(words.next()?).ok()?,
+        holder: words.next()?.to_vec(),
+        address: words.next()?.to_vec(),
+        taken: duration_of(words.next()?)?,
+        ended: None,
+        how: None,
+        by: None,
+    };
+    for word in words {
+        match split(word) {
+            Some((b"ended", value)) => listed.ended = Some(duration_of(value)?),
+            Some((b"how", value)) => listed.how = Some(String::from_utf8_lossy(value).into_owned()),
+            Some((b"by", value)) => listed.by = Some(unescape(value)),
+            _ => {}
+        }
+    }
+    Some(listed)
 }
 
 /// Reads a line of `WAITERS`.
@@ -145,7 +191,7 @@ fn duration_of(word: &[u8]) -> Option<Duration> {
 }
 
 /// Returns the bytes of a text with percent escapes.
-fn unescape(text: &[u8]) -> Vec<u8> {
+pub(super) fn unescape(text: &[u8]) -> Vec<u8> {
     let digit = |at: usize| text.get(at).and_then(|byte| char::from(*byte).to_digit(16));
     let (mut bytes, mut at) = (Vec::with_capacity(text.len()), 0);
     while let Some(byte) = text.get(at) {

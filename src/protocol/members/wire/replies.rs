@@ -32,7 +32,16 @@ pub fn write_what(bytes: &mut Vec<u8>, what: &What) {
         What::Stop { pool, member } => write_words(bytes, &[b"!STOP", pool, member]),
         What::Check { pool, member } => write_words(bytes, &[b"!CHECK", pool, member]),
         What::Clean { pool, member } => write_words(bytes, &[b"!CLEAN", pool, member]),
-        What::Lost { lease, reason } => write(bytes, format_args!("!LOST {lease} {}", lost_of(*reason))),
+        What::Lost { lease, reason, by } => {
+            write(bytes, format_args!("!LOST {lease} {}", lost_of(*reason)));
+            if let Some(by) = by {
+                bytes.extend_from_slice(b" by=");
+                write_escaped(bytes, &by.name);
+                if !by.note.is_empty() {
+                    write_words(bytes, &[b"", &by.note]);
+                }
+            }
+        }
     }
     bytes.push(b'\n');
 }
@@ -103,7 +112,8 @@ pub(super) fn reason_of(reason: NoMembers) -> &'static str {
     }
 }
 
-pub(super) fn lost_of(reason: Lost) -> &'static str {
+/// Returns the word of a loss.
+pub fn lost_of(reason: Lost) -> &'static str {
     match reason {
         Lost::Died => "died",
         Lost::Withdrawn => "withdrawn",
@@ -122,6 +132,16 @@ pub fn write_words(bytes: &mut Vec<u8>, words: &[&[u8]]) {
             bytes.push(b' ');
         }
         bytes.extend_from_slice(word);
+    }
+}
+
+/// Writes text as one word, with percent escapes for all but visible ASCII.
+pub fn write_escaped(bytes: &mut Vec<u8>, text: &[u8]) {
+    for byte in text {
+        match byte {
+            b'!'..=b'~' if *byte != b'%' => bytes.push(*byte),
+            _ => write(bytes, format_args!("%{byte:02X}")),
+        }
     }
 }
 

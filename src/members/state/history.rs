@@ -1,0 +1,163 @@
+//! Ends of leases, and the last holders of each fixed member: who had it, from when until when, and how that ended.
+
+use super::*;
+use poolcounter_protocol::members::wire::replies::lost_of;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Most holders that are kept for a fixed member.
+const MOST_HOLDERS: usize = 16;
+
+/// End of a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Ending {
+    /// The holder has returned the member in good state.
+    Returned,
+    /// The holder has returned the member as failed.
+    Failed,
+    /// The connection of the holder has ended.
+    Gone,
+    /// The holder has lost the member.
+    Lost(Lost),
+}
+
+impl Ending {
+    /// Returns its word in the protocol.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ending::Returned => "returned",
+            Ending::Failed => "failed",
+            Ending::Gone => "lost",
+            Ending::Lost(reason) => lost_of(reason),
+        }
+    }
+
+    /// Returns the statistic of an end without a return.
+    fn stat(self) -> Option<Stat> {
+        Some(match self {
+            Ending::Returned | Ending::Failed => return None,
+            Ending::Gone => Stat::LeaseLost,
+            Ending::Lost(Lost::Died) => Stat::LeaseDied,
+            Ending::Lost(Lost::Withdrawn) => Stat::LeaseWithdrawn,
+            Ending::Lost(Lost::TakenBack) => Stat::LeaseTakenBack,
+            Ending::Lost(Lost::HeldTooLong) => Stat::LeaseHeldTooLong,
+            Ending::Lost(Lost::ProviderLost) => Stat::LeaseProviderLost,
+            Ending::Lost(Lost::Removed) => Stat::LeaseRemoved,
+            Ending::Lost(Lost::Expired) => Stat::LeaseExpired,
+        })
+    }
+}
+
+/// End of a lease, with the peer that caused it, if that is not the holder, and its note.
+pub(super) struct End<'a> {
+    pub ending: Ending,
+    pub by: String,
+    pub note: &'a [u8],
+}
+
+impl End<'_> {
+    /// Returns an end that no other peer has caused.
+    pub fn plain(ending: Ending) -> Self {
+        End { ending, by: String::new(), note: b"" }
+    }
+}
+
+/// Lease of a fixed member, present or past.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PastLease {
+    /// Number of the lease.
+    pub lease: u64,
+    /// Name of the holder, else its address.
+    pub holder: Box<[u8]>,
+    /// Address from which the member was taken.
+    pub address: Box<[u8]>,
+    /// Time of the take.
+    pub since: Time,
+    /// Time of the end, how it ended, and by whom if not by the holder; None while it lasts.
+    pub end: Option<(Time, Ending, Box<[u8]>)>,
+}
+
+/// The last leases of fixed members, by member.
+#[derive(Default)]
+pub(super) struct History {
+    leases: BTreeMap<MemberId, VecDeque<PastLease>>,
+}
+
+impl History {
+    /// Adds a lease that begins.
+    fn begin(&mut self, member: MemberId, lease: PastLease) {
+        let leases = self.leases.entry(member).or_default();
+        if leases.len() >= MOST_HOLDERS {
+            leases.pop_front();
+        }
+        leases.push_back(lease);
+    }
+
+    fn end(&mut self, member: MemberId, number: u64, end: (Time, Ending, Box<[u8]>)) {
+        let mut leases = self.leases.get_mut(&member).into_iter().flatten().rev();
+        if let Some(lease) = leases.find(|lease| lease.lease == number) {
+            lease.end = Some(end);
+        }
+    }
+
+    /// Returns the leases of a member, the last one first.
+    pub fn of(&self, member: MemberId) -> impl Iterator<Item = &PastLease> {
+        self.leases.get(&member).into_iter().flat_map(|leases| leases.iter().rev())
+    }
+
+    /// Returns the leases of each member, the last one last.
+    pub fn iter(&self) -> impl Iterator<Item = (&MemberId, &VecDeque<PastLease>)> {
+        self.leases.iter()
+    }
+
+    /// Sets the leases of a member, the last one last.
+    pub fn restore(&mut self, member: MemberId, leases: VecDeque<PastLease>) {
+        self.leases.insert(member, leases);
+    }
+
+    /// Forgets a member that is removed.
+    pub fn forget(&mut self, member: MemberId) {
+        self.leases.remove(&member);
+    }
+}
+
+impl State {
+    /// Notes the holder of a fixed member that was taken.
+    pub(super) fn note_holder(&mut self, id: LeaseId, conn: ConnId, step: &Step<'_, '_>) {
+        let lease = self.leases.get(id);
+        if self.member(lease.member).owner != MemberOwner::Fixed {
+            return;
+        }
+        let address = (step.peer)(conn);
+        let holder = self.leases.name(conn).map_or_else(|| address.as_bytes().into(), |name| name[..].into());
+        let (member, address) = (lease.member, address.into_bytes().into());
+        let past = PastLease { lease: lease.number, holder, address, since: lease.since, end: None };
+        self.history.begin(member, past);
+    }
+
+    /// Notes the end of a lease: for a fixed member in its history, and without a return for the operator.
+    pub(super) fn note_end(&mut self, lease: &Lease, holder: String, end: End<'_>, step: &mut Step<'_, '_>) {
+        let Lease { number, member: id, since, .. } = *lease;
+        let Member { pool, owner, .. } = *self.member(id);
+        let End { ending, by, note } = end;
+        if owner == MemberOwner::Fixed {
+            self.history.end(id, number, (step.now, ending, by.as_bytes().into()));
+        }
+        if let Some(stat) = ending.stat() {
+            self.pools.count(pool, stat);
+            let ((pool, member), held, note) = (self.names_of(id), step.now.since(since), note.into());
+            step.notices.push(Notice::LeaseEnded { pool, member, lease: number, held, holder, ending, by, note });
+        }
+    }
+
+    /// Returns the last leases of a member, the last one first: those of fixed members are kept.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such pool or member.
+    pub fn history(&self, named: Named<'_>) -> Result<impl Iterator<Item = &PastLease>, Refusal> {
+        let pool = self.pools.find(named.pool)?;
+        let member = self.members.find_named(pool, named.member).ok_or(Refusal::NoSuchMember)?;
+        Ok(self.history.of(member))
+    }
+}
