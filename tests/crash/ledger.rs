@@ -25,7 +25,7 @@ struct Desk {
 impl Desk {
     fn of(mut ledger: Box<dyn Ledger>) -> Desk {
         let (sender, wakes) = channel();
-        ledger.attach(Wake::new(move || drop(sender.send(()))));
+        ledger.attach(Wake::new(move || _ = sender.send(())));
         Desk { ledger, wakes }
     }
 

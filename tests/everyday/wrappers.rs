@@ -49,7 +49,11 @@ enum Place {
 
 pub const EVENTS: &[Event] = &[
     Event { name: "the command ends", act: |_, all| all.iter().for_each(Wrapper::end_work), place: Place::Machine },
-    Event { name: "its `poolcounter` is terminated", act: |_, all| signal(all, Signal::SIGTERM), place: Place::Machine },
+    Event {
+        name: "its `poolcounter` is terminated",
+        act: |_, all| signal(all, Signal::SIGTERM),
+        place: Place::Machine,
+    },
     Event { name: "its `poolcounter` is killed", act: |_, all| signal(all, Signal::SIGKILL), place: Place::Machine },
     Event {
         name: "the network is cut",
