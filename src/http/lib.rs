@@ -212,13 +212,12 @@ impl Http {
                 self.note_health(telemetry.unhealthy_reason);
                 let part = page.part.as_deref();
                 let health = part.map_or(Some(telemetry.unhealthy_reason), |service| (telemetry.health_of)(service));
-                return match health {
-                    Some(Some(reason)) => {
-                        self.respond(&page, Status::ServiceUnavailable, &format!("{reason}\n"), context);
-                    }
-                    Some(None) => self.respond(&page, Status::Ok, "ok\n", context),
-                    None => self.respond_with_status(&page, Status::NotFound, context),
+                let (status, body) = match health {
+                    Some(Some(reason)) => (Status::ServiceUnavailable, format!("{reason}\n")),
+                    Some(None) => (Status::Ok, "ok\n".into()),
+                    None => (Status::NotFound, text_of(Status::NotFound)),
                 };
+                return self.respond(&page, status, &body, context);
             }
             Shown::Reports(moment, _) if page.resource == Resource::Metrics => {
                 return self.respond(&page, Status::Ok, &metrics::render(&moment), context);

@@ -122,19 +122,15 @@ pub fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().spawn(work).map(drop)
 }
 
+/// Asks one server; see [`Told`].
 fn ask(server: &str, target: &str, services: &[&'static str]) -> Told {
     let answer = receive(server, target).map_err(|error| match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => LATE.into(),
         _ => error.to_string(),
     })?;
-    read(&answer, services)
-}
-
-/// Parses a complete answer about services of these names; None if the daemon does not know the thing.
-fn read(answer: &[u8], services: &[&'static str]) -> Told {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut head = httparse::Response::new(&mut headers);
-    let Ok(Status::Complete(length)) = head.parse(answer) else { return Err("its answer is no HTTP".into()) };
+    let Ok(Status::Complete(length)) = head.parse(&answer) else { return Err("its answer is no HTTP".into()) };
     match head.code {
         Some(200) => Snapshot::read(&answer[length..], services).map(Some),
         Some(404) => Ok(None),
