@@ -36,6 +36,7 @@ const TABLES: &str = "
         root_timestamp INTEGER,
         job_group BLOB,
         error BLOB,
+        origin BLOB,
         body BLOB NOT NULL
     ) STRICT;
     CREATE TABLE root (

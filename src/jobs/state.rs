@@ -44,7 +44,7 @@ pub use bulk::{Listing, Watchers};
 pub use commits::{Commit, Handed};
 pub use figures::{health, queries, views};
 pub use file_settings::FileSetting;
-pub use job::{History, URGENT};
+pub use job::{History, Origin, URGENT};
 pub use queries::Summaries;
 pub use record::{Record, Setting, Stored};
 pub use saved::{Saved, SavedConn};

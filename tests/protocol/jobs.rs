@@ -298,6 +298,7 @@ fn worn_job(id: u64) -> Record<'static> {
         until: Until::Reserved,
         root: None,
         group: b"",
+        origin: None,
         error: b"",
     }
 }

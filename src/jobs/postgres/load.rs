@@ -45,7 +45,7 @@ pub fn add_root(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Error
 pub fn add_job(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(u64, usize), Error> {
     let small = |column| Ok::<_, Error>(u32::try_from(row.try_get::<_, i64>(column)?).unwrap_or(u32::MAX));
     let bytes = |column| Ok::<_, Error>(row.try_get::<_, Option<&[u8]>>(column)?.unwrap_or_default());
-    let (tube, body): (&str, &[u8]) = (row.try_get(1)?, row.try_get(20)?);
+    let (tube, body): (&str, &[u8]) = (row.try_get(1)?, row.try_get(21)?);
     let root = match row.try_get::<_, Option<&[u8]>>(16)? {
         None => None,
         Some(signature) => {
@@ -75,6 +75,7 @@ pub fn add_job(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(u64, usiz
         root,
         group: page.note(bytes(18)?),
         error: page.note(bytes(19)?),
+        origin: page.note(bytes(20)?),
     };
     let len = body.len() + bytes(14)?.len() + bytes(19)?.len() + size_of::<JobRow>();
     page.rows.push(Row::Put(job, RowBody::Own(body.into())));

@@ -61,6 +61,8 @@ pub struct JobColumns<'a> {
     pub group: Vec<Option<&'a [u8]>>,
     /// The texts of their last failures.
     pub error: Vec<Option<&'a [u8]>>,
+    /// Where dead letters come from.
+    pub origin: Vec<Option<&'a [u8]>>,
     /// Their bodies.
     pub body: Vec<&'a [u8]>,
 }
@@ -214,6 +216,7 @@ impl<'a> JobColumns<'a> {
         self.root_timestamp.push(job.root.map(|(_, timestamp)| timestamp.cast_signed()));
         self.group.push(some(job.group));
         self.error.push(some(job.error));
+        self.origin.push(some(job.origin));
     }
 
     fn first(&self) -> Vec<&(dyn ToSql + Sync)> {
@@ -237,6 +240,7 @@ impl<'a> JobColumns<'a> {
             &self.root_timestamp,
             &self.group,
             &self.error,
+            &self.origin,
         ]
     }
 }

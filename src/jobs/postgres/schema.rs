@@ -42,6 +42,7 @@ CREATE TABLE job (
     root_timestamp bigint,
     job_group bytea,
     error bytea,
+    origin bytea,
     body bytea NOT NULL
 );
 CREATE TABLE root (

@@ -15,7 +15,7 @@ macro_rules! lease {
 macro_rules! jobs {
     () => {
         "SELECT id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, \
-         buries, kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, body FROM job"
+         buries, kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, origin, body FROM job"
     };
 }
 
@@ -60,31 +60,31 @@ pub const PUT_PLAIN: &str = "INSERT INTO job (id, tube, pri, delay, ttr, created
      $8::bytea[]) AS new (id, tube, pri, delay, ttr, created, delayed_until, body)";
 /// Puts jobs.
 pub const PUT: &str = "INSERT INTO job (id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
-     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, body) \
+     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, origin, body) \
      SELECT id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
-     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, body \
+     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, origin, body \
      FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
      $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], \
-     $15::bytea[], $16::boolean[], $17::bytea[], $18::bigint[], $19::bytea[], $20::bytea[], $21::bytea[]) \
+     $15::bytea[], $16::boolean[], $17::bytea[], $18::bigint[], $19::bytea[], $20::bytea[], $21::bytea[], $22::bytea[]) \
      AS new (id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
-     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, body)";
+     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, origin, body)";
 /// Changes jobs, but for their bodies.
 pub const UPDATE: &str = "UPDATE job SET tube = new.tube, pri = new.pri, delay = new.delay, ttr = new.ttr, created = new.created, \
      delayed_until = new.delayed_until, buried = new.buried, reserves = new.reserves, timeouts = new.timeouts, \
      releases = new.releases, buries = new.buries, kicks = new.kicks, attempts = new.attempts, key = new.key, \
      until_deleted = new.until_deleted, root = new.root, root_timestamp = new.root_timestamp, \
-     job_group = new.job_group, error = new.error \
+     job_group = new.job_group, error = new.error, origin = new.origin \
      FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
      $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], \
-     $15::bytea[], $16::boolean[], $17::bytea[], $18::bigint[], $19::bytea[], $20::bytea[]) \
+     $15::bytea[], $16::boolean[], $17::bytea[], $18::bigint[], $19::bytea[], $20::bytea[], $21::bytea[]) \
      AS new (id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
-     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error) WHERE job.id = new.id";
+     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, origin) WHERE job.id = new.id";
 /// Deletes jobs.
 pub const DELETE: &str = "DELETE FROM job WHERE id = ANY ($1::bigint[])";
 /// Statements that change jobs of one kind, each with the one that commits a batch of such changes: the change and the
 /// fence, which is executed behind it, because it needs its count.
 pub static AT_ONCE: LazyLock<[(&str, String); 4]> = LazyLock::new(|| {
-    [(PUT_PLAIN, 8), (PUT, 21), (UPDATE, 20), (DELETE, 1)].map(|(change, params)| {
+    [(PUT_PLAIN, 8), (PUT, 22), (UPDATE, 21), (DELETE, 1)].map(|(change, params)| {
         let fence = fence(params, " AND (SELECT count(*) FROM done) >= 0");
         (change, format!("WITH done AS ({change} RETURNING 1), {fence}"))
     })

@@ -106,8 +106,9 @@ impl PageReader<'_, '_, '_> {
             root,
             group: page.note(bytes(row, 18)?),
             error: page.note(bytes(row, 19)?),
+            origin: page.note(bytes(row, 20)?),
         };
-        let (id, body) = (job.id.0, bytes(row, 20)?);
+        let (id, body) = (job.id.0, bytes(row, 21)?);
         self.bytes += body.len();
         let body = page.note_body(body);
         page.rows.push(Row::Put(job, body));

@@ -32,12 +32,12 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
             )?,
             put: prepare(
                 "INSERT OR REPLACE INTO job VALUES
-                 (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+                 (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
             )?,
             update: prepare(
                 "UPDATE job SET tube = ?2, pri = ?3, delay = ?4, ttr = ?5, created = ?6, delayed_until = ?7, buried = ?8,
                  reserves = ?9, timeouts = ?10, releases = ?11, buries = ?12, kicks = ?13, attempts = ?14, key = ?15,
-                 until_deleted = ?16, root = ?17, root_timestamp = ?18, job_group = ?19, error = ?20 WHERE id = ?1",
+                 until_deleted = ?16, root = ?17, root_timestamp = ?18, job_group = ?19, error = ?20, origin = ?21 WHERE id = ?1",
             )?,
             delete: prepare("DELETE FROM job WHERE id = ?1")?,
             root: prepare("INSERT OR REPLACE INTO root VALUES (?1, ?2, ?3, ?4)")?,
@@ -104,7 +104,7 @@ impl Statements<'_> {
     }
 
     fn write_put(&mut self, batch: &Batch, job: &JobRow, body: &RowBody) -> Result<()> {
-        let (statement, at) = if job.is_plain() { (&mut self.put_plain, 8) } else { (&mut self.put, 21) };
+        let (statement, at) = if job.is_plain() { (&mut self.put_plain, 8) } else { (&mut self.put, 22) };
         bind_job(statement, batch, job)?;
         if !job.is_plain() {
             bind_rest(statement, batch, job)?;
@@ -149,7 +149,8 @@ fn bind_rest(statement: &mut Statement<'_>, batch: &Batch, job: &JobRow) -> Resu
     bind(statement, 17, job.root.map(|(signature, _)| batch.text(signature)))?;
     bind(statement, 18, job.root.map(|(_, timestamp)| timestamp.cast_signed()))?;
     bind(statement, 19, some(job.group))?;
-    bind(statement, 20, some(job.error))
+    bind(statement, 20, some(job.error))?;
+    bind(statement, 21, some(job.origin))
 }
 
 fn bind(statement: &mut Statement<'_>, at: usize, value: impl ToSql) -> Result<()> {

@@ -79,7 +79,19 @@ pub(super) struct Extra<'a> {
     pub root: Option<(&'a [u8], u64)>,
     pub group: Option<GroupId>,
     pub history: History,
+    pub origin: Option<Origin<'a>>,
     pub error: &'a [u8],
+}
+
+/// Where a dead letter comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Origin<'a> {
+    /// Tube in which its attempts failed.
+    pub tube: &'a [u8],
+    /// Number of these attempts.
+    pub attempts: u32,
+    /// Time of the last one, in microseconds since the start.
+    pub at: i64,
 }
 
 /// Numbers of changes of a job.
@@ -102,6 +114,7 @@ const HAS_ROOT: u8 = 2;
 const HAS_GROUP: u8 = 4;
 const HAS_HISTORY: u8 = 8;
 const UNTIL_DELETED: u8 = 16;
+const HAS_ORIGIN: u8 = 32;
 
 impl Extra<'_> {
     /// Returns the bytes of the extra; none if it has only defaults.
@@ -112,6 +125,7 @@ impl Extra<'_> {
             | flag(self.root.is_some(), HAS_ROOT)
             | flag(self.group.is_some(), HAS_GROUP)
             | flag(history, HAS_HISTORY)
+            | flag(self.origin.is_some(), HAS_ORIGIN)
             | flag(self.until == Until::Deleted && !self.key.is_empty(), UNTIL_DELETED);
         if flags == 0 && self.error.is_empty() {
             return Box::default();
@@ -136,6 +150,13 @@ impl Extra<'_> {
             for count in [timeouts, releases, buries, kicks, attempts] {
                 push_number(&mut bytes, u64::from(count.get()));
             }
+        }
+        if let Some(Origin { tube, attempts, at }) = self.origin {
+            push_number(&mut bytes, attempts.into());
+            bytes.extend_from_slice(&at.to_ne_bytes());
+            // Lossless: the name of a tube has 200 bytes at most.
+            bytes.push(tube.len() as u8);
+            bytes.extend_from_slice(tube);
         }
         bytes.extend_from_slice(self.error);
         bytes.into_boxed_slice()
@@ -168,6 +189,13 @@ impl Extra<'_> {
                 std::array::from_fn(|_| SmallCount::from(fields.number() as u32));
             extra.history = History { timeouts, releases, buries, kicks, attempts };
         }
+        if has(HAS_ORIGIN) {
+            // Lossless, as above.
+            let attempts = fields.number() as u32;
+            let at = i64::from_ne_bytes(fields.bytes(8).try_into().expect("eight bytes were taken"));
+            let len = fields.byte();
+            extra.origin = Some(Origin { tube: fields.bytes(len), attempts, at });
+        }
         extra.until = if has(UNTIL_DELETED) { Until::Deleted } else { Until::Reserved };
         extra.error = fields.0;
         extra
@@ -180,7 +208,8 @@ impl Extra<'_> {
         let counts: usize =
             [timeouts, releases, buries, kicks, attempts].map(|count| bytes_of(count.get().into())).iter().sum();
         let counts = if history { counts } else { 0 };
-        1 + key + root + 4 * usize::from(self.group.is_some()) + counts + self.error.len()
+        let origin = self.origin.map_or(0, |origin| bytes_of(origin.attempts.into()) + 9 + origin.tube.len());
+        1 + key + root + 4 * usize::from(self.group.is_some()) + counts + origin + self.error.len()
     }
 }
 
@@ -307,7 +336,7 @@ mod tests {
         let group = Some(GroupId::from_index(7));
         let [timeouts, releases, buries, kicks, attempts] = [1, 127, 128, 1 << 20, u32::MAX].map(SmallCount::from);
         let history = History { timeouts, releases, buries, kicks, attempts };
-        for bits in 0..64 {
+        for bits in 0..128 {
             let has = |bit: u32| bits >> bit & 1 == 1;
             let extra = Extra {
                 key: if has(0) { &[b'k'; 200] } else { b"" },
@@ -315,6 +344,7 @@ mod tests {
                 root: has(2).then_some((b"signature", u64::MAX)),
                 group: group.filter(|_| has(3)),
                 history: if has(4) { history } else { History::default() },
+                origin: has(6).then_some(Origin { tube: b"a/b", attempts: 300, at: -5 }),
                 error: if has(5) { b"it failed" } else { b"" },
             };
             let bytes = extra.encode();

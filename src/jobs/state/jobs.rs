@@ -3,7 +3,7 @@
 use super::JOB_BYTES;
 use super::ids::{GroupId, TubeId};
 use super::index::JobIndex;
-use super::job::{Extra, History, Job, JobId, JobKey, JobPlacement, Until};
+use super::job::{Extra, History, Job, JobId, JobKey, JobPlacement, Origin, Until};
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::id::Id;
 use poolcounter_core::names::{Hash, Hashing};
@@ -177,6 +177,17 @@ impl Jobs {
     /// Sets the text of the last failure of a job.
     pub fn set_error(&mut self, key: JobKey, error: &[u8]) {
         let bytes = Extra { error, ..self.extra(key) }.encode();
+        self.set_extra(key, bytes);
+    }
+
+    /// Returns where a dead letter comes from.
+    pub fn origin_of(&self, key: JobKey) -> Option<Origin<'_>> {
+        if self[key].has_extra { self.extra(key).origin } else { None }
+    }
+
+    /// Sets where a dead letter comes from.
+    pub fn set_origin(&mut self, key: JobKey, origin: Option<Origin<'_>>) {
+        let bytes = Extra { origin, ..self.extra(key) }.encode();
         self.set_extra(key, bytes);
     }
 

@@ -1,6 +1,6 @@
 //! Form of jobs and settings in a store or a handover.
 
-use super::job::{History, JobId, JobKey, JobPlacement, Until};
+use super::job::{History, JobId, JobKey, JobPlacement, Origin, Until};
 use super::jobs::Jobs;
 use super::limits::Limits;
 use super::tubes::Tubes;
@@ -41,6 +41,8 @@ pub struct Record<'a> {
     pub root: Option<(&'a [u8], u64)>,
     /// Group; empty without one.
     pub group: &'a [u8],
+    /// Where it comes from, if it is a dead letter.
+    pub origin: Option<Origin<'a>>,
     /// Text of its last failure.
     pub error: &'a [u8],
 }
@@ -145,6 +147,7 @@ pub(super) fn record_of<'a>(jobs: &'a Jobs, key: JobKey, tubes: &'a Tubes, limit
         until: extra.until,
         root: extra.root,
         group: extra.group.map_or(&[], |group| &limits.groups[group.index()].name),
+        origin: extra.origin,
         error: extra.error,
     }
 }

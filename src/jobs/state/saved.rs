@@ -278,6 +278,7 @@ impl State {
             root: record.root,
             group,
             history: record.history,
+            origin: record.origin,
             error: record.error,
         };
         let mut job = Job::new(record.id, tube, body);

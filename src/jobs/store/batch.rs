@@ -2,7 +2,7 @@
 //! with their jobs. Times are times of day, so that they mean the same to every process.
 
 use super::{Commit, RefusedChange, Visit};
-use crate::state::{Backoff, Body, History, JobId, Record, Saved, Setting, Stored, Until};
+use crate::state::{Backoff, Body, History, JobId, Origin, Record, Saved, Setting, Stored, TubeName, Until};
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
@@ -77,6 +77,9 @@ pub struct JobRow {
     pub root: Option<(Text, u64)>,
     /// Group; empty without one.
     pub group: Text,
+    /// Attempts, time in microseconds since 1970 and tube before it was a dead letter, with spaces between them; empty if
+    /// it is none.
+    pub origin: Text,
     /// Text of its last failure.
     pub error: Text,
 }
@@ -106,7 +109,7 @@ impl JobRow {
             && self.reserves == SmallCount::ZERO
             && self.history == History::default()
             && self.root.is_none()
-            && [self.key, self.group, self.error].iter().all(|text| text.is_empty())
+            && [self.key, self.group, self.origin, self.error].iter().all(|text| text.is_empty())
     }
 }
 
@@ -153,7 +156,8 @@ impl Batch {
     /// Returns the approximate number of bytes of some rows.
     pub fn bytes_of(&self, rows: &[Row]) -> usize {
         let len = |texts: &[Text]| texts.iter().map(|text| text.end - text.start).sum::<usize>();
-        let job = |job: &JobRow| len(&[job.tube, job.key, job.root.unwrap_or_default().0, job.group, job.error]);
+        let job =
+            |job: &JobRow| len(&[job.tube, job.key, job.root.unwrap_or_default().0, job.group, job.origin, job.error]);
         let bytes = |row: &Row| match row {
             Row::Put(put, body) => job(put) + self.body(body).len(),
             Row::Update(updated) => job(updated),
@@ -283,6 +287,7 @@ impl Batch {
             until: job.until,
             root: job.root.map(|(signature, timestamp)| (self.text(signature), timestamp)),
             group: self.text(job.group),
+            origin: read_origin(epoch, self.text(job.origin)),
             error: self.text(job.error),
         }
     }
@@ -314,8 +319,14 @@ impl Batch {
             until: record.until,
             root: record.root.map(|(signature, timestamp)| (self.note(signature), timestamp)),
             group: self.note(record.group),
+            origin: record.origin.map_or(Text::default(), |origin| self.origin(origin, epoch)),
             error: self.note(record.error),
         }
+    }
+
+    fn origin(&mut self, Origin { tube, attempts, at }: Origin<'_>, epoch: Span) -> Text {
+        let at = signed(epoch).saturating_add(at);
+        self.note(&[format!("{attempts} {at} ").as_bytes(), tube].concat())
     }
 
     fn setting(&mut self, setting: Setting<'_>, epoch: Span) -> Row {
@@ -338,6 +349,15 @@ pub fn moment(epoch: Span, wall: i64) -> Time {
 /// Returns the time of day at the start, in microseconds since 1970.
 pub fn signed(epoch: Span) -> i64 {
     i64::try_from(epoch.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Returns where a dead letter comes from; None if it is none.
+fn read_origin(epoch: Span, text: &[u8]) -> Option<Origin<'_>> {
+    let mut words = text.splitn(3, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<i64>().ok();
+    let (attempts, at) = (u32::try_from(number()?).ok()?, number()?);
+    let tube = TubeName::parse(words.next()?)?.bytes();
+    Some(Origin { tube, attempts, at: at.saturating_sub(signed(epoch)) })
 }
 
 /// Returns the setting of a row of the table of settings; None if the row is malformed.

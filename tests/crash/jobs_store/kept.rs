@@ -3,7 +3,7 @@
 use crate::jobs_store::store::plain;
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_jobs::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
+use poolcounter_jobs::state::{Backoff, Body, Commit, History, JobId, Origin, Record, Saved, Setting, Stored, Until};
 use poolcounter_jobs::store::{Jobs, Ownership, Store, Verdict};
 use poolcounter_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,6 +148,7 @@ fn full(id: u64) -> Record<'static> {
         until: Until::Deleted,
         root: Some((SIGNATURE, u64::MAX - 1)),
         group: b"db1",
+        origin: Some(Origin { tube: b"a/b", attempts: 7, at: 1_000_000 }),
         error: b"it \0 failed",
         ..plain(id)
     }

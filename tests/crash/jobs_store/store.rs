@@ -295,6 +295,7 @@ pub fn plain(id: u64) -> Record<'static> {
         until: Until::Reserved,
         root: None,
         group: b"",
+        origin: None,
         error: b"",
     }
 }
