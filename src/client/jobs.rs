@@ -108,6 +108,8 @@ pub struct JobStatus {
     pub buries: u64,
     /// Number of kicks.
     pub kicks: u64,
+    /// Tube from which a dead letter comes.
+    pub origin: Option<String>,
 }
 
 /// Job of a list.
@@ -127,6 +129,8 @@ pub struct ListedJob {
     pub group: String,
     /// Reason of the last failure.
     pub error: String,
+    /// Tube from which a dead letter comes.
+    pub origin: Option<String>,
     /// True if the job will be dropped when its turn comes, because a newer root job exists.
     pub is_superseded: bool,
 }
@@ -233,6 +237,7 @@ impl JobStatus {
             releases: figure("releases")?,
             buries: figure("buries")?,
             kicks: figure("kicks")?,
+            origin: text_in(map, "origin").map(String::from),
         })
     }
 }
@@ -248,6 +253,7 @@ impl ListedJob {
             key: text("key")?,
             group: text("group")?,
             error: text("error")?,
+            origin: text("origin"),
             is_superseded: text_in(map, "superseded") == Some("true"),
         })
     }

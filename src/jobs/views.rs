@@ -162,6 +162,10 @@ impl JobQueue {
         if !job.error.is_empty() {
             blocks.push(Block::of("Last error", job.error, false));
         }
+        if let Some((tube, attempts, age)) = job.origin {
+            let text = format!("{}, {attempts} attempts, {age} s ago", String::from_utf8_lossy(tube));
+            blocks.push(Block::of("Dead letter of", text.as_bytes(), false));
+        }
         if self.show_bodies != ShowBodies::None {
             let is_private = self.show_bodies == ShowBodies::Local;
             blocks.push(Block::of("Body", self.state.body(id)?, is_private));

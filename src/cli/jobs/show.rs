@@ -157,8 +157,8 @@ fn indented(text: &str) -> String {
 }
 
 /// Names of texts, which stay as they are even if they look like numbers.
-const TEXTS: [&str; 12] =
-    ["tube", "name", "key", "group", "error", "body", "hostname", "version", "os", "platform", "of", "value"];
+const TEXTS: [&str; 13] =
+    ["tube", "name", "key", "group", "error", "body", "hostname", "version", "os", "platform", "of", "origin", "value"];
 
 /// Returns a map as JSON. The `id` of a server is a text, that of a job a number.
 fn object_of(map: Vec<(String, String)>, is_of_server: bool) -> Value {
@@ -225,6 +225,7 @@ fn object_of_job(job: &ListedJob) -> Value {
         "key": known(&job.key),
         "group": known(&job.group),
         "error": known(&job.error),
+        "origin": job.origin.as_deref().map_or(Value::Null, known),
         "is_superseded": job.is_superseded,
     })
 }

@@ -75,6 +75,11 @@ pub fn of_job(held: &HeldJob) -> Vec<Variable> {
     let JobId(id) = id;
     let variable = |name: &str, value: u64| (name.as_bytes().to_vec(), value.to_string().into_bytes());
     let mut variables = of_tube(&status.tube);
+    if let Some(origin) = &status.origin {
+        // The work is that of the tube in which the job has failed.
+        variables.splice(1.., of_tube(origin).into_iter().skip(1));
+        variables.push((b"JOB_ORIGIN".to_vec(), origin.clone().into_bytes()));
+    }
     variables.extend([
         variable("JOB_ID", *id),
         variable("JOB_PRI", status.pri.into()),

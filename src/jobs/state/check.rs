@@ -108,6 +108,9 @@ impl State {
             assert_eq!(tube.waiting.len as usize, own(JobPlacement::Ready), "ready jobs of a tube are counted");
             let is_buried = |key: JobKey| self.jobs[key].place == JobPlacement::Buried && self.jobs[key].tube == id;
             assert!(tube.buried.iter(&self.jobs).all(is_buried), "buried jobs of a tube");
+            let dead = tube.waiting.iter(&self.jobs).filter(|key| self.jobs.origin_of(*key).is_some());
+            let dead: BTreeSet<_> = dead.map(|key| self.jobs[key].id).collect();
+            assert_eq!(tube.dead, dead, "ready dead letters of a tube");
             assert_eq!(tube.buried.len as usize, own(JobPlacement::Buried), "buried jobs of a tube are counted");
             tube.delayed.check();
             assert_eq!(tube.delayed.len(), own(JobPlacement::Delayed), "delayed jobs of a tube");

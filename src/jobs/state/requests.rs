@@ -2,7 +2,8 @@
 //! job is ready at once, later each time, buried, or moved to a dead-letter tube.
 
 use super::conns::Conn;
-use super::job::{JobId, JobKey, JobPlacement, To};
+use super::ids::TubeId;
+use super::job::{JobId, JobKey, JobPlacement, Origin, To, micros};
 use super::tally::Noted;
 use super::tally::Rated;
 use super::tube::Rank;
@@ -126,10 +127,14 @@ impl State {
         step.reply(conn, Reply::Touched);
     }
 
-    /// `kick-job`: makes a buried or delayed job ready.
+    /// `kick-job`: makes a buried or delayed job ready, and sends a dead letter back.
     pub fn kick_job(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::KickJob);
-        let waits = |key: &JobKey| matches!(self.jobs[*key].place, JobPlacement::Buried | JobPlacement::Delayed);
+        let waits = |key: &JobKey| match self.jobs[*key].place {
+            JobPlacement::Buried | JobPlacement::Delayed => true,
+            JobPlacement::Ready => self.jobs.origin_of(*key).is_some(),
+            _ => false,
+        };
         let Some(key) = self.visible(id).filter(waits) else { return step.reply(conn, Reply::NotFound) };
         self.kick_one(key, step);
         let after = self.this_commit();
@@ -163,9 +168,15 @@ impl State {
         self.visible(id).filter(|key| self.jobs[*key].place == JobPlacement::Buried)
     }
 
-    /// Makes a buried or delayed job ready, and resets its attempts.
+    /// Makes a job ready, a dead letter in the tube from which it comes, and resets its attempts.
     pub(super) fn kick_one(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
-        self.move_job(key, To::Ready, step.now, step.timers);
+        match self.jobs.origin_of(key).map(|origin| origin.tube.to_vec()) {
+            Some(tube) => {
+                let tube = self.tube_in_any_case(&tube);
+                self.change_tube(key, tube, None, step);
+            }
+            None => self.move_job(key, To::Ready, step.now, step.timers),
+        }
         self.jobs.note(key, |history| {
             history.kicks.bump();
             history.attempts = SmallCount::ZERO;
@@ -301,10 +312,22 @@ impl State {
             return self.move_job(key, To::Buried, step.now, step.timers);
         };
         self.figures.count(Stat::DeadLetters);
-        self.move_job(key, To::Nowhere, step.now, step.timers);
-        self.jobs[key].tube = dead;
+        let attempts = self.jobs.extra(key).history.attempts.get();
+        // A dead letter that fails again still belongs to the tube from which it came first.
+        let first = self.jobs.origin_of(key).map(|Origin { tube, attempts, at }| (tube.into(), attempts, at));
+        let (tube, attempts, at): (Box<[u8]>, _, _) =
+            first.unwrap_or_else(|| (self.tubes[old].name.clone(), attempts, micros(step.now)));
+        self.change_tube(key, dead, Some(Origin { tube: &tube, attempts, at }), step);
         self.jobs.note(key, |history| history.attempts = SmallCount::ZERO);
-        self.tubes[dead].total_jobs.bump();
+    }
+
+    /// Moves a job to another tube, where it is ready.
+    fn change_tube(&mut self, key: JobKey, tube: TubeId, origin: Option<Origin<'_>>, step: &mut Step<'_, '_>) {
+        let old = self.jobs[key].tube;
+        self.move_job(key, To::Nowhere, step.now, step.timers);
+        self.jobs[key].tube = tube;
+        self.jobs.set_origin(key, origin);
+        self.tubes[tube].total_jobs.bump();
         self.move_job(key, To::Ready, step.now, step.timers);
         self.hide_if_unused(old, step.now, step.timers);
     }

@@ -97,6 +97,8 @@ pub(super) struct Tube {
     /// Position in the order of ages of its sums.
     pub ready_since: Option<u64>,
     pub buried: Chain,
+    /// Ready dead letters, which a kick sends back.
+    pub dead: BTreeSet<JobId>,
     pub delayed: Sorted<(Time, JobId)>,
     pub delay_timer: Option<TimerId>,
     pub pending: u32,
@@ -154,6 +156,7 @@ impl Tube {
             waiting: Chain::default(),
             ready_since: None,
             buried: Chain::default(),
+            dead: BTreeSet::new(),
             delayed: Sorted::default(),
             delay_timer: None,
             pending: 0,

@@ -28,6 +28,14 @@ pub fn write_job(bytes: &mut Vec<u8>, job: &JobStats<'_>) {
     let history = job.history;
     put!(bytes, "timeouts: {}\nreleases: {}", history.timeouts, history.releases);
     put!(bytes, "buries: {}\nkicks: {}", history.buries, history.kicks);
+    write_origin(bytes, "", job);
+}
+
+fn write_origin(bytes: &mut Vec<u8>, indent: &str, job: &JobStats<'_>) {
+    if let Some((tube, attempts, age)) = job.origin {
+        put!(bytes, "{indent}origin: {}", quoted(tube));
+        put!(bytes, "{indent}origin-attempts: {attempts}\n{indent}origin-age: {age}");
+    }
 }
 
 /// Writes the answer to `stats-tube`.
@@ -120,6 +128,7 @@ pub fn write_extensions(bytes: &mut Vec<u8>) {
 pub fn write_listed(bytes: &mut Vec<u8>, job: &JobStats<'_>) {
     put!(bytes, "- id: {}\n  age: {}\n  pri: {}\n  attempts: {}", job.id.0, job.age, job.pri, job.history.attempts);
     put!(bytes, "  key: {}\n  group: {}\n  error: {}", quoted(job.key), quoted(job.group), quoted(job.error));
+    write_origin(bytes, "  ", job);
     if job.is_superseded {
         put!(bytes, "  superseded: true");
     }

@@ -42,6 +42,8 @@ pub struct JobStats<'a> {
     pub key: &'a [u8],
     /// Group; empty without one.
     pub group: &'a [u8],
+    /// Tube from which a dead letter comes, its attempts there, and the seconds since the last one.
+    pub origin: Option<(&'a [u8], u32, u64)>,
     /// Text of its last failure.
     pub error: &'a [u8],
     /// Signature of its root job.
@@ -180,12 +182,13 @@ impl State {
         let job = &self.jobs[key];
         let state = job.state()?;
         let extra = self.jobs.extra(key);
+        let seconds_since = |at: i64| u64::try_from(micros(now).saturating_sub(at)).unwrap_or(0) / 1_000_000;
         Some(JobStats {
             id,
             tube: &self.tubes[job.tube].name,
             state,
             pri: job.pri,
-            age: u64::try_from(micros(now).saturating_sub(job.created)).unwrap_or(0) / 1_000_000,
+            age: seconds_since(job.created),
             delay: job.delay,
             ttr: job.ttr,
             time_left: match state {
@@ -196,6 +199,7 @@ impl State {
             history: extra.history,
             key: extra.key,
             group: extra.group.map_or(&[], |group| &self.limits.groups[group.index()].name),
+            origin: extra.origin.map(|origin| (origin.tube, origin.attempts, seconds_since(origin.at))),
             error: extra.error,
             root: extra.root.map(|(signature, _)| signature),
             is_superseded: state != JobState::Buried && self.is_superseded(key),

@@ -16,7 +16,8 @@ impl State {
         self.begin_sweep(conn, pattern, Work::Clear(state), step);
     }
 
-    /// `kick-all`: makes the buried and delayed jobs of these tubes ready, or only the jobs in one of the states.
+    /// `kick-all`: makes the buried and delayed jobs of these tubes ready, or only the jobs in one of the states. Dead
+    /// letters count as buried.
     pub fn kick_all(&mut self, conn: ConnId, pattern: Pattern<'_>, state: Option<JobState>, step: &mut Step<'_, '_>) {
         let all_in = |state| Work::Kick { left: u32::MAX, buried: state == JobState::Buried };
         self.begin_sweep(conn, pattern, state.map_or(Work::KickAll, all_in), step);
@@ -26,7 +27,7 @@ impl State {
     pub fn kick(&mut self, conn: ConnId, bound: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Kick);
         let tube = &self.tubes[self.conns[conn].used];
-        let (name, buried) = (tube.name.clone(), tube.buried.len > 0);
+        let (name, buried) = (tube.name.clone(), tube.buried.len > 0 || !tube.dead.is_empty());
         let pattern = Pattern::parse(&name).expect("the name of a tube is a pattern");
         self.begin_sweep(conn, pattern, Work::Kick { left: bound, buried }, step);
     }
@@ -208,15 +209,15 @@ impl State {
             match &mut self.background[id].work {
                 Work::Clear(_) => {
                     self.delete_job(key, step.now, step.timers);
-                    if self.tubes.get(tube).is_none() {
-                        return true;
-                    }
                 }
                 Work::Kick { left, .. } => {
                     *left -= 1;
                     self.kick_one(key, step);
                 }
                 Work::KickAll | Work::Refresh { .. } | Work::Groups { .. } => self.kick_one(key, step),
+            }
+            if self.tubes.get(tube).is_none() {
+                return true;
             }
         }
         true
@@ -227,16 +228,18 @@ impl State {
         let tube = &self.tubes[tube];
         let ready = || tube.waiting.front();
         let buried = || tube.buried.front();
+        let given_up = || buried().or_else(|| tube.dead.first().and_then(|id| self.jobs.find(*id)));
         let delayed = || tube.delayed.first().and_then(|(_, id)| self.jobs.find(*id));
         match &self.background[id].work {
             Work::Clear(Some(JobState::Ready)) => ready(),
             Work::Clear(None) => ready().or_else(delayed).or_else(buried),
-            Work::KickAll => buried().or_else(delayed),
+            Work::KickAll => given_up().or_else(delayed),
             Work::Kick { left: 0, .. }
             | Work::Clear(Some(JobState::Reserved))
             | Work::Refresh { .. }
             | Work::Groups { .. } => None,
-            Work::Kick { buried: true, .. } | Work::Clear(Some(JobState::Buried)) => buried(),
+            Work::Kick { buried: true, .. } => given_up(),
+            Work::Clear(Some(JobState::Buried)) => buried(),
             Work::Kick { buried: false, .. } | Work::Clear(Some(JobState::Delayed)) => delayed(),
         }
     }

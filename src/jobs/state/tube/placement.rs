@@ -85,6 +85,10 @@ impl State {
         let bucket = self.bucket_for(tube, group);
         let is_other = self.change_ready(bucket, |ready| ready.insert(rank));
         self.tubes[tube].waiting.push_back(&mut self.jobs, key);
+        if self.jobs.origin_of(key).is_some() {
+            let id = self.jobs[key].id;
+            self.tubes[tube].dead.insert(id);
+        }
         if is_urgent {
             self.tubes.gain_urgent(tube);
         }
@@ -97,8 +101,9 @@ impl State {
     fn leave_ready(&mut self, key: JobKey) {
         let job = &self.jobs[key];
         let (tube, rank, group) = (job.tube, Rank::new(job.pri, job.id), self.jobs.group_of(key));
-        let is_urgent = job.pri < URGENT;
+        let (is_urgent, id) = (job.pri < URGENT, job.id);
         let entry = &mut self.tubes[tube];
+        entry.dead.remove(&id);
         let bucket = group.map_or(entry.main, |group| entry.by_group[&group]);
         entry.waiting.remove(&mut self.jobs, key);
         if is_urgent {

@@ -47,6 +47,7 @@ impl Jobs {
                 let is_meant = |job: &Job| match job.place {
                     Place::Buried(_) => which != Some("delayed"),
                     Place::Delayed(_) => which != Some("buried"),
+                    Place::Ready => job.origin.is_some() && which != Some("delayed"),
                     _ => false,
                 };
                 let kicked = self.in_order(|job| is_meant(job) && matches(words[1], &job.tube));
@@ -161,6 +162,7 @@ impl Jobs {
             root,
             group: option("group").unwrap_or_default().into(),
             error: String::new(),
+            origin: None,
         };
         self.next_id += 1;
         self.total += 1;
@@ -288,9 +290,17 @@ impl Jobs {
             by_literalness(self.dead_letters.keys(), tube).first().map(|pattern| self.dead_letters[*pattern].clone());
         let Some(dead) = dead else { return self.bury_job(id) };
         self.dead += 1;
+        let now = self.now;
         let job = self.job(id);
-        (job.tube, job.attempts) = (dead.clone(), 0);
-        let tube = self.tubes.entry(dead).or_default();
+        let own = (job.tube.clone(), job.attempts, now);
+        job.origin.get_or_insert(own);
+        job.attempts = 0;
+        self.change_tube(id, dead);
+    }
+
+    fn change_tube(&mut self, id: u64, name: String) {
+        self.job(id).tube = name.clone();
+        let tube = self.tubes.entry(name).or_default();
         if tube.hidden.take().is_some() {
             (tube.total, tube.deletes, tube.pauses) = (0, 0, 0);
         }
@@ -339,7 +349,11 @@ impl Jobs {
     /// Returns the numbers of jobs, the buried ones first, each in the order in which they would be kicked.
     pub(super) fn in_order(&self, is_meant: impl Fn(&Job) -> bool) -> Vec<u64> {
         let meant = self.jobs.values().filter(|job| is_meant(job));
-        let rank = |job: &Job| (!matches!(job.place, Place::Buried(_)), job.at(), job.id);
+        let rank = |job: &Job| match job.place {
+            Place::Buried(order) => (0, order, job.id),
+            Place::Ready if job.origin.is_some() => (1, 0, job.id),
+            _ => (2, job.at(), job.id),
+        };
         let mut jobs: Vec<_> = meant.map(|job| (job.tube.clone(), rank(job))).collect();
         jobs.sort_unstable();
         jobs.into_iter().map(|(_, (_, _, id))| id).collect()
@@ -347,7 +361,9 @@ impl Jobs {
 
     fn kick(&mut self, id: usize, bound: u64) {
         let used = self.conns[&id].used.clone();
-        let buried = self.in_order(|job| job.tube == used && matches!(job.place, Place::Buried(_)));
+        let has_given_up =
+            |job: &Job| matches!(job.place, Place::Buried(_)) || job.place == Place::Ready && job.origin.is_some();
+        let buried = self.in_order(|job| job.tube == used && has_given_up(job));
         let delayed = self.in_order(|job| job.tube == used && matches!(job.place, Place::Delayed(_)));
         let mut kicked = if buried.is_empty() { delayed } else { buried };
         kicked.truncate(bound as usize);
@@ -356,7 +372,10 @@ impl Jobs {
     }
 
     fn kick_job(&mut self, id: usize, job: u64) {
-        let waits = self.jobs.get(&job).is_some_and(|job| matches!(job.place, Place::Buried(_) | Place::Delayed(_)));
+        let waits = self.jobs.get(&job).is_some_and(|job| match job.place {
+            Place::Buried(_) | Place::Delayed(_) => true,
+            place => place == Place::Ready && job.origin.is_some(),
+        });
         if !waits {
             return self.tell(id, None, "NOT_FOUND");
         }
@@ -368,7 +387,10 @@ impl Jobs {
         let job = self.job(id);
         job.kicks += 1;
         job.attempts = 0;
-        self.ready(id);
+        match job.origin.take() {
+            Some((tube, ..)) => self.change_tube(id, tube),
+            None => self.ready(id),
+        }
         self.serve();
     }
 

@@ -54,6 +54,8 @@ pub struct Job {
     root: Option<(String, u64)>,
     group: String,
     error: String,
+    /// Tube from which a dead letter comes, its attempts there, and the time of the last one.
+    origin: Option<(String, u64, u64)>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]

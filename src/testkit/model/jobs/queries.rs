@@ -84,7 +84,7 @@ impl Jobs {
             Place::Reserved(_, until) => ("reserved", until.saturating_sub(self.now)),
             Place::Buried(_) => ("buried", 0),
         };
-        Some(vec![
+        let mut lines = vec![
             format!("id: {id}"),
             format!("tube: \"{}\"", job.tube),
             format!("state: {state}"),
@@ -99,7 +99,17 @@ impl Jobs {
             format!("releases: {}", job.releases),
             format!("buries: {}", job.buries),
             format!("kicks: {}", job.kicks),
-        ])
+        ];
+        lines.extend(self.origin(job, ""));
+        Some(lines)
+    }
+
+    fn origin(&self, job: &Job, indent: &str) -> Vec<String> {
+        let Some((tube, attempts, at)) = &job.origin else { return Vec::new() };
+        let age = (self.now - at) / SECOND;
+        let lines =
+            [format!("origin: \"{tube}\""), format!("origin-attempts: {attempts}"), format!("origin-age: {age}")];
+        lines.map(|line| format!("{indent}{line}")).into()
     }
 
     fn stats_tube(&self, name: &str) -> Option<Vec<String>> {
@@ -149,6 +159,7 @@ impl Jobs {
                 format!("  group: \"{}\"", job.group),
                 format!("  error: \"{}\"", job.error.replace('\n', "\\n")),
             ]);
+            lines.extend(self.origin(job, "  "));
             if self.is_superseded(job) && !matches!(job.place, Place::Buried(_)) {
                 lines.push("  superseded: true".into());
             }
