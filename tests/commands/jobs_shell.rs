@@ -57,6 +57,22 @@ fn jobs_are_put_and_looked_at() {
 }
 
 #[test]
+fn a_dead_letter_is_run_with_its_origin() {
+    let (_daemon, address, producer) = server(&[]);
+    assert_eq!(jobs(&address, &["retry", "enwiki/mail", "1"]), "");
+    assert_eq!(jobs(&address, &["dead-letter", "enwiki/mail", "a/t"]), "");
+    producer.put(&NewJob { tube: Some("enwiki/mail".into()), ..NewJob::new("x") }).expect("is put");
+    let failing = Running::watching("enwiki/mail", &address, &[], "exit 1");
+    wait_for(&producer, [1, 0, 0, 0]);
+    failing.signal();
+    failing.finish();
+    let running = Running::watching("a/t", &address, &[], "echo $JOB_TUBE $JOB_ORIGIN $JOB_WIKI $JOB_TYPE >>ran");
+    running.expect_lines("ran", &["a/t enwiki/mail enwiki mail"]);
+    running.signal();
+    running.finish();
+}
+
+#[test]
 fn settings_are_printed() {
     let (_daemon, address, _producer) = server(&[]);
     let jobs = |arguments: &[&str]| jobs(&address, arguments);
