@@ -59,8 +59,8 @@ impl CommandRun {
     pub fn start(plan: &Plan<'_>, mut held: HeldJob) -> Result<CommandRun, Box<(io::Error, HeldJob)>> {
         let is_batch = plan.settings.batch > 1;
         let tube = held.status.tube.clone();
-        let named = held.status.origin.as_deref().unwrap_or(&tube);
-        let words: Vec<_> = plan.command.iter().map(|word| filled(word, named)).collect();
+        let origin = held.status.origin.as_deref().unwrap_or(&tube);
+        let words: Vec<_> = plan.command.iter().map(|word| filled(word, &tube, origin)).collect();
         let variables = if is_batch { of_tube(&tube) } else { of_job(&held) };
         let launch = |input: BorrowedFd<'_>| {
             plan.launcher.start(&Launch {

@@ -38,11 +38,12 @@ fn wiki_in_plain(tube: &str) -> Vec<u8> {
     plain
 }
 
-/// Returns a word of the command with the names filled in, in one pass.
-pub fn filled(word: &OsStr, tube: &str) -> OsString {
-    let wiki = wiki_in_plain(tube);
+/// Returns a word of the command with the names filled in, in one pass. `origin` is the tube from which a dead letter
+/// comes, or the tube itself.
+pub fn filled(word: &OsStr, tube: &str, origin: &str) -> OsString {
+    let wiki = wiki_in_plain(origin);
     let names: [(&[u8], &[u8]); 3] =
-        [(b"{wiki}", &wiki), (b"{type}", kind_of(tube).as_bytes()), (b"{tube}", tube.as_bytes())];
+        [(b"{wiki}", &wiki), (b"{type}", kind_of(origin).as_bytes()), (b"{tube}", tube.as_bytes())];
     let (mut bytes, mut rest) = (Vec::new(), word.as_bytes());
     while let [byte, behind @ ..] = rest {
         match names.iter().find(|(place, _)| rest.starts_with(place)) {
@@ -113,7 +114,7 @@ mod tests {
             ("{wiki} {tube}", "a+20+C3+BC-b+zz+/x", "a ü-b+zz+ a+20+C3+BC-b+zz+/x"),
             ("{wiki}", "a+7Btube+7D+00/x", "a{tube}+00"),
         ] {
-            assert_eq!(filled(OsStr::new(word), tube), OsStr::new(filled_in));
+            assert_eq!(filled(OsStr::new(word), tube, tube), OsStr::new(filled_in));
         }
     }
 
