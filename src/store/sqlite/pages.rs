@@ -116,14 +116,19 @@ impl<T: Tables> Worker<T> {
 }
 
 impl<T: Tables> Pages<'_, '_, T> {
-    /// Sends a page, commits the loop's batches, and waits until the loop has taken in most of the pages.
+    /// Sends a page, commits the loop's batches, and waits until the loop has taken in most of the pages. After the last
+    /// page, it commits none: the loop has everything, and a lost file is no longer unreadable.
     ///
     /// # Errors
     ///
     /// The reason for which the reading ends here.
     pub fn send(&mut self, page: T::Page) -> Result<(), Unread> {
+        let is_last = T::order(&page).is_last;
         self.worker.report(WorkerEvent::Page(page));
         self.ahead += 1;
+        if is_last {
+            return Ok(());
+        }
         loop {
             let patience = (self.ahead < PAGES_AHEAD).then_some(Duration::ZERO);
             match self.worker.next(patience)? {
