@@ -77,9 +77,8 @@ impl Keeping {
         }
     }
 
-    /// Sets the handle that is woken for news of the ledger.
+    /// Sets the handle that is woken for news of the ledger, from its opening on.
     pub fn attach(&mut self, wake: Wake) {
-        self.ledger.attach(wake.clone());
         self.wake = Some(wake);
     }
 
@@ -176,9 +175,9 @@ impl Members {
                 false => ledger::open(&path)
                     .map_err(|why| format!("the members cannot be kept in {}: {why}", path.display()))?,
             };
-            self.keeping.wake.iter().for_each(|wake| self.keeping.ledger.attach(wake.clone()));
             self.state.keep_rows(true);
         }
+        self.keeping.wake.iter().for_each(|wake| self.keeping.ledger.attach(wake.clone()));
         match self.keeping.was_handed_over {
             true => self.write_all(context),
             false => self.keeping.stage = Stage::Reads,

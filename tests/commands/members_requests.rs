@@ -166,9 +166,9 @@ fn waiters_and_reasons_of_quarantine_are_shown() {
     );
     let printed = members(&list, &["p"]).stdout;
     let row = |n: usize| printed.lines().nth(n).expect("has a row").split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(row(0), "MEMBER STATE HOLDER AGE IDLE USES HELD_FOR LEASE WHY");
-    assert_eq!(row(1), "a in_use ci-7 9.0 s 0 s 3 2.5 s 17 -");
-    assert_eq!(row(2), "b quarantined - 9.0 s 1.0 s 3 - - returned failed (by ci-8, 1.0 s ago)");
+    assert_eq!(row(0), "MEMBER STATE HOLDER AGE IDLE USES HELD_FOR LEASE EXPIRES WHY");
+    assert_eq!(row(1), "a in_use ci-7 9.0 s 0 s 3 2.5 s 17 - -");
+    assert_eq!(row(2), "b quarantined - 9.0 s 1.0 s 3 - - - returned failed (by ci-8, 1.0 s ago)");
 
     let old = answering("ERROR BAD_COMMAND\n");
     let ended = members(&old, &["p", "--waiting"]);

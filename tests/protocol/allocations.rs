@@ -156,7 +156,8 @@ fn steady_state_of_counters_allocates_nothing() {
 
 #[test]
 fn taking_and_returning_a_member_allocates_nothing() {
-    let before = "POOL p 0 3\nADD p a-member-with-a-name-of-some-length os=linux\nADD p b\nADD p c\n";
+    // The holders of fixed members are remembered, so these are members of a provider.
+    let before = "POOL p 0 3\nPROVIDE p\nOFFER p a-member-with-a-name-of-some-length os=linux\nOFFER p b\nOFFER p c\n";
     assert_steady("members", before, &[[b"RETURN #\n".to_vec(), b"TAKE p 5\n".to_vec()]]);
 }
 

@@ -294,12 +294,14 @@ fn random_line(player: &mut Player, conn: usize) -> String {
         8 => format!("ADD {pool} {member}{attributes}"),
         9 => format!("DEL {pool} {member}{}", one_of(player, &["", " NOW"])),
         10 => format!("HOLD {pool} {member} {}", one_of(player, &["0", "1", "60"])),
-        11 => format!("{} {pool} {member}", one_of(player, &["FREE", "REPAIR"])),
+        11 => format!("{} {pool} {member}", one_of(player, &["FREE", "REPAIR", "HISTORY"])),
         12 => format!("TAKEBACK {lease}"),
         13 => format!("RETURN {token}{}", one_of(player, &["", " FAIL"])),
         14 => format!("RENEW {token} {}", 1 + player.below(100)),
         15 => one_of(player, &["CANCEL", "CANCEL", "IDENTIFY me"]).into(),
-        16 => format!("{} {member}", one_of(player, &["STOPPED", "DEAD", "ALIVE", "CLEANED", "STARTED 9999"])),
+        16 => {
+            format!("{} {member}", one_of(player, &["STOPPED", "DEAD", "ALIVE", "CLEANED", "CLEANING", "STARTED 9999"]))
+        }
         17 => one_of(player, &["MEMBERS a", "POOLS", "UTILIZATION a", "MEMBERS b after=m2 limit=2"]).into(),
         0 | 18 | 19 => format!("RETURN {lease}{}", one_of(player, &["", " OK", " FAIL"])),
         _ => {

@@ -285,6 +285,12 @@ impl Player {
                 })
                 .err()
             }
+            Query::History { named } => {
+                let past = self.state.history(named);
+                past.map(|past| past.for_each(|past| wire::write_past_lease(&mut bytes, past, self.now)))
+                    .map(|()| bytes.push(b'\n'))
+                    .err()
+            }
             Query::Pools => {
                 self.state.pools_after(None).for_each(|row| wire::write_pool(&mut bytes, &row));
                 bytes.push(b'\n');
