@@ -10,6 +10,8 @@ pub struct Shape {
     pub delay: u32,
     pub attempts: u32,
     pub error: String,
+    /// Tube from which a dead letter comes; empty if it is none.
+    pub origin: String,
     pub place: Place,
 }
 
@@ -83,7 +85,8 @@ impl Shape {
                 vec![Shape { pri: *pri, delay: *delay, place: Place::after(*delay, span.0, span.1), ..ready }]
             }
             Change::Bury(pri) => vec![Shape { pri: *pri, place: Place::Buried, ..ready }],
-            Change::Kick => vec![Shape { attempts: 0, ..ready }],
+            Change::Kick if self.origin.is_empty() => vec![Shape { attempts: 0, ..ready }],
+            Change::Kick => vec![Shape { attempts: 0, tube: self.origin.clone(), origin: String::new(), ..ready }],
             Change::Fail(pri, delay, text) => {
                 Shape { pri: *pri, delay: *delay, error: text.clone(), ..ready }.tried(*delay, span, retries)
             }
@@ -100,7 +103,10 @@ impl Shape {
         let tried = Shape { attempts, ..self };
         if retry.attempts > 0 && attempts >= retry.attempts {
             return match retry.dead_letter {
-                Some(tube) => vec![Shape { tube, attempts: 0, ..tried }],
+                Some(tube) => {
+                    let origin = if tried.origin.is_empty() { tried.tube.clone() } else { tried.origin.clone() };
+                    vec![Shape { tube, origin, attempts: 0, ..tried }]
+                }
                 None => vec![Shape { place: Place::Buried, ..tried }],
             };
         }

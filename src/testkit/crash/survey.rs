@@ -89,7 +89,8 @@ fn look_at(
     let is_own = |line: &&str| line.starts_with("the runner ") || line.starts_with("the time to run of ");
     let told: Vec<&str> = entry["error"].split("\\n").filter(|line| !is_own(line)).collect();
     let (tube, error) = (stat("tube"), told.join("\\n"));
-    let shape = Shape { tube, pri: number("pri"), delay: number("delay"), attempts, error, place };
+    let origin = entry.get("origin").cloned().unwrap_or_default();
+    let shape = Shape { tube, pri: number("pri"), delay: number("delay"), attempts, error, origin, place };
     let (key, group) = (entry["key"].clone(), entry["group"].clone());
     FoundJob { id, shape, fixed: Fixed { body: body.body, ttr: number("ttr"), key, group } }
 }

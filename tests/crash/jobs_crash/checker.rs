@@ -234,6 +234,7 @@ fn found_of(text: &str, now: u64) -> Found {
             delay,
             attempts: number(words[5]) as u32,
             error: text(8),
+            origin: String::new(),
             place,
         };
         let fixed = Fixed { body: words[1].into(), ttr: 9, key: text(6), group: text(7) };

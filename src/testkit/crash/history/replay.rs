@@ -159,7 +159,7 @@ impl<'a> Replay<'a> {
         }
         // A job whose number is known is committed.
         let place = Place::after(delay, span.0, span.1);
-        let shape = Shape { tube, pri, delay, attempts: 0, error: String::new(), place };
+        let shape = Shape { tube, pri, delay, attempts: 0, error: String::new(), origin: String::new(), place };
         let fixed = Fixed { body: asked.body.clone(), ttr, key, group };
         let client = Some(asked.client);
         self.jobs.insert(id, Job { fixed, possible: [Some(shape)].into(), leaf, client, holder: None, ended: None });
