@@ -10,7 +10,7 @@ const STEP_MS: u64 = 10;
 
 /// Requests, the state found, and the expected error; empty if all is right. Requests have their body behind a colon
 /// and their reply behind an equals sign; without one, they have none. `!` is the loss of the connection, `N>` another
-/// client. A job found is its number, body, tube, priority, place and attempts, then its key, group and error. Its
+/// client. A job found is its number, body, tube, priority, place and attempts, then its key, group, error and origin. Its
 /// place is a word or the seconds until it is ready; the delay of its put is behind a slash, if it differs.
 const HISTORIES: &[(&str, &str, &str)] = &[
     ("", "", ""),
@@ -110,7 +110,7 @@ const HISTORIES: &[(&str, &str, &str)] = &[
     ("put 3 0 9 1:a = INSERTED 1; reserve = RESERVED 1 1:a", "1 a default 3 ready 1", "none of"),
     (
         "put-job 3 0 9 1 tube=dies:a = INSERTED 1; reserve = RESERVED 1 1:a; fail 1 4 0 1:x = BURIED",
-        "1 a dead 4 ready 0 - - x",
+        "1 a dead 4 ready 0 - - x dies",
         "",
     ),
     (
@@ -234,7 +234,7 @@ fn found_of(text: &str, now: u64) -> Found {
             delay,
             attempts: number(words[5]) as u32,
             error: text(8),
-            origin: String::new(),
+            origin: text(9),
             place,
         };
         let fixed = Fixed { body: words[1].into(), ttr: 9, key: text(6), group: text(7) };
