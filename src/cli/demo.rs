@@ -6,7 +6,7 @@ use super::options::{DaemonSettings, described};
 use super::serve::start;
 use super::servers::TIMEOUTS;
 use super::table::{Given, WordsAllowed};
-use super::terminal::print;
+use super::terminal::{print, warn};
 use crate::services::SERVICES;
 use poolcounter_client::{
     Cleaner, Client, Condition, Counters, Error, Limits, MediaWiki, Members, NewJob, Offered, Outcome, Producer,
@@ -14,8 +14,7 @@ use poolcounter_client::{
 };
 use std::ffi::OsString;
 use std::net::TcpListener;
-use std::process::ExitCode;
-use std::sync::mpsc::channel;
+use std::process::{ExitCode, exit};
 use std::thread;
 use std::time::Duration;
 
@@ -46,18 +45,17 @@ pub fn run(_given: &Given) -> Result<ExitCode, Failure> {
         jobs: at("jobs"),
         page: at("http"),
     };
-    let (started, start_of) = channel();
-    let settings = settings(&addresses)?;
-    let daemon = thread::spawn(move || {
-        let server = start(&settings);
-        let _ = started.send(server.as_ref().map(drop).map_err(String::clone));
-        server?.run().map_err(|error| format!("cannot wait for events: {error}"))
+    let mut server = start(&settings(&addresses)?)?;
+    // The clients' threads leave signals to the loop, as they are blocked by now.
+    thread::spawn(move || {
+        let begun: Result<(), Failure> = fill(&addresses).map_err(|error| format!("the pool of accounts cannot be made: {error}").into());
+        if let Err(failure) = begun.and_then(|()| print(&introduction(&addresses))) {
+            warn(&failure.sentence);
+            exit(1);
+        }
+        use_services(&addresses);
     });
-    start_of.recv().unwrap_or_else(|_| Err("the daemon did not start".into()))?;
-    fill(&addresses).map_err(|error| format!("the pool of accounts cannot be made: {error}"))?;
-    use_services(&addresses);
-    print(&introduction(&addresses))?;
-    daemon.join().map_err(|_| "the daemon has failed".to_string())??;
+    server.run().map_err(|error| format!("cannot wait for events: {error}"))?;
     Ok(ExitCode::SUCCESS)
 }
 

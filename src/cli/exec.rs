@@ -10,7 +10,8 @@ pub use options::OPTIONS;
 
 use super::command::Failure;
 use super::failure::{PROTOCOL, UNAVAILABLE};
-use super::run_child::{self, Ended, HeldResource};
+use super::lifetime::Ended;
+use super::run_child::{self, HeldResource};
 use super::servers::TIMEOUTS;
 use super::spawn::{Variable, obey_signals_as_first_process};
 use super::table::Given;

@@ -1,7 +1,6 @@
-//! How long a command runs: its process group, its end when the resource that is held for it is lost, and the options
-//! for both.
+//! Lifetime of a command: its process group, its end when the resource that is held for it is lost, and the options for
+//! both.
 
-use super::run_child::Ended;
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::fs::File;
 use std::process::ExitCode;
@@ -30,6 +29,14 @@ pub enum OnLost {
     Term,
     /// SIGKILL is sent to the command.
     Kill,
+}
+
+/// End of the command.
+pub struct Ended {
+    /// Exit status, or 128 plus the number of the signal that ended it.
+    pub status: u8,
+    /// True if the resource was lost before the end.
+    pub was_lost: bool,
 }
 
 impl OnLost {

@@ -6,7 +6,7 @@
 
 use super::command::Failure;
 use super::failure::{CANNOT_RUN, NOT_FOUND};
-use super::lifetime::{Lifetime, OnLost};
+use super::lifetime::{Ended, Lifetime, OnLost};
 use super::spawn::{Spawn, Stdio, Variable, block_signals, group_of, program_of, status_of};
 use super::terminal;
 use super::watchdog::{AFTER_KILL, LOOK_EVERY, Watchdog, is_left};
@@ -38,14 +38,6 @@ pub struct HeldResource<'a> {
     /// Checks and maintains the resource: called when the socket is readable, and at the returned time, if any. The
     /// error is the reason of the loss (`the lock is lost, because its time is over`); it is not called after that.
     pub check: &'a dyn Fn() -> Result<Option<Instant>, String>,
-}
-
-/// End of the command.
-pub struct Ended {
-    /// Exit status, or 128 plus the number of the signal that ended it.
-    pub status: u8,
-    /// True if the resource was lost before the end.
-    pub was_lost: bool,
 }
 
 /// Runs a command until it ends. `words` are its name and arguments; `variables` are added to its environment.

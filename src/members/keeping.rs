@@ -269,7 +269,7 @@ impl Members {
     fn begin_failing(&mut self, why: &str, context: &mut Context<'_>) {
         let place = self.keeping.ledger.place();
         if self.keeping.fault.begin(&format!("{place} cannot be written: {why}")) {
-            warn!("the members cannot be kept in {place}: {why}; fixed members and tokens are not given out");
+            warn!("no fixed member and no token is given out while the members cannot be kept");
         }
         if self.keeping.stage == Stage::Works {
             self.keeping.stage = Stage::Fails;
@@ -282,9 +282,7 @@ impl Members {
             self.keeping.stage = Stage::Works;
             self.step(context, false, |state, step| state.set_closed(None, step));
         }
-        if self.keeping.fault.end() {
-            info!("the members are kept in {} again", self.keeping.ledger.place());
-        }
+        self.keeping.fault.end();
     }
 
     /// Gives out no fixed member and no token any more. Takes whose members are not durable are refused, and the members

@@ -55,11 +55,10 @@ mod waiters;
 mod waits;
 
 pub use events::{Event, Notice};
-pub use fixed::{NOT_CHECKED, checks_of};
 pub use health::{PoolHealth, Starving};
 pub use history::{Ending, PastLease};
 pub use kept::{Clock, RestoredKept};
-pub use pool_changes::{DeclaredMember, DeclaredPool};
+pub use pool_changes::{DeclaredMember, DeclaredPool, NOT_CHECKED, checks_of};
 pub use poolcounter_protocol::members::pool_settings::{
     Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value,
 };

@@ -1,7 +1,6 @@
 //! Matrix as shown to people: visible names, seconds, and as many rows as fit.
 
 use super::column::{Column, ColumnUnit};
-use super::merge::join;
 use super::tables::{Cell, Table};
 use crate::shown::{Text, seconds};
 use poolcounter_core::time::Span;
@@ -173,5 +172,15 @@ impl<'de> Deserialize<'de> for Heat {
             ReadHeat::Pair(count, age) => Heat(count, age),
             ReadHeat::Nothing(count) => Heat(count.into(), 0.0),
         })
+    }
+}
+
+/// Adds each item of a daemon to the same one of the others, or appends it.
+pub(super) fn join<T>(own: &mut Vec<T>, told: Vec<T>, is_same: impl Fn(&T, &T) -> bool, add: impl Fn(&mut T, T)) {
+    for item in told {
+        match own.iter_mut().find(|own| is_same(own, &item)) {
+            Some(own) => add(own, item),
+            None => own.push(item),
+        }
     }
 }

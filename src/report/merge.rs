@@ -2,7 +2,7 @@
 //! rows of a single daemon get its name.
 
 use super::column::{Column, ColumnUnit};
-use super::matrix::Matrix;
+use super::matrix::{Matrix, join};
 use super::snapshot::{ShownCurve, ShownHealth, ShownService, Snapshot, Values};
 use super::tables::{Cell, Table};
 use crate::health::with_more;
@@ -45,16 +45,6 @@ impl Snapshot {
                 table.columns.insert(place, column);
                 table.rows.iter_mut().for_each(|row| row.insert(place, Cell::text(server)));
             }
-        }
-    }
-}
-
-/// Adds each item of a daemon to the same one of the others, or appends it.
-pub(super) fn join<T>(own: &mut Vec<T>, told: Vec<T>, is_same: impl Fn(&T, &T) -> bool, add: impl Fn(&mut T, T)) {
-    for item in told {
-        match own.iter_mut().find(|own| is_same(own, &item)) {
-            Some(own) => add(own, item),
-            None => own.push(item),
         }
     }
 }

@@ -5,4 +5,5 @@ pub mod contract;
 pub mod desk;
 pub mod health;
 pub mod ledger;
+pub mod place;
 pub mod sqlite;

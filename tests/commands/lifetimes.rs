@@ -328,7 +328,7 @@ fn wait_at_a_daemon_that_hangs_ends() {
     assert!(operator.ask("TAKE p").starts_with("MEMBER "));
     let (other, mut holder) = (Daemon::start(&[]), frozen.connect());
     let servers = [frozen.address.to_string(), other.address.to_string()];
-    // Of enough keys, some are of the frozen server.
+    // The key is one of the frozen server's.
     let digest = |server: &str, key: &str| format!("{:x}", md5::compute(format!("{server}{key}")));
     let key = (0..).map(|n| format!("k{n}")).find(|key| digest(&servers[0], key) < digest(&servers[1], key));
     let key = key.expect("every other key is such");

@@ -230,7 +230,9 @@ fn a_take_notices_that_the_server_has_ended() {
     let (server, _operator) = server_with("0 1", &["m"]);
     let mut run = take(&server, &["--on-lost", "term"], "echo runs; exec cat");
     assert_eq!(run.line(), "runs");
+    let address = server.address.clone();
     drop(server);
+    let _server = Server::start_on(&address);
     wait(&mut run.child);
     let ended = run.finish();
     assert_eq!(ended.status, Some(143));

@@ -49,8 +49,10 @@ const LONGER: (&[&str], usize) = (
     &[
         "pools/state",
         "counters/state",
+        "members",
         "members/state",
         "members/state/agents",
+        "members/state/leases",
         "members/state/lifecycle",
         "members/state/members",
         "members/state/pools",
@@ -61,8 +63,10 @@ const LONGER: (&[&str], usize) = (
         "jobs/postgres/owner",
         "server/server",
         "server/listener",
+        "cli/jobs/command_run",
+        "client/jobs/producer",
     ],
-    500,
+    510,
 );
 
 /// Source file.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Heading of the table. Its columns are the services whose commands there are, in the order of [`STARTS`].
 pub const HEADING: &str = "Commands";
-/// What the columns of the table hold, and the words before the command. `ADDRESS` is that of the service.
+/// Columns of the table, and the words before the command. `ADDRESS` is that of the service.
 const STARTS: [(&str, &[&str]); 3] = [
     ("Locks", &["exec", "-s", "ADDRESS", "-k", "k", "--on-lost", "term", "--process-group", "own"]),
     ("Members", &["take", "p", "-s", "ADDRESS", "--fail-on", "99", "--on-lost", "term", "--process-group", "own"]),

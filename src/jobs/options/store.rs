@@ -4,14 +4,11 @@ use super::JobsSettings;
 #[cfg(feature = "postgres")]
 use crate::postgres::PostgresUrl;
 use poolcounter_service::options::{nearest, number};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use poolcounter_store::place::path_of;
+use std::path::PathBuf;
 
 /// The file where jobs are kept if no other is named.
 const FILE: &str = "jobs.db";
-/// Variable in which a supervisor names the directories in which a service keeps things.
-const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 /// The longest name of a queue.
 const MOST_NAME: usize = 64;
 
@@ -39,15 +36,7 @@ pub struct Queue {
 
 /// Returns the whole path of the file where jobs are kept.
 pub fn absolute(path: &Option<PathBuf>) -> PathBuf {
-    let path = path.clone().unwrap_or_else(|| match std::env::var_os(STATE_DIRECTORY) {
-        // The supervisor may name several directories; the first is used.
-        Some(directories) => {
-            let first = directories.as_encoded_bytes().split(|byte| *byte == b':').next().unwrap_or_default();
-            Path::new(OsStr::from_bytes(first)).join(FILE)
-        }
-        None => FILE.into(),
-    });
-    std::path::absolute(&path).unwrap_or(path)
+    path_of(path.as_ref(), FILE)
 }
 
 impl StoreKind {

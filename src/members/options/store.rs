@@ -1,13 +1,10 @@
 //! The place where members are kept, as the settings name it.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use poolcounter_store::place::path_of;
+use std::path::PathBuf;
 
 /// The file where members are kept if no other is named.
 const FILE: &str = "members.db";
-/// Variable in which a supervisor names the directories in which a service keeps things.
-const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 
 /// Place where members are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,14 +34,6 @@ impl StoreKind {
     /// Returns the whole path of the file; None for memory.
     pub fn path(&self) -> Option<PathBuf> {
         let StoreKind::Sqlite(path) = self else { return None };
-        let path = path.clone().unwrap_or_else(|| match std::env::var_os(STATE_DIRECTORY) {
-            // The supervisor may name several directories; the first is used.
-            Some(directories) => {
-                let first = directories.as_encoded_bytes().split(|byte| *byte == b':').next().unwrap_or_default();
-                Path::new(OsStr::from_bytes(first)).join(FILE)
-            }
-            None => FILE.into(),
-        });
-        Some(std::path::absolute(&path).unwrap_or(path))
+        Some(path_of(path.as_ref(), FILE))
     }
 }

@@ -3,7 +3,7 @@
 
 use super::background;
 use super::lifecycle::Cause;
-use super::pool_changes::DeclaredMember;
+use super::pool_changes::{DeclaredMember, NOT_CHECKED, checks_of};
 use super::{
     Attributes, ConnId, Key, MemberId, MemberOwner, Named, Notice, PoolId, Refusal, Settings, Span, State, Step, Timer,
     TimerId, What,
@@ -12,15 +12,6 @@ use std::sync::Arc;
 
 /// Time after which fixed members that were refused are tried again.
 const TRY_AGAIN: Span = Span::from_secs(1);
-
-/// Reason for which a pool cannot have both fixed members and checks.
-pub const NOT_CHECKED: &str = "fixed members are not checked, because they have no provider; a cleaner can test them";
-
-/// Returns the first setting by which members are checked, if there is one.
-pub fn checks_of(settings: &Settings) -> Option<Key> {
-    let of = [(Key::check_interval, settings.check_interval), (Key::check_on_take, settings.check_on_take)];
-    of.into_iter().find(|(_, span)| *span > Span::ZERO).map(|(key, _)| key)
-}
 
 /// Fixed members of the configuration file that their pools cannot have yet, as when a pool that is being removed still
 /// has them.

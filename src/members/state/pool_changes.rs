@@ -1,6 +1,5 @@
 //! Declaration, change and removal of pools, by requests and by the configuration file.
 
-use super::fixed::{NOT_CHECKED, checks_of};
 use super::*;
 use std::collections::HashSet;
 
@@ -22,6 +21,15 @@ pub struct DeclaredMember {
     pub name: Arc<[u8]>,
     /// Attributes.
     pub attributes: Attributes,
+}
+
+/// Reason for which a pool cannot have both fixed members and checks.
+pub const NOT_CHECKED: &str = "fixed members are not checked, because they have no provider; a cleaner can test them";
+
+/// Returns the first setting by which members are checked, if there is one.
+pub fn checks_of(settings: &Settings) -> Option<Key> {
+    let of = [(Key::check_interval, settings.check_interval), (Key::check_on_take, settings.check_on_take)];
+    of.into_iter().find(|(_, span)| *span > Span::ZERO).map(|(key, _)| key)
 }
 
 impl State {

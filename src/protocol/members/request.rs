@@ -178,7 +178,7 @@ pub enum Refusal {
     Denied,
     /// A rule of access allows the request, but its limit is reached.
     Limited,
-    /// What the request would give out cannot be kept over a restart, for this reason.
+    /// A member or a token cannot be kept over a restart, for this reason, so that none is given out.
     NotKept(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! What outlives a restart: the process ends as in a crash, and another one reads the rows.
+//! Restarts: the process ends as in a crash, and another one reads the rows.
 
 use super::{CONSUMER, OPERATOR, OTHER, Player, ask};
 use poolcounter_core::slices::PER_TICK;
