@@ -48,7 +48,8 @@ pub fn run(_given: &Given) -> Result<ExitCode, Failure> {
     let mut server = start(&settings(&addresses)?)?;
     // The clients' threads leave signals to the loop, as they are blocked by now.
     thread::spawn(move || {
-        let begun: Result<(), Failure> = fill(&addresses).map_err(|error| format!("the pool of accounts cannot be made: {error}").into());
+        let begun: Result<(), Failure> =
+            fill(&addresses).map_err(|error| format!("the pool of accounts cannot be made: {error}").into());
         if let Err(failure) = begun.and_then(|()| print(&introduction(&addresses))) {
             warn(&failure.sentence);
             exit(1);

@@ -8,8 +8,8 @@ pub use options::OPTIONS;
 
 use super::command::Failure;
 use super::failure::{FAILURE, REFUSED_AT_ONCE, TRY_LATER};
-use super::members::refused;
 use super::lifetime::Ended;
+use super::members::refused;
 use super::run_child::{self, HeldResource};
 use super::servers::TIMEOUTS;
 use super::spawn::{Variable, obey_signals_as_first_process};

@@ -5,8 +5,7 @@ use super::background;
 use super::lifecycle::Cause;
 use super::pool_changes::{DeclaredMember, NOT_CHECKED, checks_of};
 use super::{
-    Attributes, ConnId, Key, MemberId, MemberOwner, Named, Notice, PoolId, Refusal, Settings, Span, State, Step, Timer,
-    TimerId, What,
+    Attributes, ConnId, MemberId, MemberOwner, Named, Notice, PoolId, Refusal, Span, State, Step, Timer, TimerId, What,
 };
 use std::sync::Arc;
 
