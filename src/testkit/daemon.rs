@@ -1,5 +1,6 @@
 //! The real program as a process: started on a free port, and ended with its test.
 
+use crate::scratch::Scratch;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -30,6 +31,8 @@ pub struct Daemon {
     pub lines: Vec<String>,
     /// First TCP address on which it listens.
     pub address: SocketAddr,
+    /// Directory of the files that have no place in its settings.
+    _state: Scratch,
 }
 
 /// One connection to a daemon that awaits its replies.
@@ -90,11 +93,16 @@ impl Daemon {
         line.and_then(|(_, address)| address.parse().ok()).expect("it was started with members, on one port")
     }
 
-    /// Starts the daemon with this command. Members are kept in memory unless it says otherwise.
+    /// Starts the daemon with this command. Members are kept in memory unless it says otherwise. Files without a place
+    /// in its settings are in its working directory, if the command has one, else in a directory of its own.
     pub fn run(command: &mut Command) -> Daemon {
         let has = |option: &str| command.get_args().any(|word| word == option);
         if has("--members") && !has("--members-store") {
             command.args(["--members-store", "memory"]);
+        }
+        let state = Scratch::new();
+        if command.get_current_dir().is_none() {
+            command.env("STATE_DIRECTORY", state.file(""));
         }
         let guard = FORKING.lock();
         let mut child = command.stderr(Stdio::piped()).env_remove("RUST_LOG").spawn().expect("the program runs");
@@ -108,7 +116,7 @@ impl Daemon {
             }
         });
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let mut daemon = Daemon { child, log, lines: Vec::new(), address };
+        let mut daemon = Daemon { child, log, lines: Vec::new(), address, _state: state };
         let start = daemon.wait_for_log(" listens on ");
         let addresses = start.rsplit(" listens on ").next().unwrap_or_default();
         daemon.address =
