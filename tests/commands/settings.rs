@@ -92,7 +92,7 @@ const IDLE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "members.enable = true\nmembers.listen = '127.0.0.1:0'\nmembers.port = 9\n\
+        "members.enable = true\nmembers.listen = '127.0.0.1:0'\nmembers.store = 'memory'\nmembers.port = 9\n\
          [[members.pool]]\nname = 'p'\nmax = 1\nfixed = ['a']\ninit = 1\nmin_free = 1\n\
          [[members.pool]]\nname = 'q'\nmax = 2\nfixed = ['b']\ncheck_timeout = 9\nmax_hold = 5\nwarn_hold = 5\nloss_delay = 5\n",
         &[
