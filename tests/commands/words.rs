@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 
 /// Maximum of these pronouns now. The aim is 60.
-const MOST: usize = 147;
+const MOST: usize = 119;
 
 /// Words that are no noun and no adjective: a pronoun before one of them stands alone.
 const FUNCTION_WORDS: &[&str] = &[
