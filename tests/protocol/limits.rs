@@ -262,7 +262,7 @@ fn name_is_shown_with_its_claim() {
         assert!(told[0].starts_with(b"client:0 working ") && told[0].ends_with(b"s who=web1:7"), "{told:?}");
         assert!(told[1].starts_with(b"client:1 waiting_for_anyone ") && told[1].ends_with(b"s who=\xff"), "{told:?}");
         assert!(told[3].starts_with(b"client:0 working ") && told[3].ends_with(b"s"), "the name was for another claim");
-        assert_eq!(told[5..], [&b"also"[..], b"hold", b"who", b"", b""]);
+        assert_eq!(told[5..], [&b"also"[..], b"hold", b"keep", b"who", b"", b""]);
         if upgrades == 0 {
             world.upgrade();
         }
@@ -283,7 +283,8 @@ fn report_has_512_kib_at_most() {
     let report = text(&mut world, observer);
     assert!(report.len() < 512 * 1024 && report.len() > 50_000 && report.ends_with("\n\n"), "{}", report.len());
     let read: serde_json::Value = serde_json::from_str(&report).expect("is JSON");
-    assert!(read["pools"]["types"].as_array().is_some_and(|types| types.len() > 250), "nearly all of 257");
+    let types = read["pools"]["types"].as_array().map_or(0, Vec::len);
+    assert!(types > 200, "most of 257: {types}");
     assert_eq!(read["services"][0]["name"], "pools");
     world.send(observer, b"STATS REPORT 1\nSTATS REPORT 0\n");
     assert!(text(&mut world, observer).len() < report.len(), "fewer rows take less");

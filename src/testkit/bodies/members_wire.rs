@@ -13,7 +13,7 @@ fn look_at(line: &[u8]) {
     // One space separates as well as several, and trailing spaces are ignored, except in free texts.
     let mut wide = line.split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"   "[..]);
     wide.push(b' ');
-    let is_for_people = [&b"FAILED"[..], b"HOLD", b"TAKEBACK"].iter().any(|command| line.starts_with(command));
+    let is_for_people = [&b"FAILED"[..], b"DEAD", b"HOLD", b"TAKEBACK"].iter().any(|command| line.starts_with(command));
     assert!(is_for_people || parse(&wide) == parsed, "spaces matter");
     let is_name = |name: &[u8]| {
         assert!(!name.is_empty() && name.len() <= LONGEST_NAME);
