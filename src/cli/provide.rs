@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use work::Work;
 
-/// Signals that it handles: the last one drains it, the others end it.
+/// Signals that it handles: the last one drains it, the other signals end it.
 const SIGNALS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR2];
 /// Timeouts of the provider. It waits for a reply as long as its members stay after a loss by default: to give up
 /// earlier would lose them.

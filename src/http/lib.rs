@@ -45,7 +45,7 @@ use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
 /// Limit of requests of one connection answered in a turn; a page ends the turn, because it takes up to a millisecond.
 const ANSWERS_PER_TURN: usize = 4;
-/// Version of the saved format: the samples of services and those of things.
+/// Version of the saved format: the samples of services and of things.
 const SAVED_VERSION: u16 = 1;
 
 /// Limit of open connections: viewers must not take descriptors from clients.
@@ -91,7 +91,7 @@ impl Configure for HttpSettings {
     }
 }
 
-/// Time limit without a page. The limit of connections is low, so silent ones must not shut out others.
+/// Time limit without a page. The limit of connections is low, so silent connections must not shut out other viewers.
 const IDLE_LIMIT: Span = Span::from_secs(10);
 
 /// The status page, as a service.

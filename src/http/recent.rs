@@ -31,7 +31,7 @@ pub const RANGES: [Range; 3] = [
 
 /// Number of marks in a range, which is thus up to a fifteenth longer than its name says, and of points in a curve.
 const POINTS: u64 = 15;
-/// Number of rows of a table with curves: those that are not folded.
+/// Number of rows of a table with curves: the rows that are not folded.
 const CURVES: usize = 20;
 
 /// Period of a table, with the names of its service and its own.
@@ -220,7 +220,7 @@ fn sum_of(row: &[Cell], columns: &[Column], include: impl Fn(&Column) -> bool) -
     cells.map(|(cell, _)| if let Cell::Number(number) = cell { *number } else { 0 }).fold(0, u64::saturating_add)
 }
 
-/// Sorts the rows with most trouble first, then those with most work.
+/// Sorts the rows with most trouble first, then the rows with most work.
 fn sort_worst_first(table: &mut Table) {
     let columns = &table.columns;
     let size = |row: &[Cell], emphasis| sum_of(row, columns, |column| column.emphasis == emphasis);

@@ -13,7 +13,7 @@ pub const PLAIN: &str = "text/plain; charset=utf-8";
 const TABLE_BYTES: usize = 780_000;
 /// Word instead of a service in the path of a search in all services.
 const FOUND: &str = "find";
-/// Default number of rows per table: those that are not folded.
+/// Default number of rows per table: the rows that are not folded.
 const PAGE_ROWS: usize = 20;
 
 /// Resource of a request.

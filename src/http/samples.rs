@@ -32,7 +32,7 @@ pub struct Samples {
     has_begun: bool,
 }
 
-/// Values of one series, oldest first. A new one has fewer than the others.
+/// Values of one series, oldest first. A new series has fewer values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Curve {
     name: String,

@@ -1,5 +1,5 @@
 //! The store that keeps jobs in a database of PostgreSQL, as the loop sees it. Several daemons share one database; one
-//! of them owns the queue, and the others stand by. A thread asks the database and sends events to the loop.
+//! of them owns the queue, and the other daemons stand by. A thread asks the database and sends events to the loop.
 
 mod link;
 mod load;
@@ -294,7 +294,7 @@ impl Postgres {
         }
     }
 
-    /// Ends the confirmation after an upgrade: the jobs of the previous process are those in the database.
+    /// Ends the confirmation after an upgrade: the jobs of the previous process are in the database.
     fn end_going_on(&mut self) {
         if self.standing == Role::GoesOn {
             self.standing = Role::Owns;

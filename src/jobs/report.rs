@@ -82,7 +82,7 @@ impl JobQueue {
         }
     }
 
-    /// Returns the tables for metrics: one row for each part that is followed, and one for all others together.
+    /// Returns the tables for metrics: one row for each part that is followed, and one for all other parts together.
     pub(super) fn exported(&self, now: Time) -> Vec<Table> {
         let table = |by: SumBy| {
             let rows = self.state.followed(by, now).into_iter().map(|summary| row_of_sum(summary, now));

@@ -89,7 +89,7 @@ pub(super) struct Query {
 pub(super) enum Question {
     /// The names of all tubes.
     Tubes,
-    /// The settings, or those that apply to a pattern.
+    /// All settings, or the settings that apply to a pattern.
     Settings(Option<Box<[u8]>>),
     /// Statistics of a tube.
     Tube(Watchers),

@@ -55,7 +55,7 @@ impl Contents for Jobs {
     }
 }
 
-/// Change that a store can never take, though it can take others.
+/// Change that a store can never take, though it can take other changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RefusedRow {
     /// Its index in the batch.

@@ -8,7 +8,7 @@ use poolcounter_core::text::escaped;
 use poolcounter_core::time::{Span, Time};
 use std::collections::BTreeMap;
 
-/// Most lines of a kind in a [`WINDOW`]; the others are counted, and summed up at its end.
+/// Most lines of a kind in a [`WINDOW`]; further lines are counted, and summed up at its end.
 const MOST_LINES: u32 = 10;
 const WINDOW: Span = Span::from_secs(60);
 /// Number of kinds of notices.

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 /// Reasons for which no fixed member and no token is given out.
 const NOT_WRITTEN: &str = "the file of the members cannot be written; see the log of the daemon";
 const NOT_READ: &str = "the file of the members cannot be read; see the log of the daemon";
-/// Mark of replies that give out members, among those that wait for a commit.
+/// Mark of replies that give out members, and wait for a commit.
 const GIVES: u64 = 1;
 /// Most names of members that no pool has in one line of the log.
 const MOST_NAMES: usize = 20;

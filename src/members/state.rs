@@ -428,7 +428,7 @@ impl State {
         self.members.len() + self.starts.under_way() + self.waiters.len() < self.most
     }
 
-    /// Returns whether a pool has more members than it may have, besides those that stop.
+    /// Returns whether a pool has more members than it may have; stopping members do not count.
     fn is_above_max(&self, id: PoolId) -> bool {
         self.members.in_pool(id).live() > u64::from(self.pool(id).settings.max)
     }

@@ -56,7 +56,7 @@ pub struct MatrixLine {
 pub struct Heat(pub u64, pub f64);
 
 impl Matrix {
-    /// Keeps as many rows as fit into `room` bytes; the further rows are added to the others.
+    /// Keeps as many rows as fit into `room` bytes; the further rows are added to the last row.
     pub fn cut(&mut self, mut room: usize) {
         room = room.saturating_sub(self.columns.iter().map(|name| name_cost(name)).sum());
         let fits = |line: &&MatrixLine| {
@@ -175,7 +175,7 @@ impl<'de> Deserialize<'de> for Heat {
     }
 }
 
-/// Adds each item of a daemon to the same one of the others, or appends it.
+/// Adds each item of a daemon to the same item of the other daemons, or appends it.
 pub(super) fn join<T>(own: &mut Vec<T>, told: Vec<T>, is_same: impl Fn(&T, &T) -> bool, add: impl Fn(&mut T, T)) {
     for item in told {
         match own.iter_mut().find(|own| is_same(own, &item)) {

@@ -114,7 +114,7 @@ impl Values {
     }
 }
 
-/// Adds values to others; both end at the same time.
+/// Adds values to other values; both end at the same time.
 fn add_values(own: &mut Vec<f64>, mut more: Vec<f64>, add: fn(f64, f64) -> f64) {
     if more.len() > own.len() {
         std::mem::swap(own, &mut more);

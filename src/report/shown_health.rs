@@ -19,7 +19,7 @@ pub struct ShownHealth {
     pub level: Level,
     /// Worst condition that holds, or a sentence about the state of the service.
     pub sentence: String,
-    /// Conditions that are on: those that hold, worst first, and those that have ended.
+    /// Conditions that are on: conditions that hold, worst first, then conditions that have ended.
     pub conditions: Vec<ShownCondition>,
     /// Number of conditions that are on but not listed.
     pub more: usize,

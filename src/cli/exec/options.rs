@@ -42,7 +42,7 @@ pub struct ExecSettings {
     pub lifetime: Lifetime,
     /// True if the time waited is printed.
     pub prints_wait: bool,
-    /// Name shown to others; None for the default name.
+    /// Name shown to other clients; None for the default name.
     pub who: Option<String>,
 }
 

@@ -226,7 +226,7 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, has_focus: bool,
     frame.render_widget(Table::new(lines, widths).header(head), table);
 }
 
-/// Returns the columns beside the first that fit into a table of that width, including the one that sorts.
+/// Returns the columns beside the first that fit into a table of that width, including the sorting column.
 fn fitting(widths: &[usize], width: usize, sorting: usize) -> Range<usize> {
     let (mut first, sorting) = (1.min(widths.len()), sorting.min(widths.len().saturating_sub(1)));
     loop {
@@ -246,7 +246,7 @@ fn fitting(widths: &[usize], width: usize, sorting: usize) -> Range<usize> {
     }
 }
 
-/// Returns the heads of the columns, with a mark at the one that sorts.
+/// Returns the heads of the columns, with a mark at the sorting column.
 fn heads_of(panel: &Panel) -> Vec<String> {
     let mark = if panel.order.is_reversed { "~" } else { "*" };
     let head = |(column, title): (usize, &str)| {

@@ -171,7 +171,7 @@ pub enum Answer {
 pub enum Reach {
     /// It is on the disk of the server, and on its replicas if commits wait for these. So are all commits before it.
     Kept,
-    /// It is visible to others. The server has sent this warning with the answer: it may not be replicated.
+    /// It is visible to other sessions. The server has sent this warning with the answer: it may not be replicated.
     Warned(String),
 }
 

@@ -9,8 +9,8 @@
 //! committed; if it has the number before, the batch is sent again. If it has an earlier number than was ever promised,
 //! the database has lost commits, and everything is written anew from memory.
 //!
-//! The row shows what others see, which may not be on the replica that would take the server's place. Facts known from
-//! the row alone are proven by a renewal, which is a commit behind them, and reported after that.
+//! The row shows what other sessions see, which may not be on the replica that would take the server's place. Facts known
+//! from the row alone are proven by a renewal, which is a commit behind them, and reported after that.
 
 mod doubts;
 

@@ -21,7 +21,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(3);
 const PORT: u16 = 5432;
 /// Directory of the server's socket on Debian, if no host is named.
 const SOCKETS: &str = "/var/run/postgresql";
-/// Bits of a file's mode that let others read it: a file of passwords with them is ignored.
+/// Bits of a file's mode that let other users read it: a file of passwords with them is ignored.
 const OTHERS: u32 = 0o077;
 
 /// Location of the database, and the way to connect to it.

@@ -1,4 +1,4 @@
-//! Reading of all jobs by one statement: pages are made of rows while the server sends those behind them.
+//! Reading of all jobs by one statement: pages are made of rows while the server sends further rows.
 
 use super::load;
 use super::session::SqlSession;
@@ -15,7 +15,7 @@ pub const PAGE_JOBS: usize = 4096;
 const PAGE_BYTES: usize = 1 << 20;
 const PAGE_TIME: Duration = Duration::from_millis(500);
 
-/// Rows of jobs behind those that were read. No other request has an answer on its connection before the last of them.
+/// Rows of jobs that were not read yet. No other request has an answer on its connection before the last of them.
 pub struct Reading {
     rows: Pin<Box<RowStream>>,
     /// The greatest number that was read.

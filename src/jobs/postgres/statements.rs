@@ -1,5 +1,5 @@
-//! All statements sent to the database, which is PostgreSQL; others that speak its protocol were not tried. No statement
-//! both inserts into and deletes from one table, and none takes a lock by name.
+//! All statements sent to the database, which is PostgreSQL; other databases with its protocol were not tried. No
+//! statement both inserts into and deletes from one table, and none takes a lock by name.
 
 use std::sync::LazyLock;
 use std::time::Duration;

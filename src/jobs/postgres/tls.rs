@@ -28,7 +28,7 @@ pub enum Verify {
     Name,
 }
 
-/// Returns the TLS connector. The authorities are those in the file `root`, or those of the system.
+/// Returns the TLS connector. The authorities are in the file `root`, or are the authorities of the system.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Rows that the database can never take, though it takes others. They are sought by halves, each half in a transaction
-//! that is undone. Only then is the batch committed without them: a lost answer must not leave it open which rows are
+//! Rows that the database can never take, though it takes other rows. They are sought by halves, each half in a
+//! transaction that is undone. Only then is the batch committed without them: a lost answer must not leave it open which rows are
 //! in it.
 
 use super::place::said;
@@ -22,7 +22,7 @@ const CLASSES: [&str; 4] = ["22", "23", "44", "54"];
 /// Code of an error that a function raises, such as that of a trigger added by an operator.
 const RAISED: &str = "P0001";
 
-/// Returns true if the fault is in a row: others can be written, and this one never.
+/// Returns true if the fault is in a row: other rows can be written, and this row never.
 pub fn is_of_row(error: &Error) -> bool {
     let code = error.code().map(SqlState::code);
     code.is_some_and(|code| code == RAISED || CLASSES.iter().any(|class| code.starts_with(class)))

@@ -114,7 +114,7 @@ impl Statements<'_> {
     }
 }
 
-/// Returns whether the fault is in the row: others can be written, and this one never.
+/// Returns whether the fault is in the row: other rows can be written, and this row never.
 fn is_of_row(error: &Error) -> bool {
     let codes = [ErrorCode::TooBig, ErrorCode::ConstraintViolation, ErrorCode::TypeMismatch];
     error.sqlite_error_code().is_some_and(|code| codes.contains(&code))

@@ -19,9 +19,9 @@ pub(super) enum BackgroundTask {
     Agent(AgentId),
     /// Stop the members of a pool that was removed at once.
     Remove(PoolId),
-    /// Stop the unused members of a pool that is being removed, those after this name.
+    /// Stop the unused members of a pool that is being removed, from the one after this name on.
     Retire(PoolId, Option<Arc<[u8]>>),
-    /// Time the members of a pool anew, those after this name.
+    /// Time the members of a pool anew, from the one after this name on.
     Retime(PoolId, Option<Arc<[u8]>>),
     /// Offer the free members of a pool to its waiters, from the class behind this one on.
     Offer(PoolId, Option<Cursor>),
@@ -102,7 +102,7 @@ impl Background {
         self.tasks.go_on(Timer::Background, timers);
     }
 
-    /// Adds a task behind the others.
+    /// Adds a task as the last one.
     pub fn push(&mut self, task: BackgroundTask) {
         self.mark(&task, true);
         self.tasks.push(task);

@@ -30,7 +30,7 @@ pub(super) struct Cleanings {
 #[derive(Clone, Copy)]
 pub(super) struct FailedCleanings {
     pub times: u32,
-    /// Cleaner that has failed last. Others are asked before it.
+    /// Cleaner that has failed last. Other cleaners are asked before it.
     pub by: Option<AgentId>,
 }
 

@@ -150,7 +150,7 @@ impl State {
         }
     }
 
-    /// Returns the number of starts that are wanted besides those under way, with or without room for them.
+    /// Returns the number of starts that are wanted besides the starts under way, with or without room for them.
     pub(super) fn wanted(&self, id: PoolId) -> u64 {
         let pool = self.pool(id);
         if pool.is_leaving {

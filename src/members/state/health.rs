@@ -25,7 +25,7 @@ pub struct PoolHealth<'a> {
     pub warn_hold: Span,
     /// Number of members that are held for longer than `warn_hold`.
     pub held_long: usize,
-    /// Member that is held for longest, with the time; of pools with `warn_hold` and of those that are being removed.
+    /// Member that is held for longest, with the time; of pools with `warn_hold` and of pools that are being removed.
     pub longest_held: Option<(MemberRow<'a>, Span)>,
     /// Number of members that wait to be cleaned, if no cleaner is connected.
     pub unclean: u32,

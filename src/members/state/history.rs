@@ -150,7 +150,7 @@ impl State {
         }
     }
 
-    /// Returns the last leases of a member, the last one first: those of fixed members are kept.
+    /// Returns the last leases of a member, the last one first. Leases of fixed members are kept.
     ///
     /// # Errors
     ///

@@ -228,7 +228,7 @@ impl State {
         }
     }
 
-    /// Ends a dead member that is not in use. One that dies young counts as a failed start of its provider.
+    /// Ends a dead member that is not in use. A member that dies young counts as a failed start of its provider.
     pub(super) fn member_died(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let member = self.member(id);
         let is_proven = member.is_proven();
@@ -247,7 +247,7 @@ impl State {
         self.end_member(id, Some(Stat::Died), then, step);
     }
 
-    /// Stops a free member that has reached its lifetime. Others are checked when they are returned.
+    /// Stops a free member that has reached its lifetime. Members in use are checked when they are returned.
     pub(super) fn life_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.members.life_fired(id);
         if !self.catch_up(id, step) {

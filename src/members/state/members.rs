@@ -145,7 +145,7 @@ impl PoolMembers {
         self.group
     }
 
-    /// Returns whether the pool has fixed members, and so no others.
+    /// Returns whether the pool has fixed members, and so no members of providers.
     pub fn is_fixed(&self) -> bool {
         self.fixed > 0
     }
@@ -364,7 +364,7 @@ impl MemberTable {
         self.link_owner(id);
     }
 
-    /// Moves a member of a provider behind the others.
+    /// Moves a member of a provider behind its other members.
     pub fn move_to_last_of_agent(&mut self, id: MemberId) {
         self.unlink_owner(id);
         self.link_owner(id);

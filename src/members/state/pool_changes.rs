@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// Removes the pools of a group, those that join it meanwhile excepted, last one first.
+    /// Removes the pools of a group, last one first. Pools that join it meanwhile stay.
     pub(super) fn remove_group(&mut self, id: GroupId, graceful: bool, step: &mut Step<'_, '_>) {
         let before = self.pools.joined_before(id, usize::MAX);
         self.begin(BackgroundTask::RemoveGroup(id, graceful, before), step);

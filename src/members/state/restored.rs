@@ -45,7 +45,7 @@ pub(super) struct Restored {
     tasks: Vec<BackgroundTask>,
 }
 
-/// State that is being restored. Each method returns None if the record contradicts the others.
+/// State that is being restored. Each method returns None if the record contradicts other records.
 pub(super) struct Reading<'a> {
     pub state: &'a mut State,
     pub parts: &'a mut Restored,

@@ -1,4 +1,4 @@
-//! Table of the starts: those under way, and late ones whose answer may still come.
+//! Table of the starts: starts under way, and late starts whose answer may still come.
 
 use super::*;
 
@@ -31,7 +31,7 @@ impl Start {
     }
 }
 
-/// All starts, and the number of those under way by pool and by provider.
+/// All starts, and the number of starts under way by pool and by provider.
 pub(super) struct Starts {
     starts: Slab<Start>,
     next_number: u64,

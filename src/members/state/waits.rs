@@ -127,7 +127,7 @@ impl State {
         false
     }
 
-    /// Notes that members which were kept for a waiter may go to others.
+    /// Notes that members which were kept for a waiter may go to other waiters.
     fn release_kept(&mut self, place: Place) {
         match place {
             Place::Pool(pool) => self.pools.reconsider(pool),
@@ -153,7 +153,7 @@ impl State {
         }
     }
 
-    /// Removes a waiter, without a message to its connection. Members that were kept for it go on to others.
+    /// Removes a waiter, without a message to its connection. Members that were kept for it go on to other waiters.
     fn end_wait(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> Waiter {
         let place = self.waiters.get(id).place;
         if self.waiters.first_for_several(place).is_some_and(|(_, first)| first == id) {

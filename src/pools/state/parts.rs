@@ -34,7 +34,7 @@ pub(super) struct Several {
     /// Most holders of a lock of its own pool.
     pub workers: u32,
     pub parts: Vec<Part>,
-    /// Its number among those that wait.
+    /// Its number among the waiting claims.
     came: u64,
 }
 

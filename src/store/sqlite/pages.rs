@@ -1,4 +1,4 @@
-//! Reading of a whole file, page by page, so that the loop serves others between them.
+//! Reading of a whole file, page by page, so that the loop serves clients between them.
 
 use super::Tables;
 use super::file::{FileTrouble, Lock, Opened, abandon};

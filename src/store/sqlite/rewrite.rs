@@ -1,7 +1,7 @@
 //! Rewrite of everything into a file that then replaces the present one: after a failed sync it is unknown which pages
 //! of a file are on the disk.
 //!
-//! The loop hands over everything that was ever stored, in slices between which others are served. Meanwhile
+//! The loop hands over everything that was ever stored, in slices between which clients are served. Meanwhile
 //! they change. The new file is right nevertheless, because every change in a batch is written as the row's present
 //! values: the batches after a slice bring the later changes.
 

@@ -1,4 +1,4 @@
-//! Table of every file, and the definition of the others.
+//! Table of every file, and the definition of the other tables.
 
 use crate::contract::Mark;
 use rusqlite::{Connection, Error};
@@ -6,7 +6,7 @@ use rusqlite::{Connection, Error};
 /// Id of the queue in a file that is opened. Two copies of a file that were both served have different ids.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueId {
-    /// The file keeps its id: the jobs are those of the previous process.
+    /// The file keeps its id: the jobs are the jobs of the previous process.
     Kept,
     /// A new id is drawn: the jobs are read from the file.
     Drawn,

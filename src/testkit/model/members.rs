@@ -45,7 +45,7 @@ pub struct Members {
     tokens: u64,
     /// Sessions of providers that are lost and in their grace, by the names of the pool and of the session.
     lost: BTreeMap<(String, String), Lost>,
-    /// Connections that others of the same session have replaced.
+    /// Connections that were replaced by other connections of the same session.
     pub replaced: Vec<usize>,
     pub hints: Hints,
     /// Replies, by client.
@@ -748,7 +748,7 @@ impl Members {
         }
     }
 
-    /// Removes a dead member: one that dies young counts as a failed start.
+    /// Removes a dead member: a member that dies young counts as a failed start.
     fn die(&mut self, p: usize, m: usize) {
         let member = self.pools[p].members.remove(m);
         let is_young = !member.is_proven && !member.is_leaving && self.now - member.born < PROVEN_AGE;
@@ -1452,7 +1452,7 @@ impl Members {
         self.settle();
     }
 
-    /// Ends the leases of a closed connection. Those with a token outlive it.
+    /// Ends the leases of a closed connection. Leases with a token outlive it.
     fn end_leases(&mut self, conn: usize) {
         for number in self.held_by(conn, true) {
             let lease = self.leases.iter_mut().find(|lease| lease.number == number).expect("it is held");

@@ -26,7 +26,7 @@ impl Work<'_> {
         if is_new && !self.is_draining { Ok(()) } else { self.look(provider) }
     }
 
-    /// Tells the server which cleanings go on, and ends those that it does not want any more.
+    /// Tells the server which cleanings go on, and ends cleanings that it does not want any more.
     fn resume_cleanings(&mut self, provider: &mut Provider) -> Result<(), Error> {
         for command in &mut self.commands {
             let Job::Task(Task::Clean(name)) = &command.job else { continue };

@@ -258,7 +258,7 @@ impl MemberTable {
         self.in_pool(pool).cleaning.iter(&self.phase_links).filter(is_its).collect()
     }
 
-    /// Puts a member that is in no queue among those that wait to be cleaned, by the time of its return.
+    /// Puts a member that is in no queue among the members that wait to be cleaned, by the time of its return.
     pub fn enter_unclean(&mut self, id: MemberId) {
         self.enter_state(id, MemberPhase::Unclean);
         let Member { since, pool, .. } = *self.get(id);

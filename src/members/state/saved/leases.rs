@@ -1,4 +1,4 @@
-//! Packed form of the leases, in the order of their numbers. A lease leaves out its values that are those of the one
+//! Packed form of the leases, in the order of their numbers. A lease leaves out values that it shares with the one
 //! before.
 
 use super::members::index_of;

@@ -167,7 +167,7 @@ impl Jobs {
         Some(lines)
     }
 
-    /// Returns all settings, or those that apply to a tube.
+    /// Returns all settings, or the settings that apply to a tube.
     fn settings(&self, tube: Option<&str>) -> Vec<String> {
         let (mut lines, now) = (Vec::new(), self.now);
         let mut add = |command: &str, of: &str, value: String, left: Option<u64>| {
