@@ -179,15 +179,15 @@ fn everything_is_written_anew_after_a_lost_sync_or_file() {
         let commit = desk.set("a", "1");
         desk.expect_failing();
         disk.heal();
-        if !is_lost {
-            desk.expect(&Event::Works);
-            desk.expect(&Event::Committed(commit));
-            continue;
+        let (mut commit, mut event) = (commit, desk.next());
+        // The next try may meet the fault, too, and lose the file.
+        if is_lost || event == Event::Rewrite {
+            assert_eq!(event, Event::Rewrite);
+            commit = desk.ledger.replace(vec![row("a", "2")]);
+            event = desk.next();
         }
-        desk.expect(&Event::Rewrite);
-        let whole = desk.ledger.replace(vec![row("a", "2")]);
-        desk.expect(&Event::Works);
-        desk.expect(&Event::Committed(whole));
+        assert_eq!(event, Event::Works);
+        desk.expect(&Event::Committed(commit));
     }
     // The end asks, too.
     fs::remove_file(&place.path).expect("is there");
