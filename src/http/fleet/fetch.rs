@@ -70,7 +70,7 @@ pub fn server_of(text: &str) -> Option<String> {
 }
 
 /// Asks all `servers` the same question, a path with a query, each in a thread of its own. Returns the answer of each
-/// about services of these names; a server that takes longer than [`PATIENCE`] has failed.
+/// about services of these names; a server that takes longer than `PATIENCE` has failed.
 pub fn ask_all(servers: &[Arc<Server>], target: &str, services: &[&'static str]) -> Vec<Answer> {
     let begun = Instant::now();
     let (answers, receiver) = channel();
