@@ -195,7 +195,7 @@ fn put_jobs(addresses: &Addresses) -> Result<(), Error> {
 fn run_jobs(addresses: &Addresses) -> Result<(), Error> {
     let mut runner = Runner::new([&addresses.jobs], TIMEOUTS);
     runner.identify("runner-1")?;
-    runner.watch("*", None)?;
+    runner.watch("*/*", None)?;
     for round in 0u64.. {
         let Reservation::Reserved(job) = runner.reserve(Some(Duration::from_secs(1)))? else { continue };
         thread::sleep(time(round) / 2);
