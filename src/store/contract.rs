@@ -146,8 +146,8 @@ pub trait Store<C: Contents>: Send {
     /// Returns whether a batch is under way, and no other is begun.
     fn is_busy(&self) -> bool;
 
-    /// Returns whether the next batch, which has this number of changes so far, waits for those of clients that were
-    /// just answered. Then it wakes the loop, which asks again in the next tick.
+    /// Returns whether the next batch, which has this number of changes so far, waits for the changes of clients
+    /// that were just answered. Then it wakes the loop, which asks again in the next tick.
     fn gathers(&mut self, _changes: usize) -> bool {
         false
     }
@@ -225,7 +225,7 @@ pub type VerdictOf<C> = Verdict<<C as Contents>::Refused>;
 pub enum Verdict<R> {
     /// This batch and all before it are durable.
     Committed(Commit),
-    /// These changes of the batch under way can never be taken; all others of it are committed, as
+    /// These changes of the batch under way can never be taken; its other changes are committed, as
     /// [`Verdict::Committed`] says next.
     Refused(Vec<R>),
     /// There is no room for the batch under way. It is committed later without the changes that put something: these, and the puts

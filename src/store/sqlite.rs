@@ -55,8 +55,8 @@ pub trait Writer<'c, C: Contents>: Sized {
     /// Fails if the file cannot be read.
     fn prepare(connection: &'c Connection) -> rusqlite::Result<Self>;
 
-    /// Writes the changes of a batch, in the transaction that is under way, but for those that it returns: they can
-    /// never be written.
+    /// Writes the changes of a batch, in the transaction that is under way. Returns the changes that
+    /// can never be written.
     ///
     /// # Errors
     ///

@@ -338,8 +338,9 @@ impl Producer {
         })
     }
 
-    /// Returns the settings of tubes and groups, or those that apply to some tubes: maps with the command as `setting`,
-    /// its pattern as `of`, its `value`, the seconds that are `left` of a pause, and its `origin`.
+    /// Returns the settings of tubes and groups, or the settings that apply to some tubes: maps with the
+    /// command as `setting`, its pattern as `of`, its `value`, the seconds that are `left` of a pause, and its
+    /// `origin`.
     ///
     /// # Errors
     ///
