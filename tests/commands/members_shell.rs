@@ -208,10 +208,10 @@ fn a_take_that_is_killed_gives_its_member_back() {
 #[test]
 fn a_lease_is_renewed_while_the_command_runs_and_outlives_a_kill() {
     let (server, mut operator) = server_with("0 1 on_loss=ok", &["m"]);
-    let mut run = take(&server, &["--lease", "0.9"], "echo $POOL_TOKEN; cat");
+    let mut run = take(&server, &["--lease", "3"], "echo $POOL_TOKEN; cat");
     let token = run.line();
     assert_eq!(token.len(), 32, "{token}");
-    thread::sleep(Duration::from_millis(1500));
+    thread::sleep(Duration::from_secs(5));
     assert_eq!(states(&mut operator), "m in_use");
     assert_eq!(run.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
     wait_for(&mut operator, "m free");
