@@ -214,7 +214,8 @@ impl Members {
     fn with_clock<T>(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &Clock<'_, '_>) -> T) -> T {
         let peers = context.conns.peers;
         let peer = |conn| peers.peer(conn);
-        take(&mut self.state, &Clock { wall: context.time.wall, timers: &context.timers.typed(), peer: &peer })
+        self.state.set_wall(context.time.wall);
+        take(&mut self.state, &Clock { timers: &context.timers.typed(), peer: &peer })
     }
 
     /// Processes the news of the ledger.
@@ -237,7 +238,6 @@ impl Members {
     fn take_rows(&mut self, context: &mut Context<'_>) {
         let rows = std::mem::take(&mut self.keeping.rows);
         self.keeping.stage = Stage::Works;
-        self.state.set_wall(context.time.wall);
         match self.step(context, false, |state, step| state.restore_kept(rows, step)) {
             Ok(restored) => log_restored(&self.keeping.ledger.place(), &restored),
             Err(why) => self.close_unreadable(&why, context),

@@ -196,6 +196,7 @@ impl Members {
             is_admin,
             peer: &|conn| peers.peer(conn),
         };
+        self.state.set_wall(context.time.wall);
         let changes = self.state.kept_changes();
         let done = take(&mut self.state, &mut step);
         let batch = self.keeping.batch().filter(|_| self.state.kept_changes() > changes);
@@ -245,7 +246,7 @@ impl Members {
             return Ok(Progress::Done);
         }
         if let Query::History { named } = query {
-            let now = context.time.now;
+            let now = self.state.moment(context.time.now);
             let past = self.state.history(named)?;
             context.output.reply_lines(conn, |bytes| {
                 past.for_each(|past| wire::write_past_lease(bytes, past, now));

@@ -57,7 +57,7 @@ mod waits;
 pub use events::{Event, Notice};
 pub use health::{PoolHealth, Starving};
 pub use history::{Ending, PastLease};
-pub use kept::{Clock, RestoredKept};
+pub use kept::{Clock, Moment, RestoredKept};
 pub use pool_changes::{DeclaredMember, DeclaredPool, NOT_CHECKED, checks_of};
 pub use poolcounter_protocol::members::pool_settings::{
     Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value,

@@ -72,9 +72,9 @@ pub struct PastLease {
     /// Address from which the member was taken.
     pub address: Box<[u8]>,
     /// Time of the take.
-    pub since: Time,
+    pub since: Moment,
     /// Time of the end, how it ended, and by whom if not by the holder; None while it lasts.
-    pub end: Option<(Time, Ending, Box<[u8]>)>,
+    pub end: Option<(Moment, Ending, Box<[u8]>)>,
 }
 
 /// The last leases of fixed members, by member.
@@ -93,16 +93,16 @@ impl History {
         leases.push_back(lease);
     }
 
-    fn end(&mut self, member: MemberId, number: u64, end: (Time, Ending, Box<[u8]>)) {
+    fn end(&mut self, member: MemberId, number: u64, end: (Moment, Ending, Box<[u8]>)) {
         let mut leases = self.leases.get_mut(&member).into_iter().flatten().rev();
         if let Some(lease) = leases.find(|lease| lease.lease == number) {
             lease.end = Some(end);
         }
     }
 
-    /// Returns the leases of a member, the last one first.
-    pub fn of(&self, member: MemberId) -> impl Iterator<Item = &PastLease> {
-        self.leases.get(&member).into_iter().flat_map(|leases| leases.iter().rev())
+    /// Returns the leases of a member, the last one last.
+    pub fn of(&self, member: MemberId) -> Option<&VecDeque<PastLease>> {
+        self.leases.get(&member)
     }
 
     /// Returns the leases of each member, the last one last.
@@ -131,7 +131,7 @@ impl State {
         let address = (step.peer)(conn);
         let holder = self.leases.name(conn).map_or_else(|| address.as_bytes().into(), |name| name[..].into());
         let (member, address) = (lease.member, address.into_bytes().into());
-        let past = PastLease { lease: lease.number, holder, address, since: lease.since, end: None };
+        let past = PastLease { lease: lease.number, holder, address, since: self.moment(lease.since), end: None };
         self.history.begin(member, past);
     }
 
@@ -141,7 +141,7 @@ impl State {
         let Member { pool, owner, .. } = *self.member(id);
         let End { ending, by, note } = end;
         if owner == MemberOwner::Fixed {
-            self.history.end(id, number, (step.now, ending, by.as_bytes().into()));
+            self.history.end(id, number, (self.moment(step.now), ending, by.as_bytes().into()));
         }
         if let Some(stat) = ending.stat() {
             self.pools.count(pool, stat);
@@ -158,6 +158,6 @@ impl State {
     pub fn history(&self, named: Named<'_>) -> Result<impl Iterator<Item = &PastLease>, Refusal> {
         let pool = self.pools.find(named.pool)?;
         let member = self.members.find_named(pool, named.member).ok_or(Refusal::NoSuchMember)?;
-        Ok(self.history.of(member))
+        Ok(self.history.of(member).into_iter().flat_map(|leases| leases.iter().rev()))
     }
 }

@@ -13,7 +13,7 @@ use super::members::ComingHold;
 use super::*;
 use crate::ledger;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Version of the rows.
 const VERSION: u8 = 1;
@@ -30,7 +30,7 @@ const RESERVED: u64 = 1 << 20;
 const FEWEST_LEFT: u64 = 1 << 19;
 
 /// Time by the time of day, in microseconds since 1970.
-type Moment = u64;
+pub type Moment = u64;
 
 /// Keys of what has changed since the last query.
 pub(super) struct Marks<K> {
@@ -79,8 +79,6 @@ pub(super) struct Kept {
 
 /// Surroundings of a query for changes.
 pub struct Clock<'a, 'w> {
-    /// Time of day at [`Time::START`], since 1970.
-    pub wall: Span,
     /// Timers of the members service.
     pub timers: &'a Timers<'w, Timer>,
     /// Returns the address of a connection.
@@ -109,6 +107,8 @@ pub(super) struct KeptMember {
     hold: Option<(Span, Moment, Reason)>,
     /// Number of failed cleanings since its last use.
     failed_cleanings: u32,
+    /// Its last leases, the last one last.
+    history: VecDeque<PastLease>,
     /// Time since which no pool has it.
     unknown_since: Option<Moment>,
 }
@@ -168,6 +168,11 @@ impl State {
     /// Notes changes from now on, or does not: nothing outlives the process.
     pub fn keep_rows(&mut self, keeps: bool) {
         (self.pools.marks.is_off, self.members.marks.is_off, self.leases.marks.is_off) = (!keeps, !keeps, !keeps);
+    }
+
+    /// Returns the time of day at a time.
+    pub fn moment(&self, at: Time) -> Moment {
+        self.kept.moment(at)
     }
 
     /// Sets the time of day at [`Time::START`].
@@ -234,7 +239,6 @@ impl State {
 
     /// Returns the rows that have changed since the last call.
     pub fn take_changes(&mut self, clock: &Clock<'_, '_>) -> Vec<ledger::Change> {
-        self.kept.wall = clock.wall;
         let mut changes = Vec::new();
         if self.kept.reserved < self.leases.next_number() + FEWEST_LEFT {
             self.kept.reserved = self.leases.next_number() + RESERVED;
@@ -283,7 +287,7 @@ impl State {
         if !self.member(id).is_from_file() {
             return;
         }
-        let clock = Clock { wall: self.kept.wall, timers: step.timers, peer: step.peer };
+        let clock = Clock { timers: step.timers, peer: step.peer };
         let kept = self.to_keep(id, &clock).filter(|kept| !matches!(kept.phase, KeptPhase::Free | KeptPhase::InUse(_)));
         if let Some(kept) = kept {
             let unknown_since = Some(self.kept.moment(step.now));
@@ -328,18 +332,11 @@ impl State {
         let hold = self.members.hold(id);
         let hold = hold.map(|ComingHold { span, since, reason }| (*span, moment(*since), reason.clone()));
         let (added, failed_cleanings) = (is_added.then(attributes), self.cleanings.times(id));
-        let is_plain = matches!(phase, KeptPhase::Free) && added.is_none() && hold.is_none();
+        let history = self.history.of(id).cloned().unwrap_or_default();
         let (pool, name) = (self.pool(member.pool).name.clone(), member.name.clone());
-        (!is_plain).then_some(KeptMember {
-            pool,
-            name,
-            added,
-            session,
-            phase,
-            hold,
-            failed_cleanings,
-            unknown_since: None,
-        })
+        let unknown_since = None;
+        let kept = KeptMember { pool, name, added, session, phase, hold, failed_cleanings, history, unknown_since };
+        (!kept.is_plain() || !kept.history.is_empty()).then_some(kept)
     }
 
     fn lease_to_keep(&self, id: LeaseId, peer: &dyn Fn(ConnId) -> String) -> KeptLease {
@@ -367,6 +364,13 @@ impl State {
     /// Takes a fixed member that no pool has, from a handover.
     pub(super) fn restore_unknown(&mut self, kept: KeptMember) {
         self.kept.unknown.insert(kept.name.clone(), kept);
+    }
+}
+
+impl KeptMember {
+    /// Returns true if it is free, as it would be after a start without its row.
+    fn is_plain(&self) -> bool {
+        matches!(self.phase, KeptPhase::Free) && self.added.is_none() && self.hold.is_none()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lines of the daemon: messages to connections, and lists.
 
-use crate::state::{Event, Filter, KeptOut, MemberRow, PastLease, PoolRow, Utilization, WaiterRow};
-use poolcounter_core::time::{Span, Time};
+use crate::state::{Event, Filter, KeptOut, MemberRow, Moment, PastLease, PoolRow, Utilization, WaiterRow};
+use poolcounter_core::time::Span;
 use poolcounter_protocol::members::wire::replies::{write, write_attributes, write_escaped, write_what, write_words};
 
 /// Writes a message to a connection, with its line feed.
@@ -47,12 +47,12 @@ pub fn write_member(bytes: &mut Vec<u8>, row: &MemberRow<'_>) {
 }
 
 /// Writes the line of a lease in the answer to `HISTORY`, with the times since its begin and its end.
-pub fn write_past_lease(bytes: &mut Vec<u8>, past: &PastLease, now: Time) {
+pub fn write_past_lease(bytes: &mut Vec<u8>, past: &PastLease, now: Moment) {
     write(bytes, format_args!("{} ", past.lease));
     write_words(bytes, &[&past.holder, &past.address]);
-    write_seconds(bytes, b" ", now.since(past.since));
+    write_seconds(bytes, b" ", Span::from_micros(now.saturating_sub(past.since)));
     if let Some((at, ending, by)) = &past.end {
-        write_seconds(bytes, b" ended=", now.since(*at));
+        write_seconds(bytes, b" ended=", Span::from_micros(now.saturating_sub(*at)));
         write(bytes, format_args!(" how={}", ending.name()));
         if !by.is_empty() {
             bytes.extend_from_slice(b" by=");

@@ -107,6 +107,7 @@ impl Player {
     fn step<T>(&mut self, is_admin: bool, take: impl FnOnce(&mut State, &mut Step<'_, '_>) -> T) -> T {
         let before = if self.is_checked { self.taken_places() } else { BTreeMap::new() };
         let mut events = Vec::new();
+        self.state.set_wall(self.wall);
         let done = take(
             &mut self.state,
             &mut Step {
@@ -136,7 +137,7 @@ impl Player {
     }
 
     fn write_rows(&mut self) {
-        let clock = Clock { wall: self.wall, timers: &self.wheel.of::<Timer>(OWNER), peer: &address };
+        let clock = Clock { timers: &self.wheel.of::<Timer>(OWNER), peer: &address };
         for change in self.state.take_changes(&clock) {
             match change.value {
                 Some(value) => _ = self.rows.insert(change.key, value),
@@ -147,7 +148,7 @@ impl Player {
 
     /// Checks that the changes so far make the rows of the state as it is.
     pub fn check_rows(&mut self) {
-        let clock = Clock { wall: self.wall, timers: &self.wheel.of::<Timer>(OWNER), peer: &address };
+        let clock = Clock { timers: &self.wheel.of::<Timer>(OWNER), peer: &address };
         let all: BTreeMap<Vec<u8>, Vec<u8>> = self.state.all_rows(&clock).into_iter().collect();
         if self.state.has_background_work() {
             return;
@@ -175,7 +176,6 @@ impl Player {
         self.now = Time::START;
         self.step(true, |state, step| state.configure(declared, step));
         self.rows = kept;
-        self.state.set_wall(self.wall);
         let restored = self.step(true, |state, step| state.restore_kept(rows, step));
         let restored = restored.expect("the rows can be read");
         self.check_rows();
@@ -286,8 +286,8 @@ impl Player {
                 .err()
             }
             Query::History { named } => {
-                let past = self.state.history(named);
-                past.map(|past| past.for_each(|past| wire::write_past_lease(&mut bytes, past, self.now)))
+                let (past, now) = (self.state.history(named), self.state.moment(self.now));
+                past.map(|past| past.for_each(|past| wire::write_past_lease(&mut bytes, past, now)))
                     .map(|()| bytes.push(b'\n'))
                     .err()
             }
@@ -352,7 +352,7 @@ impl Player {
         let mut saved = Reader::new(&mut saved);
         self.step(true, |state, step| restore(state, &mut saved, step)).expect("what was saved agrees with itself");
         self.wheel.end_tick();
-        let clock = Clock { wall: self.wall, timers: &self.wheel.of::<Timer>(OWNER), peer: &address };
+        let clock = Clock { timers: &self.wheel.of::<Timer>(OWNER), peer: &address };
         self.rows = self.state.all_rows(&clock).into_iter().collect();
         assert_eq!(told, self.told.values().map(VecDeque::len).sum::<usize>(), "an upgrade tells nobody anything");
         assert_eq!(picture, self.picture(), "an upgrade changes nothing");

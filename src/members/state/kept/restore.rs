@@ -102,6 +102,7 @@ impl State {
         };
         match id {
             Some(id) => self.apply(id, &kept, report, step),
+            None if kept.is_plain() => self.members.marks.add(kept.name),
             None => {
                 let now = self.kept.moment(step.now);
                 let since = kept.unknown_since.unwrap_or(now);
@@ -130,6 +131,9 @@ impl State {
         self.leave_state(id, step);
         self.pools.touch(pool);
         self.members.mark(id);
+        if !kept.history.is_empty() {
+            self.history.restore(id, kept.history.clone());
+        }
         if let Some((span, since, reason)) = &kept.hold {
             let (since, reason) = (self.kept.time_of(*since), reason.clone());
             self.members.set_hold(id, ComingHold { span: *span, since, reason });
