@@ -59,6 +59,14 @@ const HISTORIES: &[(&str, &str, &str)] = &[
     ("put 3 0 9 1:b; put 3 0 9 1:a = INSERTED 1; clear default = CLEARED 1", "1 a default 3 ready 0", ""),
     ("put 3 0 9 1:a = INSERTED 1; clear default", "", ""),
     ("put 3 0 9 1:a = INSERTED 1; clear default", "1 a default 3 ready 0", ""),
+    // A clear without a reply may follow the later request of another client.
+    ("put 3 60 9 1:a = INSERTED 1; clear default ready; 2> kick-all default = KICKED 1", "", ""),
+    (
+        "put 3 60 9 1:a = INSERTED 1; clear default ready = CLEARED 0; 2> kick-all default = KICKED 1",
+        "",
+        "job 1 is lost",
+    ),
+    ("clear default ready; put 3 0 9 1:a = INSERTED 1", "", "job 1 is lost"),
     // A job that was reserved for another client was committed, whatever reply the producer got.
     ("put 3 0 9 1:a; 2> reserve = RESERVED 1 1:a", "1 a default 3 ready 0", ""),
     ("put 3 0 9 1:a; 2> reserve = RESERVED 1 1:a", "", "job 1 is lost"),

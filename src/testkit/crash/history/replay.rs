@@ -13,8 +13,8 @@ pub(super) struct Job {
     pub possible: BTreeSet<Option<Shape>>,
     /// Name of its root job's register, and its number there.
     pub leaf: Option<(String, u64)>,
-    /// Client that has put it; None if it was there before.
-    client: Option<usize>,
+    /// Client that has put it, and the time of its put, as a position in the history; None if it was there before.
+    put: Option<(usize, usize)>,
     holder: Option<usize>,
     /// Time at which its end was promised, as a position in the history.
     ended: Option<usize>,
@@ -26,9 +26,9 @@ pub(super) struct Replay<'a> {
     ids_of: HashMap<Vec<u8>, u64>,
     pub jobs: BTreeMap<u64, Job>,
     pub registers: Registers,
-    /// Sweeps without a reply, with their clients: a server may serve the requests of a lost connection long after its
-    /// client has continued on another.
-    loose: Vec<(usize, String)>,
+    /// Sweeps without a reply, with their clients and times: a server may serve the requests of a lost connection long
+    /// after its client has continued on another.
+    loose: Vec<(usize, usize, String)>,
     /// Tubes that may have had jobs without a known number.
     unseen: BTreeSet<String>,
     now: u64,
@@ -41,7 +41,7 @@ impl<'a> Replay<'a> {
         let standing = history.standing.jobs.iter().map(|FoundJob { id, shape, fixed }| {
             let possible = [Some(shape.clone())].into();
             let leaf = history.leaves.get(id).cloned();
-            (*id, Job { fixed: fixed.clone(), possible, leaf, client: None, holder: None, ended: None })
+            (*id, Job { fixed: fixed.clone(), possible, leaf, put: None, holder: None, ended: None })
         });
         let (jobs, registers) = (standing.collect(), Registers::of(&history.standing.registers));
         Replay { history, ids_of, jobs, registers, loose: Vec::new(), unseen: BTreeSet::new(), now }
@@ -99,7 +99,7 @@ impl<'a> Replay<'a> {
             ("kick-all" | "clear", outcome) => {
                 self.sweep(&words, span, reply.as_ref(), told);
                 if outcome == Outcome::Unknown {
-                    self.loose.push((client, line));
+                    self.loose.push((client, begun, line));
                 }
             }
             ("root", _) => {
@@ -161,8 +161,8 @@ impl<'a> Replay<'a> {
         let place = Place::after(delay, span.0, span.1);
         let shape = Shape { tube, pri, delay, attempts: 0, error: String::new(), origin: String::new(), place };
         let fixed = Fixed { body: asked.body.clone(), ttr, key, group };
-        let client = Some(asked.client);
-        self.jobs.insert(id, Job { fixed, possible: [Some(shape)].into(), leaf, client, holder: None, ended: None });
+        let put = Some((asked.client, asked.begun));
+        self.jobs.insert(id, Job { fixed, possible: [Some(shape)].into(), leaf, put, holder: None, ended: None });
         self.sweep_late(id);
         Ok(())
     }
@@ -230,11 +230,13 @@ impl<'a> Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Applies unanswered sweeps of other connections, which may have come to a job after it was put.
+    /// Applies unanswered sweeps that may come to a job in its present state: all, except those that its own client has
+    /// sent before its put.
     fn sweep_late(&mut self, id: u64) {
-        for (client, line) in self.loose.clone() {
+        for (client, begun, line) in self.loose.clone() {
             let words: Vec<&str> = line.split(' ').collect();
-            let Some(job) = self.jobs.get(&id).filter(|job| job.client != Some(client)) else { continue };
+            let may_follow = |job: &&Job| job.put.is_none_or(|(other, put)| other != client || put < begun);
+            let Some(job) = self.jobs.get(&id).filter(may_follow) else { continue };
             if job.possible.iter().flatten().any(|shape| is_swept(&words, shape)) {
                 match words[0] {
                     "clear" => self.end(id, None),
