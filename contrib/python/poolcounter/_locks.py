@@ -6,7 +6,7 @@ import math
 import time
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from ._wire import NO_LIMIT, Draining, Garbled, Lost, QueueFull, Refused, TimedOut
+from ._wire import NO_LIMIT, Draining, Garbled, Lost, Probe, QueueFull, Refused, TimedOut
 from ._wire import escape, rest, seconds, shortened, text_of
 
 DEFAULT_PORT = 7531
@@ -16,6 +16,8 @@ LONGEST_WHO = 64
 SHORTEST_HOLD = 0.001
 #: Most further keys of a request.
 MOST_FURTHER = 4
+#: Probe of a server at which a request waits. The client may lack the right to it, which is an answer, too.
+PROBE = Probe(b"STATS UPTIME", (b"uptime: ", b"ERROR "))
 
 #: Limits of further keys: the number of holders, or that and the number that hold or wait.
 Further = Mapping[str, Union[int, Tuple[int, int]]]
@@ -49,10 +51,10 @@ class LockRequest:
         self._words = [b"ACQ4ANY" if anyone else b"ACQ4ME", self.raw, str(workers).encode(), str(queue).encode()]
         self._options = _options(hold, at_least, also or {}, who)
 
-    def line(self) -> Tuple[bytes, float]:
-        """Returns the request with the rest of the timeout, and the seconds after which the server may answer."""
+    def line(self) -> Tuple[bytes, float, Probe]:
+        """Returns the request with the rest of the timeout, the seconds after which the server may answer, and its probe."""
         left = rest(self._timeout, self._begun)
-        return b" ".join(self._words + [seconds(left)] + self._options), NO_LIMIT if left is None else left
+        return b" ".join(self._words + [seconds(left)] + self._options), NO_LIMIT if left is None else left, PROBE
 
     def check(self, answer: bytes) -> bytes:
         """Returns an answer. Raises `Draining` or `Garbled`: another server may be asked then."""

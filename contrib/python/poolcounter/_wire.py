@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 #: Longest timeout of the protocol, in seconds (136 years).
 NO_LIMIT = 2**32 - 1
@@ -31,6 +31,10 @@ MOST_PENDING = 4 << 20
 IDLE_AGE = 30.0
 #: Idle connections that are kept for each server. Many threads that ask at the same moment need more for that moment only.
 MOST_IDLE = 8
+#: Seconds between two probes during a wait. A server that has not answered one by the time of the next hangs.
+PROBE_EVERY = 10.0
+#: Longest timeout, in seconds, that the system and event loops accept.
+LONGEST_SLEEP = 1_000_000.0
 #: Options by which the system notices in half a minute that the machine of a server is gone, as far as the system has them.
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 
@@ -134,18 +138,48 @@ def number(word: bytes) -> int:
     return int(word)
 
 
+class Probe(NamedTuple):
+    """Request that a server answers with one line at once, while another request waits."""
+
+    line: bytes
+    #: Beginnings of its answers, of which none begins an answer to the request that waits or to a later one.
+    answers: Tuple[bytes, ...]
+
+
 class Lines:
-    """Bytes that a server has sent, as lines."""
+    """Bytes that a server has sent, as lines, without the answers to probes."""
 
     def __init__(self) -> None:
         self.unread = bytearray()
         #: Number of unread bytes that are taken already.
         self._taken = 0
         self._budget = 0
+        self._probe: Optional[Probe] = None
+        self._probe_at = 0.0
+        #: Probe that was sent and not answered.
+        self._unanswered: Optional[Probe] = None
 
-    def begin_answer(self) -> None:
-        """Begins an answer, which may have `LARGEST_ANSWER` bytes."""
+    def begin_answer(self, probe: Optional[Probe] = None) -> None:
+        """Begins an answer, which may have `LARGEST_ANSWER` bytes. The server is asked with `probe` until the answer is there."""
         self._budget = LARGEST_ANSWER
+        self._probe = probe
+        self._probe_at = time.monotonic() + PROBE_EVERY
+
+    def probe(self) -> Tuple[bytes, float]:
+        """Returns the bytes of the probe that is due, none if none is, and the seconds until the next one.
+
+        Raises `TimeoutError` if the server has not answered the last one.
+        """
+        if self._probe is None:
+            return b"", LONGEST_SLEEP
+        now = time.monotonic()
+        if now < self._probe_at:
+            return b"", self._probe_at - now
+        if self._unanswered is not None:
+            raise TimeoutError("the server hangs")
+        self._unanswered = self._probe
+        self._probe_at = now + PROBE_EVERY
+        return self._probe.line + b"\n", PROBE_EVERY
 
     def feed(self, chunk: bytes) -> None:
         """Adds bytes. Raises `Closed` if there are none, which is the end, and `Garbled` if a line is too long."""
@@ -159,12 +193,15 @@ class Lines:
 
     def take(self) -> Optional[bytes]:
         """Returns the next line without its end; None if there is no whole one."""
-        end = self.unread.find(b"\n", self._taken)
-        if end < 0:
-            return None
-        line = bytes(self.unread[self._taken : end])
-        self._taken = end + 1
-        return line
+        while True:
+            end = self.unread.find(b"\n", self._taken)
+            if end < 0:
+                return None
+            line = bytes(self.unread[self._taken : end])
+            self._taken = end + 1
+            if self._unanswered is None or not line.startswith(self._unanswered.answers):
+                return line
+            self._unanswered = None
 
     def take_of_answer(self) -> Optional[bytes]:
         """Returns the next line like `take`. Raises `Garbled` if the answer is too long."""
@@ -178,8 +215,8 @@ class Lines:
     def check_unasked(self) -> None:
         """Raises `Garbled` if the server has answered before it was asked."""
         unread = bytes(self.unread[self._taken :])
-        # Lines that a server sends unasked begin with `!`.
-        if unread and not unread.startswith(b"!"):
+        # Lines that a server sends unasked begin with `!`; the answer to a probe may come late.
+        if unread and self._unanswered is None and not unread.startswith(b"!"):
             raise Garbled(unread)
 
 
@@ -229,27 +266,28 @@ class Connection:
                 self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def send(self, line: bytes, wait: float = 0.0) -> None:
+    def send(self, line: bytes, wait: float = 0.0, probe: Optional[Probe] = None) -> None:
         """Sends a request, given without the end of its line, to which the server may answer after `wait` seconds.
 
+        During the wait the server is asked with `probe` whether it hangs.
         Raises `OSError` if that fails or times out, and `Garbled` if the server has answered already.
         """
         self._lines.check_unasked()
-        self.send_amid_answers(line, wait)
+        self.send_amid_answers(line, wait, probe)
 
-    def send_amid_answers(self, line: bytes, wait: float = 0.0) -> None:
+    def send_amid_answers(self, line: bytes, wait: float = 0.0, probe: Optional[Probe] = None) -> None:
         """Sends a request like `send`, while answers to earlier ones may be under way."""
         self._check_process()
         self._socket.settimeout(self.answer_timeout)
         self._socket.sendall(line + b"\n")
         self._deadline = time.monotonic() + min(wait, NO_LIMIT) + self.answer_timeout
-        self._lines.begin_answer()
+        self._lines.begin_answer(probe)
 
     def line(self) -> bytes:
         """Returns the next line of the answer without its end.
 
-        Raises `OSError`: `socket.timeout` if the answer is not whole in time, `Closed` at the end of the stream, and `Garbled` if the
-        line or the answer is too long.
+        Raises `OSError`: `TimeoutError` or `socket.timeout` if the answer is not whole in time or the server hangs, `Closed` at the end
+        of the stream, and `Garbled` if the line or the answer is too long.
         """
         while True:
             line = self._lines.take_of_answer()
@@ -258,9 +296,15 @@ class Connection:
             left = self._deadline - time.monotonic()
             if left <= 0:
                 raise socket.timeout("the server does not answer in time")
-            # The system rejects longer timeouts.
-            self._socket.settimeout(min(left, 1_000_000.0))
-            self._deadline += self._receive() / PART * self.answer_timeout
+            probe, pause = self._lines.probe()
+            if probe:
+                self._socket.settimeout(self.answer_timeout)
+                self._socket.sendall(probe)
+            self._socket.settimeout(min(left, pause))
+            try:
+                self._deadline += self._receive() / PART * self.answer_timeout
+            except socket.timeout:
+                pass
 
     def pending(self) -> List[bytes]:
         """Returns the lines that have arrived, without waiting. Raises `OSError` if the connection is lost and there are none."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Awaitable, Callable, Dict, Generator, List, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
 
 from ._locks import DEFAULT_PORT, Further, LockRequest, LockState, key_of
-from ._wire import MOST_IDLE, NO_LIMIT, Closed, Lines, Lost, Servers, Unavailable
+from ._wire import LONGEST_SLEEP, MOST_IDLE, NO_LIMIT, Closed, Lines, Lost, Probe, Servers, Unavailable
 from ._wire import host_and_port, set_options, take_old, words_of
 
 Coroutine = TypeVar("Coroutine", bound=Callable[..., Awaitable[Any]])
@@ -248,18 +248,18 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def ask(self, line: bytes, wait: float = 0.0) -> bytes:
+    async def ask(self, line: bytes, wait: float = 0.0, probe: Optional[Probe] = None) -> bytes:
         """Sends a request, and returns the line that answers it. The server may answer after `wait` seconds.
 
+        During the wait the server is asked with `probe` whether it hangs.
         Raises `OSError`, or `asyncio.TimeoutError` if the answer is not there in time.
         """
         self._lines.check_unasked()
         if self._fault is not None or self._transport is None:
             raise self._fault or Closed("the connection is closed")
-        self._lines.begin_answer()
+        self._lines.begin_answer(probe)
         self._transport.write(line + b"\n")
-        # The event loop rejects longer times.
-        return await asyncio.wait_for(self._line(), min(wait + self._answer_timeout, 1_000_000.0))
+        return await asyncio.wait_for(self._line(self._transport), min(wait + self._answer_timeout, LONGEST_SLEEP))
 
     def pending(self) -> Sequence[bytes]:
         """Returns the lines that have arrived. Raises `OSError` if the connection is lost and there are none."""
@@ -268,15 +268,18 @@ class _Connection(asyncio.Protocol):
             raise self._fault
         return lines
 
-    async def _line(self) -> bytes:
+    async def _line(self, transport: asyncio.Transport) -> bytes:
         while True:
             line = self._lines.take_of_answer()
             if line is not None:
                 return line
             if self._fault is not None:
                 raise self._fault
+            probe, pause = self._lines.probe()
+            if probe:
+                transport.write(probe)
             self._news = asyncio.get_running_loop().create_future()
-            await self._news
+            await asyncio.wait([self._news], timeout=pause)
 
     def _tell(self) -> None:
         if self._news is not None and not self._news.done():

@@ -8,8 +8,8 @@ import time
 from types import TracebackType
 from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type, TypeVar, Union
 
-from ._wire import NO_LIMIT, Closed, Connection, Fleet, Garbled, Lost, PoolCounterError, QueueFull, Refused, TimedOut
-from ._wire import escape, number, rest, seconds, text_of
+from ._wire import NO_LIMIT, Closed, Connection, Fleet, Garbled, Lost, PoolCounterError, Probe, QueueFull, Refused
+from ._wire import TimedOut, escape, number, rest, seconds, text_of
 from .provider import LONGEST_NAME, Described, Provider, description, pairs
 
 DEFAULT_PORT = 7532
@@ -19,6 +19,8 @@ CHECK = 6.0
 GRACE = 60.0
 #: Seconds between two attempts.
 AGAIN = 1.0
+#: Probe of a server at which a take waits: the return of a lease that does not exist, which needs no right.
+PROBE = Probe(b"RETURN 0", (b"NOT_TAKEN", b"ERROR LIMITED"))
 
 Parsed = TypeVar("Parsed")
 
@@ -119,7 +121,7 @@ class Members:
         def ask(connection: Connection) -> Union[List[_Taken], bytes]:
             left = rest(timeout, begun)
             words = [b"TAKEGROUP" if group else b"TAKE", raw, seconds(left)] + options
-            connection.send(b" ".join(words), (NO_LIMIT if left is None else left) + CHECK)
+            connection.send(b" ".join(words), (NO_LIMIT if left is None else left) + CHECK, PROBE)
             answer = _reply(connection)
             if count == 0 and answer.startswith(b"MEMBER "):
                 return [_Taken.parse(answer)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -12,7 +14,7 @@ from typing import Any, Callable, List, Tuple
 from unittest import mock
 
 from poolcounter import Lost, Members, PoolCounterError, Pools, Unavailable
-from poolcounter import _wire, members
+from poolcounter import _wire, aio, members
 
 from .daemon import DaemonTest
 from .strange import Serve, Strange, answers, endless
@@ -149,6 +151,42 @@ class ConnectionsTest(StrangeTest):
         pools.acquire("k", timeout=0).release()
         pools.acquire("k", timeout=0).abandon()
         self.assertEqual(len(server.connections), 2)
+
+    def test_a_wait_at_a_server_that_hangs_ends(self) -> None:
+        async def wait(address: str) -> None:
+            with contextlib.closing(aio.Pools(address)) as pools:
+                await pools.acquire("k")
+
+        hung = self.server(answers())
+        calls: List[Callable[[], object]] = [
+            lambda: self.pools(hung).acquire("k"),
+            lambda: self.members(hung).take("p"),
+            lambda: asyncio.run(wait(hung.address)),
+        ]
+        for call in calls:
+            with mock.patch.object(_wire, "PROBE_EVERY", 0.2), self.assertRaisesRegex(Unavailable, "hangs"):
+                call()
+
+    def test_answers_to_probes_are_no_answers(self) -> None:
+        def answer(locked: bytes, alive: bytes, released: bytes) -> List[Strange]:
+            # One server answers the second probe after the grant, the other one after the next request.
+            early = answers(b"", alive, locked + alive, released)
+            return [self.server(early), self.server(answers(b"", locked, alive + released))]
+
+        async def hold(address: str) -> None:
+            with contextlib.closing(aio.Pools(address)) as pools:
+                async with pools.acquire("k") as lock:
+                    self.assertIsNone(lock.lost)
+
+        with mock.patch.object(_wire, "PROBE_EVERY", 0.2):
+            for server in answer(b"LOCKED\n", b"uptime: 0 days, 0h 0m 1s\n", b"RELEASED\n"):
+                with self.pools(server).acquire("k") as lock:
+                    self.assertIsNone(lock.lost)
+            for server in answer(b"LOCKED\n", b"ERROR DENIED\n", b"RELEASED\n"):
+                asyncio.run(hold(server.address))
+            for server in answer(b"MEMBER 1 p m\n", b"NOT_TAKEN\n", b"RETURNED\n"):
+                with self.members(server).take("p") as member:
+                    self.assertIsNone(member.lost)
 
     def test_a_draining_server_is_passed_over(self) -> None:
         draining = self.server(answers(b"LOCKED\n", b"RELEASED\n", b"ERROR DRAINING\n"), answers(b"ERROR DRAINING\n"))

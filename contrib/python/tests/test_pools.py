@@ -4,8 +4,9 @@ import os
 import threading
 import time
 import unittest
+from unittest import mock
 
-from poolcounter import Lost, Pools, QueueFull, Refused, TimedOut, Unavailable, _wire
+from poolcounter import Lost, Members, Pools, QueueFull, Refused, TimedOut, Unavailable, _wire
 from poolcounter._wire import Fleet, escape, seconds, shortened
 
 from .daemon import Daemon, DaemonTest
@@ -64,6 +65,20 @@ class PoolsTest(DaemonTest):
                 raise ZeroDivisionError
         waiter.join()
         self.assertEqual(done, [False])
+
+    def test_a_wait_goes_on_while_the_server_answers_probes(self) -> None:
+        members = Members(self.daemon.members)
+        self.addCleanup(members.close)
+        members.declare("p", init=0, max=1)
+        members.add("p", "m")
+        begun = time.monotonic()
+        with mock.patch.object(_wire, "PROBE_EVERY", 0.1):
+            lock, member = self.pools.acquire("k"), members.take("p")
+            timer = threading.Timer(1.0, lambda: (lock.release(), member.give_back()))
+            timer.start()
+            with self.pools.acquire("k"), members.take("p"):
+                self.assertGreater(time.monotonic() - begun, 0.9)
+        timer.join()
 
     def stats(self) -> bytes:
         fleet = Fleet([self.daemon.pools], 1, 5.0, 5.0, 1.0, None)
