@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Something that happens to the daemon or its clients.
 pub struct Event {
-    /// First column of the tables.
+    /// First column of the tables. It begins with the party that the event meets.
     pub name: &'static str,
     pub act: fn(&mut Stage),
 }

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod events;
+mod libraries;
 mod parties;
 mod services;
 mod wrappers;
@@ -18,7 +19,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/what-happens-when.
 /// Cells of the page, by service, event and party.
 type Cells = BTreeMap<(String, String), Vec<String>>;
 
-/// Returns the cells of all tables whose heading is the name of a service, and of that of the commands.
+/// Returns the cells of all tables whose heading is the name of a service, and of the tables of commands and libraries.
 fn cells_of(page: &str) -> Cells {
     let mut cells = Cells::new();
     let mut service = "";
@@ -29,7 +30,8 @@ fn cells_of(page: &str) -> Cells {
         let Some(row) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else { continue };
         let mut columns = row.split(" | ").map(str::to_string);
         let event = columns.next().expect("a row has columns");
-        let is_table = service == wrappers::HEADING || SERVICES.iter().any(|known| known.heading == service);
+        let mut headings = SERVICES.iter().map(|known| known.heading).chain([wrappers::HEADING, libraries::HEADING]);
+        let is_table = headings.any(|known| known == service);
         if is_table && event != "event" {
             cells.insert((service.to_string(), event), columns.collect());
         }
@@ -40,7 +42,10 @@ fn cells_of(page: &str) -> Cells {
 /// Plays an event for all services at once, and returns the rows that are not as the page has them.
 fn play(event: &events::Event, cells: &Cells) -> Vec<String> {
     let mut stage = Stage::new();
-    let parties = SERVICES.iter().map(|service| stage.take_part(service)).collect::<Vec<_>>();
+    let mut parties = SERVICES.iter().map(|service| stage.take_part(service)).collect::<Vec<_>>();
+    if event.name.starts_with("the daemon") {
+        parties.iter_mut().for_each(parties::Parties::begin_to_keep);
+    }
     (event.act)(&mut stage);
     let mut faults = Vec::new();
     for (service, mut parties) in SERVICES.iter().zip(parties) {
@@ -60,7 +65,7 @@ fn play(event: &events::Event, cells: &Cells) -> Vec<String> {
 #[test]
 fn everyday_events_are_as_the_page_tells() {
     let cells = cells_of(&fs::read_to_string(PAGE).expect("is readable"));
-    let rows = EVENTS.len() * SERVICES.len() + wrappers::EVENTS.len();
+    let rows = EVENTS.len() * SERVICES.len() + wrappers::EVENTS.len() + libraries::events(EVENTS).count();
     assert_eq!(cells.len(), rows, "each event is in the table of each service, and no other");
     let faults: Vec<String> = thread::scope(|scope| {
         let plays: Vec<_> = EVENTS.iter().map(|event| scope.spawn(|| play(event, &cells))).collect();
@@ -77,6 +82,21 @@ fn commands_end_as_the_page_tells() {
     };
     let faults: Vec<String> = thread::scope(|scope| {
         let plays = wrappers::EVENTS.iter().map(|event| scope.spawn(move || wrappers::play(event, row(event))));
+        let plays: Vec<_> = plays.collect();
+        plays.into_iter().filter_map(|play| play.join().expect("a scene comes to its end")).collect()
+    });
+    assert!(faults.is_empty(), "this was seen:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn client_libraries_see_what_the_page_tells() {
+    let cells = cells_of(&fs::read_to_string(PAGE).expect("is readable"));
+    let faults: Vec<String> = thread::scope(|scope| {
+        let cells = &cells;
+        let plays = libraries::events(EVENTS).map(|event| {
+            let row = cells.get(&(libraries::HEADING.to_string(), event.name.to_string())).expect("has a row");
+            scope.spawn(move || libraries::play(event, row))
+        });
         let plays: Vec<_> = plays.collect();
         plays.into_iter().filter_map(|play| play.join().expect("a scene comes to its end")).collect()
     });

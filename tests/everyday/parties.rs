@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time for which a state must last that could still change.
-const CALM: Duration = Duration::from_millis(100);
+pub const CALM: Duration = Duration::from_millis(100);
 
 /// A client that waits, and gets nothing yet.
 const WAITS: &str = "waits";
@@ -110,7 +110,7 @@ impl Stage {
         self.holders.push(holder.clone_stream());
         self.waiters.extend(waiter.as_ref().map(Party::clone_stream));
         self.returns.push(give_back.clone());
-        let parties = Parties { service, holder, waiter, give_back };
+        let parties = Parties { service, holder, waiter, give_back, has_holder_ended: false };
         // The daemon answers a request behind the waiter's, so it has read that one.
         let told = parties.newcomer(self, TAKEN_BY_ANOTHER);
         assert_eq!(told, TAKEN_BY_ANOTHER, "{}", service.heading);
@@ -124,9 +124,18 @@ pub struct Parties<'a> {
     holder: Party,
     waiter: Option<Party>,
     give_back: Vec<u8>,
+    has_holder_ended: bool,
 }
 
 impl Parties<'_> {
+    /// Lets the holder give back what the daemon keeps then, if it does.
+    pub fn begin_to_keep(&mut self) {
+        if self.service.is_kept {
+            assert_eq!(self.holder("has it"), "has it", "{}", self.service.heading);
+            self.has_holder_ended = true;
+        }
+    }
+
     /// Returns what the holder, the waiter and a new client see; waits for what is wanted.
     pub fn see(&mut self, stage: &Stage, wanted: &[String]) -> Vec<String> {
         let [holder, waiter, newcomer] = wanted else { return vec!["three cells are needed".into()] };
@@ -135,7 +144,8 @@ impl Parties<'_> {
             _ => NONE.into(),
         };
         let seen_by_newcomer = self.newcomer(stage, newcomer);
-        let seen_by_holder = if stage.are_holders_gone { NONE.into() } else { self.holder(holder) };
+        let is_gone = stage.are_holders_gone || self.has_holder_ended;
+        let seen_by_holder = if is_gone { NONE.into() } else { self.holder(holder) };
         vec![seen_by_holder, seen_by_waiter, seen_by_newcomer]
     }
 

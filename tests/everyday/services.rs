@@ -1,4 +1,4 @@
-//! The four services: how a client takes what they lend, and what their replies mean.
+//! The services, and locks with a least time: how a client takes what they lend, and what their replies mean.
 
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::frames;
@@ -20,6 +20,8 @@ pub struct Service {
     pub replies: &'static [(&'static [u8], &'static str)],
     /// Whether a client can wait.
     pub has_waits: bool,
+    /// Whether the daemon keeps what a holder gives back. Events that meet the daemon find it kept.
+    pub is_kept: bool,
 }
 
 /// A holder's request succeeded.
@@ -29,6 +31,13 @@ pub const TAKEN_BY_ANOTHER: &str = "is refused: it is taken";
 /// A holder gave back what it still had.
 pub const GIVEN_BACK: &str = "gave it back";
 
+const REPLIES_OF_LOCKS: &[(&[u8], &str)] = &[
+    (b"LOCKED", TAKEN),
+    (b"TIMEOUT", TAKEN_BY_ANOTHER),
+    (b"ERROR DRAINING", "is refused: the daemon drains"),
+    (b"RELEASED", GIVEN_BACK),
+];
+
 pub const SERVICES: &[Service] = &[
     Service {
         heading: "Locks",
@@ -36,13 +45,19 @@ pub const SERVICES: &[Service] = &[
         prepare: (b"", b""),
         take: |wait_seconds| format!("ACQ4ME k 1 9 {wait_seconds}\n").into_bytes(),
         give_back: |_| b"RELEASE k\n".to_vec(),
-        replies: &[
-            (b"LOCKED", TAKEN),
-            (b"TIMEOUT", TAKEN_BY_ANOTHER),
-            (b"ERROR DRAINING", "is refused: the daemon drains"),
-            (b"RELEASED", GIVEN_BACK),
-        ],
+        replies: REPLIES_OF_LOCKS,
         has_waits: true,
+        is_kept: false,
+    },
+    Service {
+        heading: "Locks with a least time",
+        address: |daemon| daemon.address,
+        prepare: (b"", b""),
+        take: |wait_seconds| format!("ACQ4ME kept 1 9 {wait_seconds} keep=600\n").into_bytes(),
+        give_back: |_| b"RELEASE kept\n".to_vec(),
+        replies: REPLIES_OF_LOCKS,
+        has_waits: true,
+        is_kept: true,
     },
     Service {
         heading: "Units of counters",
@@ -52,6 +67,7 @@ pub const SERVICES: &[Service] = &[
         give_back: |_| frames::release(1, b"c"),
         replies: &[(&[0x91, 2, 0], TAKEN), (&[0x91, 2, 0x21], TAKEN_BY_ANOTHER), (&[0x91, 3, 0], GIVEN_BACK)],
         has_waits: false,
+        is_kept: false,
     },
     Service {
         heading: "Members",
@@ -67,6 +83,7 @@ pub const SERVICES: &[Service] = &[
             (b"RETURNED", GIVEN_BACK),
         ],
         has_waits: true,
+        is_kept: false,
     },
     Service {
         heading: "Jobs",
@@ -81,6 +98,7 @@ pub const SERVICES: &[Service] = &[
             (b"DELETED", GIVEN_BACK),
         ],
         has_waits: true,
+        is_kept: false,
     },
 ];
 

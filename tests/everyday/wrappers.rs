@@ -1,7 +1,7 @@
 //! Commands that run while something is held for them: by `exec`, `take` and `counter acquire`.
 
 use super::events::{freeze, restart};
-use super::parties::Stage;
+use super::parties::{CALM, Stage};
 use super::services::{SERVICES, Service, TAKEN};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -19,16 +19,18 @@ use std::time::{Duration, Instant};
 /// Heading of the table. Its columns are the services whose commands there are, in the order of [`STARTS`].
 pub const HEADING: &str = "Commands";
 /// Columns of the table, and the words before the command. `ADDRESS` is that of the service.
-const STARTS: [(&str, &[&str]); 3] = [
+const STARTS: [(&str, &[&str]); 4] = [
     ("Locks", &["exec", "-s", "ADDRESS", "-k", "k", "--on-lost", "term", "--process-group", "own"]),
+    (
+        "Locks with a least time",
+        &["exec", "-s", "ADDRESS", "-k", "kept", "--at-least", "600", "--on-lost", "term", "--process-group", "own"],
+    ),
     ("Members", &["take", "p", "-s", "ADDRESS", "--fail-on", "99", "--on-lost", "term", "--process-group", "own"]),
     (
         "Units of counters",
         &["counter", "-s", "ADDRESS", "--on-lost", "term", "--process-group", "own", "acquire", "c", "1", "1"],
     ),
 ];
-/// Time for which a state must last that could still change.
-const CALM: Duration = Duration::from_millis(100);
 
 /// Row of the table.
 pub struct Event {
@@ -70,6 +72,7 @@ pub const EVENTS: &[Event] = &[
         act: |stage, _| stage.daemon().upgrade(),
         place: Place::Machine,
     },
+    Event { name: "the daemon drains", act: |stage, _| stage.operate("DRAIN"), place: Place::Machine },
     Event { name: "the daemon hangs for a second", act: |stage, _| freeze(stage), place: Place::Machine },
 ];
 
@@ -101,7 +104,8 @@ impl<'a> Wrapper<'a> {
         command.args(words).args(["--", "sh", "-c", &script]).stdin(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("the program runs");
         let deadline = Instant::now() + PATIENCE;
-        while !file.exists() {
+        // Once it sleeps, its watchdog knows the command.
+        while !file.exists() || process_state(child.id() as i32) != Some('S') {
             assert!(Instant::now() < deadline, "{}: the command does not run", service.heading);
             thread::sleep(Duration::from_millis(5));
         }
@@ -123,7 +127,7 @@ impl<'a> Wrapper<'a> {
 
     fn newcomer(&self, stage: &Stage) -> &'static str {
         let daemon = stage.daemon.as_ref().expect("it runs");
-        let mut stream = TcpStream::connect((self.service.address)(daemon)).expect("connects");
+        let Ok(mut stream) = TcpStream::connect((self.service.address)(daemon)) else { return "cannot connect" };
         stream.write_all(&(self.service.take)(0)).expect("is sent");
         let (mut input, mut part) = (Vec::new(), [0; 4096]);
         loop {
