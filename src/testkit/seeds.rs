@@ -41,6 +41,7 @@ const TESTS: &[Test] = &[
     test("crowds", 2, 40),
     test("farm", 1, 0),
     test("members", 75, 400),
+    test("members-restarts", 40, 400),
     test("members-model", 75, 1_500),
     test("members-bytes", 60, 0),
     test("jobs", 75, 250),

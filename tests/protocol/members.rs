@@ -1,5 +1,5 @@
 //! Random histories of the members state machine in virtual time: its tables are checked after each step, and
-//! everything is saved and restored now and then.
+//! everything is saved and restored now and then, or the process crashes and another one reads what was kept.
 
 mod groups;
 mod kept;
@@ -16,11 +16,18 @@ use std::time::Duration;
 
 #[test]
 fn random_histories_keep_the_tables_in_agreement() {
-    let tallies = play("members", play_random);
+    let tallies = play("members", |history| play_random(history, 0));
     let (histories, tally) = (tallies.len(), sum(tallies));
     println!("{tally:?}");
     let unseen: Vec<&&str> = EVERYTHING.iter().filter(|word| !tally.contains_key(**word)).collect();
     assert!(histories < ENOUGH || unseen.is_empty(), "never told: {unseen:?}");
+}
+
+#[test]
+fn random_restarts_keep_the_tables_in_agreement() {
+    let tally = sum(play("members-restarts", |history| play_random(history, 1)));
+    println!("{tally:?}");
+    assert!(tally["RENEWED"] > 0 && tally["!LOST expired"] > 0, "leases outlive restarts");
 }
 
 /// Number of histories that contain every reply.
@@ -68,7 +75,8 @@ const EVERYTHING: &[&str] = &[
 
 const CONNECTIONS: usize = 8;
 
-fn play_random(History { seed, steps }: History) -> BTreeMap<String, u64> {
+/// Plays a random history, with restarts as often as this number for each close of a connection.
+fn play_random(History { seed, steps }: History, restarts: u64) -> BTreeMap<String, u64> {
     // Mostly small budgets, so that other events happen in the middle of background work.
     let budget = [2, 4, 6, PER_TICK][(seed % 4) as usize];
     // In some the service has no room for all members that are wanted.
@@ -80,13 +88,14 @@ fn play_random(History { seed, steps }: History) -> BTreeMap<String, u64> {
     }
     for _ in 0..steps {
         let conn = 1 + player.below(CONNECTIONS as u64) as usize;
-        match player.below(40) {
+        match player.below(40 + restarts) {
             0 => player.close(conn),
             1 => player.upgrade(),
             2..=7 => {
                 let ms = [1, 50, 500, 3_000, 61_000][player.below(5) as usize];
                 player.advance(Duration::from_millis(ms));
             }
+            40 => _ = player.restart(Vec::new()),
             _ => {
                 let line = random_line(&mut player, conn);
                 player.say(conn, &line, true);

@@ -172,7 +172,7 @@ impl State {
 
     /// Returns the time of day at a time.
     pub fn moment(&self, at: Time) -> Moment {
-        self.kept.moment(at)
+        self.kept.wall.as_micros().saturating_add(at.as_micros())
     }
 
     /// Sets the time of day at [`Time::START`].
@@ -290,7 +290,7 @@ impl State {
         let clock = Clock { timers: step.timers, peer: step.peer };
         let kept = self.to_keep(id, &clock).filter(|kept| !matches!(kept.phase, KeptPhase::Free | KeptPhase::InUse(_)));
         if let Some(kept) = kept {
-            let unknown_since = Some(self.kept.moment(step.now));
+            let unknown_since = Some(self.moment(step.now));
             let name = kept.name.clone();
             self.kept.unknown.insert(name, KeptMember { added: None, unknown_since, ..kept });
         }
@@ -304,7 +304,7 @@ impl State {
 
     /// Returns the row of a member; None if it is as it would be after a start.
     fn to_keep(&self, id: MemberId, Clock { timers, peer, .. }: &Clock<'_, '_>) -> Option<KeptMember> {
-        let (member, moment) = (self.member(id), |at| self.kept.moment(at));
+        let (member, moment) = (self.member(id), |at| self.moment(at));
         let deadline = member.phase.timer().map(|timer| moment(timers.deadline(timer)));
         let (since, reason) = match self.members.reason(id) {
             Some((since, reason)) => (moment(*since), reason.clone()),
@@ -344,12 +344,12 @@ impl State {
         let token = token.as_ref().map(|token| KeptToken {
             token: token.token,
             span: token.span,
-            until: self.kept.moment(token.until),
+            until: self.moment(token.until),
             rule: token.rule.clone(),
         });
         KeptLease {
             number: *number,
-            since: self.kept.moment(*since),
+            since: self.moment(*since),
             holder: self.leases.holder_text(id, peer).into_bytes().into(),
             is_named: matches!(holder, Holder::Name(_)),
             token,
@@ -375,10 +375,6 @@ impl KeptMember {
 }
 
 impl Kept {
-    fn moment(&self, at: Time) -> Moment {
-        self.wall.as_micros().saturating_add(at.as_micros())
-    }
-
     /// Returns the time of a moment, not before `now` if it is over.
     fn time_of(&self, moment: Moment) -> Time {
         Time::from_micros(moment.saturating_sub(self.wall.as_micros()))

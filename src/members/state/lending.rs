@@ -73,6 +73,13 @@ impl State {
         }
     }
 
+    /// Notes that a member in use has changed: the row of its lease, if it has one, is written anew.
+    pub(super) fn mark_lease_of(&mut self, id: MemberId) {
+        if let MemberPhase::InUse(lease) = self.member(id).phase {
+            self.leases.mark(lease);
+        }
+    }
+
     /// Detaches a lease from its connection.
     fn detach_lease(&mut self, id: LeaseId) {
         let pool = self.member(self.leases.get(id).member).pool;

@@ -183,9 +183,7 @@ impl State {
         if !attributes.is_empty() {
             self.members.set_attributes(id, attributes);
         }
-        if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.leases.mark(lease);
-        }
+        self.mark_lease_of(id);
         if self.phase_of(id) == PhaseKind::Orphaned {
             self.release_member(id, Cause::Other, step);
         }
@@ -346,7 +344,10 @@ impl State {
                 self.hold_for(id, span, reason, step);
             }
             PhaseKind::Stopping => {}
-            _ => self.members.set_hold(id, ComingHold { span, since: step.now, reason }),
+            _ => {
+                self.members.set_hold(id, ComingHold { span, since: step.now, reason });
+                self.mark_lease_of(id);
+            }
         }
         Ok(())
     }

@@ -104,7 +104,7 @@ impl State {
             Some(id) => self.apply(id, &kept, report, step),
             None if kept.is_plain() => self.members.marks.add(kept.name),
             None => {
-                let now = self.kept.moment(step.now);
+                let now = self.moment(step.now);
                 let since = kept.unknown_since.unwrap_or(now);
                 self.members.marks.add(kept.name.clone());
                 if now < since.saturating_add(REMEMBERED.as_micros()) {
