@@ -269,10 +269,7 @@ impl State {
     fn let_lease_go(&mut self, id: LeaseId, conn: Option<ConnId>, step: &mut Step<'_, '_>) {
         let lease = self.leases.get(id);
         if lease.token.as_ref().is_some_and(|token| token.span > Span::ZERO) {
-            let name = match conn {
-                Some(_) => lease.holder.text(step.peer),
-                None => self.leases.holder_text(id, step.peer),
-            };
+            let name = self.holder_at_end(id, conn, step);
             self.leases.set_holder_address(id, name);
             return self.detach_lease(id);
         }
@@ -287,8 +284,7 @@ impl State {
 
     /// Applies the pending background work to a lease whose connection has ended. Returns whether the lease remains.
     fn catch_up_with_holder(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> bool {
-        let lease = self.leases.get(id);
-        let number = lease.number;
+        let number = self.leases.get(id).number;
         if self.leases.is_left(id) {
             self.let_lease_go(id, None, step);
             return self.leases.find(number).is_some();

@@ -222,8 +222,8 @@ impl Reading<'_> {
     ) -> Option<MemberId> {
         let state = &mut *self.state;
         let owner = match saved.owner {
-            SavedOwner::Fixed => MemberOwner::Fixed,
-            SavedOwner::Agent(agent) => MemberOwner::Agent(*self.parts.ids.agents.get(&agent)?),
+            MemberOwner::Fixed => MemberOwner::Fixed,
+            MemberOwner::Agent(agent) => MemberOwner::Agent(*self.parts.ids.agents.get(&agent)?),
         };
         let id = state.members.restore(name, saved, pool, owner, step.now)?;
         let mut arm = |at| step.timers.arm(at, Timer::Phase(id));

@@ -8,7 +8,7 @@ mod leases;
 mod members;
 
 pub(super) use leases::{LeaseUnpacker, SavedLease};
-pub(super) use members::{MemberUnpacker, SavedMember, SavedOwner, SavedPhase, index_of};
+pub(super) use members::{MemberUnpacker, SavedMember, SavedPhase, index_of};
 
 use super::starts::Start;
 use super::*;

@@ -35,7 +35,7 @@ const FEW_ATTRIBUTES: usize = 16;
 pub(in crate::state) struct SavedMember {
     pub id: MemberId,
     pub attributes: Attributes,
-    pub owner: SavedOwner,
+    pub owner: MemberOwner,
     pub born: Time,
     pub since: Time,
     pub proved: Time,
@@ -46,12 +46,6 @@ pub(in crate::state) struct SavedMember {
     pub hold: Option<Span>,
     pub phase: SavedPhase,
     pub is_proven: bool,
-}
-
-#[derive(Clone, Copy)]
-pub(in crate::state) enum SavedOwner {
-    Fixed,
-    Agent(AgentId),
 }
 
 /// Phase with a deadline in place of its timer.
@@ -207,7 +201,7 @@ impl MemberUnpacker {
         let member = SavedMember {
             id: MemberId::from_index(first),
             attributes: Attributes::new(),
-            owner: SavedOwner::Fixed,
+            owner: MemberOwner::Fixed,
             born: Time::START,
             since: Time::START,
             proved: Time::START,
@@ -238,8 +232,8 @@ impl MemberUnpacker {
         member.uses = if has(HAS_USES) { u32::try_from(take_number(bytes)?).ok()? } else { 0 };
         if has(HAS_OWNER) {
             member.owner = match take_number(bytes)? {
-                0 => SavedOwner::Fixed,
-                agent => SavedOwner::Agent(AgentId::from_index(index_of(agent - 1)?)),
+                0 => MemberOwner::Fixed,
+                agent => MemberOwner::Agent(AgentId::from_index(index_of(agent - 1)?)),
             };
         }
         let deadline = if has(HAS_DEADLINE) { Some(Time::from_micros(take_difference(bytes, born)?)) } else { None };

@@ -143,8 +143,7 @@ impl<'a> Replay<'a> {
         let asked = &self.history.asked[number];
         if let Some((name, timestamp)) = &leaf {
             // A newer leaf raises its root job.
-            let told = asked.told.as_ref().filter(|(_, _, told)| told.number("INSERTED").is_some());
-            let told = told.map(|(position, ..)| *position);
+            let told = asked.told.as_ref().and_then(|(at, _, told)| told.number("INSERTED").map(|_| *at));
             self.registers.write(name, timestamp.to_string(), asked.client, asked.begun, told);
             note_newest(&mut self.history.newest, name, *timestamp);
         }
@@ -308,6 +307,5 @@ impl Put {
 }
 
 fn note_newest(newest: &mut BTreeMap<String, u64>, name: &str, number: u64) {
-    let known = newest.entry(name.into()).or_default();
-    *known = number.max(*known);
+    newest.entry(name.into()).and_modify(|known| *known = number.max(*known)).or_insert(number);
 }
