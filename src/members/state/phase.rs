@@ -1,6 +1,7 @@
 //! Phases of a member, each with its data.
 
 use super::*;
+use serde::{Deserialize, Serialize};
 
 pub(super) enum MemberPhase {
     /// Free, with the timer of the next check if members are checked while they are idle.
@@ -28,7 +29,7 @@ pub(super) enum MemberPhase {
 }
 
 /// A phase without its data. The handover has their numbers: a new one is added at the end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum PhaseKind {
     Free,
     Checking,

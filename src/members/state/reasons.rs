@@ -13,6 +13,8 @@ pub(super) struct Reason {
     pub why: Cow<'static, [u8]>,
     /// Name or address of the peer that caused it; empty without one.
     pub by: Box<[u8]>,
+    /// Time for which it has counted in processes before this one.
+    pub before: Span,
 }
 
 impl Reason {
@@ -21,7 +23,7 @@ impl Reason {
             Cow::Borrowed(why) => why.as_bytes().into(),
             Cow::Owned(why) => why.into_bytes().into(),
         };
-        Reason { why, by: by.into_bytes().into() }
+        Reason { why, by: by.into_bytes().into(), before: Span::ZERO }
     }
 
     /// Returns a reason with the text of a peer behind it.
@@ -34,14 +36,14 @@ impl Reason {
 
     /// Returns the reason of a member whose holder may come back after a restart.
     pub fn awaits(holder: &[u8]) -> Self {
-        Reason { why: [b"awaits ", holder].concat().into(), by: Box::default() }
+        Reason { why: [b"awaits ", holder].concat().into(), by: Box::default(), before: Span::ZERO }
     }
 
     /// Returns the reason of an operator's hold.
     pub fn of_hold(note: &[u8], by: String) -> Self {
         match &note[..note.len().min(LONGEST_NOTE)] {
             [] => Reason::new(reason_of(PhaseKind::Held), by),
-            note => Reason { why: note.to_vec().into(), by: by.into_bytes().into() },
+            note => Reason { why: note.to_vec().into(), ..Reason::new("", by) },
         }
     }
 }
@@ -77,16 +79,18 @@ impl State {
             _ => None,
         };
         let hold = self.members.hold(id).filter(|_| kind == PhaseKind::InUse);
-        let (why, by, since) = match (self.members.reason(id), lost, hold) {
-            (Some((since, reason)), ..) => (&*reason.why, &*reason.by, *since),
-            (None, Some((at, address)), _) => (reason_of(kind).as_bytes(), address.as_bytes(), *since.max(at)),
-            (None, None, Some(hold)) => (&*hold.reason.why, &*hold.reason.by, hold.since),
-            (None, None, None) if kind == PhaseKind::Unclean && self.agents.in_pool(*pool).is_empty() => {
-                (&b"waits for a cleaner; none is connected"[..], &b""[..], *since)
+        let reason = self.members.reason(id).map(|(since, reason)| (since, reason));
+        if let Some((since, Reason { why, by, before })) = reason.or(hold.map(|hold| (&hold.since, &hold.reason))) {
+            return Some(KeptOut { why, by, since: now.since(*since) + *before });
+        }
+        let (why, by, since) = match lost {
+            Some((at, address)) => (reason_of(kind), address.as_bytes(), since.max(at)),
+            None if kind == PhaseKind::Unclean && self.agents.in_pool(*pool).is_empty() => {
+                ("waits for a cleaner; none is connected", &b""[..], since)
             }
-            (None, None, None) if PhaseKind::KEPT_OUT.contains(&kind) => (reason_of(kind).as_bytes(), &b""[..], *since),
-            (None, None, None) => return None,
+            None if PhaseKind::KEPT_OUT.contains(&kind) => (reason_of(kind), &b""[..], since),
+            None => return None,
         };
-        Some(KeptOut { why, by, since: now.since(since) })
+        Some(KeptOut { why: why.as_bytes(), by, since: now.since(*since) })
     }
 }

@@ -120,6 +120,20 @@ fn history_outlives_a_crash() {
 }
 
 #[test]
+fn reasons_are_as_old_after_two_crashes() {
+    let mut player = started();
+    in_five_states(&mut player);
+    for _ in 0..2 {
+        player.advance(Duration::from_secs(5));
+        player.restart(file(&ALL));
+    }
+    player.advance(Duration::from_secs(7));
+    let [quarantined, held] = ["a3", "a4"].map(|name| member(&mut player, name));
+    assert!(quarantined.ends_with(" since=17.000"), "{quarantined}");
+    assert!(held.ends_with(" since=17.000"), "{held}");
+}
+
+#[test]
 fn history_of_a_free_member_outlives_a_crash() {
     let mut player = started();
     assert_eq!(ask(&mut player, CLEANER, "CLEAN ci"), "OK");

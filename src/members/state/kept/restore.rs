@@ -135,18 +135,18 @@ impl State {
             self.history.restore(id, kept.history.clone());
         }
         if let Some((span, since, reason)) = &kept.hold {
-            let (since, reason) = (self.kept.time_of(*since), reason.clone());
+            let (since, reason) = self.kept.continued(*since, reason);
             self.members.set_hold(id, ComingHold { span: *span, since, reason });
         }
-        let (phase, since, reason) = match &kept.phase {
-            KeptPhase::Free => return self.release_member(id, Cause::Other, step),
-            KeptPhase::InUse(lease) => return self.apply_lease(id, lease, report, step),
+        match &kept.phase {
+            KeptPhase::Free => self.release_member(id, Cause::Other, step),
+            KeptPhase::InUse(lease) => self.apply_lease(id, lease, report, step),
             KeptPhase::Unclean => {
                 report.to_clean += 1;
-                return self.return_member(id, step);
+                self.return_member(id, step);
             }
             KeptPhase::CleanLater { .. } if self.pool(pool).settings.clean_timeout == Span::ZERO => {
-                return self.return_member(id, step);
+                self.return_member(id, step);
             }
             KeptPhase::CleanLater { until, reason } => {
                 report.to_clean += 1;
@@ -154,25 +154,20 @@ impl State {
                     self.cleanings.restore(id, kept.failed_cleanings, None);
                 }
                 let after = until.map_or(Span::ZERO, |until| self.kept.time_of(until).since(step.now));
-                return self.clean_later(id, after.max(CLEANER_GRACE), reason.clone(), step);
+                self.clean_later(id, after.max(CLEANER_GRACE), reason.clone(), step);
             }
-            KeptPhase::Quarantined { since, until, reason } => {
-                let timer = until.map(|until| self.arm_phase(id, until, step));
-                (MemberPhase::Quarantined(timer), since, reason)
+            KeptPhase::Out { kind, since, until, reason } => {
+                report.kept_out += 1;
+                let until = until.map(|until| self.kept.time_of(until).max(step.now));
+                let phase = match (kind, until.map(|until| step.timers.arm(until, Timer::Phase(id)))) {
+                    (PhaseKind::Held, Some(timer)) => MemberPhase::Held(timer),
+                    (PhaseKind::Delayed, Some(timer)) => MemberPhase::Delayed(timer),
+                    (_, timer) => MemberPhase::Quarantined(timer),
+                };
+                let (since, reason) = self.kept.continued(*since, reason);
+                self.members.keep_out(id, phase, since, reason);
             }
-            KeptPhase::Held { since, until, reason } => {
-                (MemberPhase::Held(self.arm_phase(id, *until, step)), since, reason)
-            }
-            KeptPhase::Delayed { since, until, reason } => {
-                (MemberPhase::Delayed(self.arm_phase(id, *until, step)), since, reason)
-            }
-        };
-        report.kept_out += 1;
-        self.members.keep_out(id, phase, self.kept.time_of(*since), reason.clone());
-    }
-
-    fn arm_phase(&self, id: MemberId, until: Moment, step: &mut Step<'_, '_>) -> TimerId {
-        step.timers.arm(self.kept.time_of(until).max(step.now), Timer::Phase(id))
+        }
     }
 
     /// Leases a member again: for the rest of the time of a token, else until its holder has had time to come back.
