@@ -6,7 +6,7 @@ use super::text::label;
 use poolcounter_core::histogram::{Histogram, NUMBER_BOUNDS, TICK_BOUNDS, TIME_BOUNDS};
 use poolcounter_core::stats::{Metric, Row, Unit};
 use poolcounter_core::text::{cut, visible};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::time::Span;
 use poolcounter_service::contract::Traffic;
 use poolcounter_service::health::{Condition, HealthLine, MOST_CONDITIONS};
 use poolcounter_service::loop_stats::Budget;
@@ -33,7 +33,7 @@ pub fn render(moment: &Moment<'_>) -> String {
     let mut page = Exposition::default();
     page.family("poolcounter_build_info", GAUGE, "Version of the program, as a label; always 1.");
     page.value("poolcounter_build_info", concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""), 1);
-    let uptime = seconds(moment.now.since(Time::START));
+    let uptime = seconds(moment.now.since(moment.started));
     page.single("poolcounter_uptime_seconds", GAUGE, "Time since the server was started.", uptime);
     for service in &moment.overview.services {
         for (row, value) in &service.report.figures {
@@ -350,7 +350,7 @@ fn write_process(page: &mut Exposition, moment: &Moment<'_>) {
     page.single("process_max_fds", GAUGE, "Limit of file descriptors of the process.", usage.max_fds);
     let memory = usage.resident_bytes;
     page.single("process_resident_memory_bytes", GAUGE, "Resident memory of the process.", memory);
-    let start = seconds(moment.epoch);
+    let start = seconds(moment.time_of_day(moment.started));
     page.single("process_start_time_seconds", GAUGE, "Start time of the process, since 1970.", start);
 }
 

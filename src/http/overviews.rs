@@ -54,6 +54,7 @@ pub fn of_overview(overview: Overview, loop_stats: &LoopStats) -> Moment<'_> {
     let (now, epoch) = (Time::START, Span::ZERO);
     Moment {
         now,
+        started: now,
         epoch,
         overview,
         loop_stats,

@@ -77,12 +77,12 @@ impl Samples {
             return;
         }
         let interval = self.interval.as_micros();
+        let has_begun = std::mem::replace(&mut self.has_begun, true);
+        // Nothing is known of the time before the first.
+        self.next = if has_begun { self.next } else { now };
         let due = 1 + now.since(self.next).as_micros() / interval;
         self.next = self.next + Span::from_micros(due.saturating_mul(interval));
-        let has_begun = std::mem::replace(&mut self.has_begun, true);
         let begins_at_zero = self.begins_at_zero && has_begun;
-        // Things may not have existed before their first sample.
-        let due = if self.begins_at_zero && !has_begun { 1 } else { due };
         tell(&mut |of, (info, value)| {
             let curves = match self.curves.get_mut(of) {
                 Some(curves) => curves,
@@ -225,6 +225,7 @@ mod tests {
     #[test]
     fn the_last_moment_is_one_like_others() {
         let mut samples = new();
+        note(&mut samples, at(0), 7);
         note(&mut samples, Time::from_micros(u64::MAX), 7);
         note(&mut samples, Time::from_micros(u64::MAX), 8);
         assert_eq!(values(&samples).len(), KEPT);

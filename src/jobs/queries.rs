@@ -187,7 +187,7 @@ impl JobQueue {
             pid: std::process::id(),
             version: VERSION.into(),
             rusage: processor_time(),
-            uptime: context.time.now.since(Time::START).as_micros() / 1_000_000,
+            uptime: context.time.now.since(context.time.started).as_micros() / 1_000_000,
             draining: self.state.is_draining,
             id: format!("{name:016x}"),
             hostname: self.machine.hostname.clone(),

@@ -15,6 +15,11 @@ use poolcounter_service::report::{Counted, Report, Series, View};
 use std::io;
 
 impl Lifecycle for PoolsService {
+    fn begin(&mut self, _: bool, context: &mut Context<'_>) -> Result<(), String> {
+        self.started = context.time.started;
+        Ok(())
+    }
+
     fn recheck(&mut self, conn: ConnId, context: &mut Context<'_>) {
         self.drop_denied(conn, context);
     }

@@ -34,7 +34,7 @@ use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::Span;
+use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::Due;
 use poolcounter_protocol::line::{Line, first_line};
 use poolcounter_service::access::Holds;
@@ -114,6 +114,8 @@ pub struct PoolsService {
     minute: Growth<3>,
     /// Refusals in the last seconds.
     refusals: Refusals,
+    /// Time at which the server was started.
+    started: Time,
 }
 
 /// Next step after a request.
@@ -147,6 +149,7 @@ impl PoolsService {
             taken_back_log: LogLimit::default(),
             minute: Growth::default(),
             refusals: Refusals::default(),
+            started: Time::START,
         }
     }
 

@@ -175,7 +175,8 @@ static REFUSED: SeriesInfo = SeriesInfo {
 impl PoolsService {
     /// Returns the figures of the state, and of the connections' traffic.
     pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
-        let mut figures = self.state.figures(now);
+        let mut figures = self.state.figures();
+        figures.set(Stat::Uptime, now.since(self.started).as_micros());
         figures.set(Stat::ConnectErrors, traffic.connect_errors.get());
         figures.set(Stat::FailedSends, traffic.failed_sends.get());
         figures

@@ -10,7 +10,9 @@ use poolcounter_core::time::{Span, Time};
 pub struct Moment<'a> {
     /// Time of the moment.
     pub now: Time,
-    /// Time of day at the start, since 1970.
+    /// Time at which the server was started.
+    pub started: Time,
+    /// Time of day at [`Time::START`], since 1970.
     pub epoch: Span,
     /// Reports of all services.
     pub overview: Overview,

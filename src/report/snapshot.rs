@@ -11,7 +11,7 @@ use super::{Emphasis, Moment, SeriesInfo, ServiceReport, ShownBlock};
 use crate::loop_stats::Budget;
 use crate::shown::{ShownRecent, Text, seconds};
 use poolcounter_core::stats::Unit;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::time::Span;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::ser::Formatter;
@@ -228,8 +228,8 @@ impl Snapshot {
         let services = services.map(|service| ShownService::of(service, remembered.recent));
         let snapshot = Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
-            uptime: seconds(moment.now.since(Time::START)),
-            started_at: seconds(moment.epoch),
+            uptime: seconds(moment.now.since(moment.started)),
+            started_at: seconds(moment.time_of_day(moment.started)),
             title: None,
             tab: None,
             commands: Vec::new(),

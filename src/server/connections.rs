@@ -98,9 +98,9 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Sets the time of day at [`Time::START`], as the clock is set now.
-    pub fn begin_with(&mut self, wall: Span) {
-        self.dispatch.begin_with(wall);
+    /// Sets the time of the start, and the time of day at [`Time::START`] as the clock is set now.
+    pub fn begin_with(&mut self, started: Time, wall: Span) {
+        self.dispatch.begin_with(started, wall);
     }
 
     /// Applies the settings of every service: [`configure`](poolcounter_service::contract::Lifecycle::configure).

@@ -50,6 +50,8 @@ pub struct Dispatch {
     /// Effects that are not carried out yet; empty between calls.
     effects: Vec<Effect>,
     random: Random,
+    /// Time at which the server was started.
+    started: Time,
     /// Time of day at [`Time::START`].
     epoch: Span,
     /// Time of day at [`Time::START`], by the clock as it is set now.
@@ -99,6 +101,7 @@ impl Dispatch {
             access: Access::default(),
             effects: Vec::new(),
             random,
+            started: Time::START,
             epoch,
             wall: epoch,
             wall_at: Time::START,
@@ -123,11 +126,11 @@ impl Dispatch {
         if now >= self.watch_at && self.services.are_restored() {
             self.watch(now);
         }
-        let Dispatch { services, wheel, output, effects, random, epoch, wall, access, .. } = self;
+        let Dispatch { services, wheel, output, effects, random, started, epoch, wall, access, .. } = self;
         let Entry { info, service, traffic, .. } = &mut services[id];
         self.is_commit_due |= info.has_store;
         let mut context = Context {
-            time: CallTime { now, epoch: *epoch, wall: *wall },
+            time: CallTime { now, started: *started, epoch: *epoch, wall: *wall },
             called: Called { id, info },
             timers: wheel.own(id.owner()),
             random,
@@ -207,20 +210,20 @@ impl Dispatch {
         if *wanted != Wanted::Telemetry {
             overview.services.extend(self.access.report());
         }
-        let Dispatch {
-            services, wheel, output, effects, random, epoch, wall, access, loop_stats, process, health, ..
-        } = self;
+        let Dispatch { started, epoch, wall, .. } = *self;
+        let Dispatch { services, wheel, output, effects, random, access, loop_stats, process, health, .. } = self;
         services.with_telemetry(from.service, |entry, telemetry| {
-            let (epoch, wall, timers) = (*epoch, *wall, wheel.len());
+            let timers = wheel.len();
             let (health, past) = (health.board.lines(), health.board.past());
-            let moment = || Moment { now, epoch, overview, loop_stats, health, past, usage: process.usage(), timers };
+            let moment =
+                || Moment { now, started, epoch, overview, loop_stats, health, past, usage: process.usage(), timers };
             let shown = match wanted {
                 Wanted::Telemetry => Shown::Telemetry(telemetry),
                 Wanted::Reports => Shown::Reports(moment(), telemetry),
                 Wanted::View { .. } | Wanted::Search(_) => Shown::Views(moment(), views, telemetry),
             };
             let mut context = Context {
-                time: CallTime { now, epoch, wall },
+                time: CallTime { now, started, epoch, wall },
                 called: Called { id: from.service, info: entry.info },
                 timers: wheel.own(from.service.owner()),
                 random,
@@ -254,9 +257,9 @@ impl Dispatch {
         }
     }
 
-    /// Sets the time of day at [`Time::START`], without a warning.
-    pub fn begin_with(&mut self, wall: Span) {
-        self.wall = wall;
+    /// Sets the time of the start, and the time of day at [`Time::START`], without a warning.
+    pub fn begin_with(&mut self, started: Time, wall: Span) {
+        (self.started, self.wall) = (started, wall);
     }
 
     /// Calls `commit` of every service that has a store, in the order of the registry.

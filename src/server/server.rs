@@ -140,7 +140,7 @@ impl Server {
     fn with(mut connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
-        connections.begin_with(clock.wall());
+        connections.begin_with(clock.started(), clock.wall());
         connections.measure(Box::new(System));
         connections.guard(policy.rules.clone());
         connections.limit(policy.max_connections.map(|most| *most));

@@ -341,7 +341,7 @@ pub mod tests {
         let service = &mut services[id].service;
         for (now, conn, line) in lines {
             let mut context = Context {
-                time: CallTime { now, epoch: Span::ZERO, wall: Span::ZERO },
+                time: CallTime { now, started: Time::START, epoch: Span::ZERO, wall: Span::ZERO },
                 called: Called { id, info },
                 timers: wheel.own(id.owner()),
                 random: &mut random,

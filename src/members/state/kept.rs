@@ -299,7 +299,7 @@ impl State {
         let (member, moment) = (self.member(id), |at| self.moment(at));
         let deadline = member.phase.timer().map(|timer| moment(timers.deadline(timer)));
         let (since, reason) = match self.members.reason(id) {
-            Some((since, reason)) => (self.begin_of(*since, reason), reason.clone()),
+            Some((since, reason)) => (moment(*since), reason.clone()),
             None => (moment(member.since), Reason::new("", String::new())),
         };
         let phase = match (&member.phase, deadline) {
@@ -322,19 +322,13 @@ impl State {
         let is_added = !is_fixed || !member.is_from_file() && !member.is_leaving;
         let attributes = || self.members.attributes(id).map_or_else(Attributes::new, |all| (**all).clone());
         let hold = self.members.hold(id);
-        let hold =
-            hold.map(|ComingHold { span, since, reason }| (*span, self.begin_of(*since, reason), reason.clone()));
+        let hold = hold.map(|ComingHold { span, since, reason }| (*span, moment(*since), reason.clone()));
         let (added, failed_cleanings) = (is_added.then(attributes), self.cleanings.times(id));
         let history = self.history.of(id).cloned().unwrap_or_default();
         let (pool, name) = (self.pool(member.pool).name.clone(), member.name.clone());
         let unknown_since = None;
         let kept = KeptMember { pool, name, added, session, phase, hold, failed_cleanings, history, unknown_since };
         (!kept.is_plain() || !kept.history.is_empty()).then_some(kept)
-    }
-
-    /// Returns when a reason began, perhaps in an earlier process.
-    fn begin_of(&self, since: Time, reason: &Reason) -> Moment {
-        self.moment(since).saturating_sub(reason.before.as_micros())
     }
 
     fn lease_to_keep(&self, id: LeaseId, peer: &dyn Fn(ConnId) -> String) -> KeptLease {
@@ -373,15 +367,9 @@ impl KeptMember {
 }
 
 impl Kept {
-    /// Returns the time of a moment, not before `now` if it is over.
+    /// Returns the time of a moment, which is not before the boot of the machine.
     fn time_of(&self, moment: Moment) -> Time {
         Time::from_micros(moment.saturating_sub(self.wall.as_micros()))
-    }
-
-    /// Returns a reason that began at this moment, with the time since which this process knows it.
-    fn continued(&self, since: Moment, reason: &Reason) -> (Time, Reason) {
-        let before = Span::from_micros(self.wall.as_micros().saturating_sub(since));
-        (self.time_of(since), Reason { before, ..reason.clone() })
     }
 
     /// Adds the change of a row, unless it is not there and is not to be.

@@ -13,8 +13,6 @@ pub(super) struct Reason {
     pub why: Cow<'static, [u8]>,
     /// Name or address of the peer that caused it; empty without one.
     pub by: Box<[u8]>,
-    /// Time for which it has counted in processes before this one.
-    pub before: Span,
 }
 
 impl Reason {
@@ -23,7 +21,7 @@ impl Reason {
             Cow::Borrowed(why) => why.as_bytes().into(),
             Cow::Owned(why) => why.into_bytes().into(),
         };
-        Reason { why, by: by.into_bytes().into(), before: Span::ZERO }
+        Reason { why, by: by.into_bytes().into() }
     }
 
     /// Returns a reason with the text of a peer behind it.
@@ -36,7 +34,7 @@ impl Reason {
 
     /// Returns the reason of a member whose holder may come back after a restart.
     pub fn awaits(holder: &[u8]) -> Self {
-        Reason { why: [b"awaits ", holder].concat().into(), by: Box::default(), before: Span::ZERO }
+        Reason { why: [b"awaits ", holder].concat().into(), by: Box::default() }
     }
 
     /// Returns the reason of an operator's hold.
@@ -80,8 +78,8 @@ impl State {
         };
         let hold = self.members.hold(id).filter(|_| kind == PhaseKind::InUse);
         let reason = self.members.reason(id).map(|(since, reason)| (since, reason));
-        if let Some((since, Reason { why, by, before })) = reason.or(hold.map(|hold| (&hold.since, &hold.reason))) {
-            return Some(KeptOut { why, by, since: now.since(*since) + *before });
+        if let Some((since, Reason { why, by })) = reason.or(hold.map(|hold| (&hold.since, &hold.reason))) {
+            return Some(KeptOut { why, by, since: now.since(*since) });
         }
         let (why, by, since) = match lost {
             Some((at, address)) => (reason_of(kind), address.as_bytes(), since.max(at)),

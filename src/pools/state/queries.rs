@@ -102,11 +102,11 @@ impl PoolsState {
         self.figures.of(stat).saturating_add(self.types.total(stat))
     }
 
-    /// Returns the figures, with the levels as they are now, but without the figures of the connections' traffic.
-    pub fn figures(&self, now: Time) -> Figures<Stat> {
+    /// Returns the figures, with the levels as they are now, but without those of the server and of the connections'
+    /// traffic.
+    pub fn figures(&self) -> Figures<Stat> {
         let mut figures = self.counted();
         let locks_back = figures.of(Stat::ProcessedCount).max(1);
-        figures.set(Stat::Uptime, now.as_micros());
         figures.set(Stat::AverageProcessingTime, figures.of(Stat::ProcessingTime) / locks_back);
         figures.set(
             Stat::WaitingTime,

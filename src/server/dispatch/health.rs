@@ -129,7 +129,7 @@ impl Dispatch {
             "busy {} %, {} connections, up {}, version {}",
             share,
             grouped(open),
-            in_words(now.since(Time::START)),
+            in_words(now.since(self.started)),
             env!("CARGO_PKG_VERSION")
         );
     }

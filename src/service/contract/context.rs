@@ -37,6 +37,8 @@ pub struct Context<'a> {
 pub struct CallTime {
     /// Current time, read after the request was received, so that a wait that starts now cannot end early.
     pub now: Time,
+    /// Time at which the server was started, perhaps by a process before this one.
+    pub started: Time,
     /// Time of day at [`Time::START`], since 1970. Read at the start and at a take-over, so that changes of the
     /// system's date do not affect a running server.
     pub epoch: Span,

@@ -172,8 +172,6 @@ impl Player {
         self.asked.clear();
         let rows: Vec<_> = std::mem::take(&mut self.rows).into_iter().collect();
         let kept = rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        self.wall += self.now.since(Time::START);
-        self.now = Time::START;
         self.step(true, |state, step| state.configure(declared, step));
         self.rows = kept;
         let restored = self.step(true, |state, step| state.restore_kept(rows, step));

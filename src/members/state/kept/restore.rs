@@ -135,7 +135,7 @@ impl State {
             self.history.restore(id, kept.history.clone());
         }
         if let Some((span, since, reason)) = &kept.hold {
-            let (since, reason) = self.kept.continued(*since, reason);
+            let (since, reason) = (self.kept.time_of(*since), reason.clone());
             self.members.set_hold(id, ComingHold { span: *span, since, reason });
         }
         match &kept.phase {
@@ -164,8 +164,7 @@ impl State {
                     (PhaseKind::Delayed, Some(timer)) => MemberPhase::Delayed(timer),
                     (_, timer) => MemberPhase::Quarantined(timer),
                 };
-                let (since, reason) = self.kept.continued(*since, reason);
-                self.members.keep_out(id, phase, since, reason);
+                self.members.keep_out(id, phase, self.kept.time_of(*since), reason.clone());
             }
         }
     }
