@@ -260,6 +260,12 @@ impl DaemonSettings {
         if mistakes.is_empty() { Ok(settings) } else { Err(Failure::misuse(mistakes.join("\n"))) }
     }
 
+    /// Returns the number of connections that the services allow, without those that allow any number.
+    pub fn connections(&self) -> u64 {
+        let on = ServiceId::all(SERVICES).map(|id| &self.endpoints[id]).filter(|endpoint| endpoint.is_enabled);
+        on.map(|endpoint| endpoint.max_connections).filter(|most| *most < u64::MAX).sum()
+    }
+
     /// Returns the policy of the loop.
     pub fn policy(&self) -> net::Policy {
         let max_connections = self.endpoints.map(|endpoint| endpoint.max_connections);

@@ -115,7 +115,7 @@ pub(super) fn start(settings: &DaemonSettings) -> Result<Server, String> {
     listen(&mut server, settings)?;
     server.begin()?;
     warn_of_idle(&server, settings);
-    raise_descriptor_limit();
+    raise_descriptor_limit(settings.connections());
     announce(&server, "");
     Ok(server)
 }
@@ -163,15 +163,20 @@ fn handle_signals(server: &mut Server) -> Result<(), String> {
 }
 
 /// Raises the descriptor limit as far as the system allows, and returns it: every connection needs a descriptor. The
-/// limit survives an upgrade.
-pub(super) fn raise_descriptor_limit() -> u64 {
+/// limit survives an upgrade. `wanted` is the number of connections that the settings ask for.
+pub(super) fn raise_descriptor_limit(wanted: u64) -> u64 {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| {
         setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
         Ok(most)
     });
     match raised {
+        Ok(most) if most <= wanted => {
+            warn!(
+                "at most {most} files may be open, and the settings allow {wanted} connections; raise it with ulimit -n"
+            );
+        }
         Ok(most) if most < ENOUGH_DESCRIPTORS => {
-            warn!("at most {most} files may be open, so fewer clients than that can connect; raise it with ulimit -n");
+            info!("at most {most} files may be open, so fewer clients than that can connect; ulimit -n raises it");
         }
         Ok(_) => {}
         Err(error) => warn!("cannot raise the limit of open files: {error}"),

@@ -242,7 +242,7 @@ fn serve(mut terminator: Terminator, settings: &TlsSettings, handover: Option<Ha
             "has taken over and "
         }
     };
-    terminator.limit_connections(raise_descriptor_limit().saturating_sub(OTHER_DESCRIPTORS) / 2);
+    terminator.limit_connections(raise_descriptor_limit(0).saturating_sub(OTHER_DESCRIPTORS) / 2);
     let (addresses, to) = (enumerate(&terminator.addresses()), settings.to.iter().next());
     let to = to.map(Address::to_string).unwrap_or_default();
     info!("poolcounter {VERSION} {what}listens on {addresses} for TLS, and passes connections on to {to}");

@@ -5,6 +5,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
+use poolcounter_testkit::running::Running;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::iter;
@@ -128,6 +129,16 @@ fn lines_that_are_lost_are_counted() {
             lines.iter().filter(|line| line.contains(" > RELEASE k") || line.contains(" < NOT_LOCKED")).count();
         assert!(lost > 0 && requests > 0 && requests + lost >= 2 * REQUESTS, "{requests} and {lost}");
         assert!(lines.iter().all(|line| line.starts_with("[20")), "a line begins where one has ended");
+    }
+}
+
+#[test]
+fn few_descriptors_are_a_warning_only_if_the_settings_allow_more_connections() {
+    for (most, level) in [("0", "INFO "), ("5000", "WARN ")] {
+        let script = format!("ulimit -n 1000; exec {} -l 127.0.0.1:0 --max-connections {most}", Daemon::program());
+        let mut daemon = Running::start(Command::new("sh").args(["-c", &script]).env_remove("RUST_LOG"));
+        let line = daemon.error_line();
+        assert!(line.contains("at most 1000 files may be open, ") && line.contains(level), "{line}");
     }
 }
 
