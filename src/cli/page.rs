@@ -14,12 +14,16 @@ use poolcounter_service::container::{AllSettings, ServiceId, Services};
 use poolcounter_service::contract::Info;
 use poolcounter_service::options::{Endpoint, Opt};
 use std::io;
+use std::net::Ipv6Addr;
 use std::process::ExitCode;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Services of this program: only the status page.
 const SERVICES: &[&Info] = &[&http::INFO];
+
+/// End of the name of a server that is named with the port of its locks, as for other commands.
+const LOCKS_PORT: &str = ":7531";
 
 /// Settings of the command.
 pub struct PageSettings {
@@ -33,11 +37,13 @@ pub const OPTIONS: &[Opt<PageSettings>] = &[
         short: "s",
         long: "server",
         hint: "HOST[:PORT]",
-        doc: "Status page of a daemon: the address in its option --http, or the URL of the page; repeatable, and \
-              required. A URL begins with http://. The port of addresses without one is 7580.",
+        doc: "A server, as for other commands: its status page is looked for at port 7580. HOST:PORT with a port other \
+              than 7531, or a URL that begins with http://, is the address of the page itself; repeatable, and \
+              required.",
         repeats: true,
         set: |settings, value| {
-            let server = server_of(value).ok_or("a host, with or without a port, or an http URL without a path")?;
+            let host = value.strip_suffix(LOCKS_PORT).filter(|_| value.parse::<Ipv6Addr>().is_err()).unwrap_or(value);
+            let server = server_of(host).ok_or("a host, with or without a port, or an http URL without a path")?;
             if !settings.http.servers.contains(&server) {
                 settings.http.servers.push(server);
             }
@@ -106,4 +112,26 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 fn cannot_wait(error: &io::Error) -> String {
     format!("cannot wait for events: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_is_named_as_for_other_commands() {
+        for (server, page) in [
+            ("pc1", "pc1:7580"),
+            ("pc1:7531", "pc1:7580"),
+            ("[::1]:7531", "[::1]:7580"),
+            ("fe80::7531", "[fe80::7531]:7580"),
+            ("pc1:81", "pc1:81"),
+            ("http://pc1:81/", "pc1:81"),
+        ] {
+            let endpoint = Endpoint { is_enabled: true, listen: Vec::new(), port: 1, max_connections: 1 };
+            let mut settings = PageSettings { endpoint, http: HttpSettings::default() };
+            (OPTIONS[0].set)(&mut settings, server).expect(server);
+            assert_eq!(settings.http.servers, [page], "{server}");
+        }
+    }
 }

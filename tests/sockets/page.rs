@@ -149,8 +149,14 @@ fn strange_servers_harm_nobody() {
     let all = [at, at_hung, garbage, endless, trickling, wrong];
     let page = page_of(&all);
     let late = "does not answer in time";
-    let states =
-        ["answers", late, "its answer is no HTTP", "its answer is too long", late, "its status cannot be read: "];
+    let states = [
+        "answers",
+        late,
+        "no status page answers there: is it the address of its --http?",
+        "its answer is too long",
+        late,
+        "its status cannot be read: ",
+    ];
     let begun = Instant::now();
     let told = wait_until(&page, "/status.json", |told| {
         assert!(begun.elapsed() >= Duration::from_millis(900), "two of them were not waited for");

@@ -130,7 +130,9 @@ fn ask(server: &str, target: &str, services: &[&'static str]) -> Told {
     })?;
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut head = httparse::Response::new(&mut headers);
-    let Ok(Status::Complete(length)) = head.parse(&answer) else { return Err("its answer is no HTTP".into()) };
+    let Ok(Status::Complete(length)) = head.parse(&answer) else {
+        return Err("no status page answers there: is it the address of its --http?".into());
+    };
     match head.code {
         Some(200) => Snapshot::read(&answer[length..], services).map(Some),
         Some(404) => Ok(None),
