@@ -2,11 +2,11 @@
 
 use super::command::Failure;
 use super::config_command::{file_option, path_of};
-use super::options::DaemonSettings;
+use super::options::{self, DaemonSettings};
 use super::report::{self, DENIED, NO_REPORTS};
 use super::servers::{Servers, TIMEOUTS};
 use super::services::SERVICES;
-use super::table::Given;
+use super::table::{Given, WordsAllowed};
 use super::terminal::{aligned, print, printable};
 use nix::sys::statvfs::statvfs;
 use poolcounter_client::{Client, SILENCE_LIMIT, connect_unix};
@@ -19,9 +19,12 @@ use poolcounter_service::health::{Level, grouped};
 use poolcounter_service::options::{Opt, assign};
 use poolcounter_service::report::snapshot::{ShownCondition, Snapshot};
 use poolcounter_service::shown::Text;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -51,8 +54,11 @@ pub struct DoctorSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<DoctorSettings>] =
-    &[file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into()))))];
+pub const OPTIONS: &[Opt<DoctorSettings>] = &[Opt {
+    doc: "Check the daemon with this configuration file (default: the options and the file of the daemon that \
+              answers; if none answers, /etc/poolcounter.toml, if it exists).",
+    ..file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into()))))
+}];
 
 /// Result of one check.
 struct Finding(Level, &'static str, String);
@@ -75,23 +81,24 @@ fn critical(about: &'static str, sentence: impl Into<String>) -> Finding {
 ///
 /// Fails if the result cannot be printed.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut options = DoctorSettings::default();
-    given.apply(OPTIONS, &mut options)?;
-    let path = path_of(options.config);
-    let (settings, mut findings) = match path.as_deref().map(|path| (path, DaemonSettings::of_file(path))) {
-        None => {
-            let settings = DaemonSettings::default();
-            let first = ok("settings", "there is no configuration file: the defaults are looked at");
-            let findings = of_daemon(first, &settings);
+    let (mut own, default) = (DoctorSettings::default(), DaemonSettings::default);
+    given.apply(OPTIONS, &mut own)?;
+    let running = if own.config.is_none() { of_running() } else { None };
+    let (about, settings) = match (running, path_of(own.config)) {
+        (Some(running), _) => running,
+        (None, Some(path)) => (format!("{path} has no mistake"), DaemonSettings::of_file(&path)),
+        (None, None) => {
+            ("no daemon answers and there is no configuration file: these are the defaults".into(), Ok(default()))
+        }
+    };
+    let (settings, mut findings) = match settings {
+        Ok(settings) => {
+            let findings = of_daemon(ok("settings", about), &settings);
             (settings, findings)
         }
-        Some((path, Ok(settings))) => {
-            let findings = of_daemon(ok("settings", format!("{path} has no mistake")), &settings);
-            (settings, findings)
-        }
-        Some((_, Err(sentence))) => {
+        Err(sentence) => {
             let rest = warning("settings", "the other checks need a file without mistakes");
-            (DaemonSettings::default(), vec![critical("settings", sentence.replace('\n', "; ")), rest])
+            (default(), vec![critical("settings", sentence.replace('\n', "; ")), rest])
         }
     };
     findings.push(backlog(settings.net.backlog, fs::read_to_string("/proc/sys/net/core/somaxconn").ok()));
@@ -100,6 +107,22 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     };
     print(&(aligned(&findings.iter().map(row).collect::<Vec<_>>()).join("\n") + "\n"))?;
     Ok(ExitCode::from(findings.iter().map(|finding| finding.0).max().unwrap_or_default() as u8))
+}
+
+/// Returns the settings of the daemon that answers: those in the command line of its process, and in the file named
+/// there. Relative paths begin at its directory.
+fn of_running() -> Option<(String, Result<DaemonSettings, String>)> {
+    let client = Client::with(Servers::default().placement(), TIMEOUTS);
+    let reports = report::ask(&client, 0).into_iter().filter_map(|(_, report)| report::read(report.ok()?).ok());
+    let line = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).ok();
+    let (pid, line) = reports.map(|report| report.process.pid).find_map(|pid| Some((pid, line(pid)?)))?;
+    let mut words = line.strip_suffix(b"\0")?.split(|byte| *byte == 0).map(OsStr::from_bytes);
+    words.next().filter(|program| program.to_string_lossy().contains("poolcounter"))?;
+    let words: Vec<OsString> = words.filter(|word| *word != "serve").map(OsStr::to_owned).collect();
+    let given = Given::read(&options::described(), WordsAllowed::None, &words).ok()?;
+    let _ = env::set_current_dir(format!("/proc/{pid}/cwd"));
+    let settings = DaemonSettings::of(&given).map_err(|failure| failure.sentence);
+    Some((format!("the daemon is process {pid}, and its options and file have no mistake"), settings))
 }
 
 /// Checks the daemon with these settings, and the disk of its jobs.

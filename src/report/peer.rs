@@ -70,6 +70,8 @@ pub trait Process: Send {
 /// Usage of resources by a process; zero where unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProcessUsage {
+    /// Number of the process.
+    pub pid: u32,
     /// Processor time of all threads, of user and system together.
     pub cpu: Span,
     /// Resident memory in bytes.

@@ -204,6 +204,8 @@ pub struct Spent {
 /// Usage of the process, as reported by the system.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct ShownProcess {
+    /// Number of the process.
+    pub pid: u32,
     /// Seconds of processor time.
     pub cpu: f64,
     /// Resident memory in bytes.
@@ -254,6 +256,7 @@ impl Snapshot {
                     .into(),
             },
             process: ShownProcess {
+                pid: usage.pid,
                 cpu: seconds(usage.cpu),
                 resident_bytes: usage.resident_bytes,
                 open_fds: usage.open_fds,

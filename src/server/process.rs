@@ -28,6 +28,7 @@ impl Process for System {
         let cpu =
             getrusage(UsageWho::RUSAGE_SELF).map_or(0, |used| micros(used.user_time()) + micros(used.system_time()));
         ProcessUsage {
+            pid: std::process::id(),
             cpu: Span::from_micros(cpu),
             resident_bytes: resident_bytes(),
             open_fds: open_fds(),

@@ -50,6 +50,26 @@ fn healthy_and_unreachable_daemons_are_distinguished() {
     assert_eq!(checks, ["settings", "settings", "backlog"], "the defaults are not checked: {told}");
 }
 
+/// Without a file on its own command line, `doctor` looks at what the daemon was started with.
+#[test]
+fn settings_of_the_running_daemon_are_checked() {
+    let scratch = Scratch::new();
+    let file = scratch.file("settings.toml");
+    fs::write(&file, "keepalive = \"10,5,3\"\n").expect("can be written");
+    let pools = format!("unix:{}", scratch.file("pools.sock").display());
+    let daemon = Daemon::start(&["--config", file.to_str().expect("is text"), "--listen", &pools]);
+    let mut doctor = Command::new(Daemon::program());
+    let output = doctor.arg("doctor").env("POOLCOUNTER_SERVERS", &pools).output().expect("it runs");
+    let told = String::from_utf8(output.stdout).expect("is text");
+    for line in [
+        format!("the daemon is process {}, and its options and file have no mistake", daemon.pid()),
+        format!("pools listen at {pools}"),
+        "locks are given back after 25 s of silence".into(),
+    ] {
+        assert!(told.contains(&line), "{line} is not in {told}");
+    }
+}
+
 #[test]
 fn daemon_that_does_not_answer_is_critical() {
     let scratch = Scratch::new();
