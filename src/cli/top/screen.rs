@@ -126,6 +126,10 @@ fn server_lines(view: &View, width: usize) -> Vec<Line<'static>> {
         Line::styled(capped(sentence, width), Style::new().fg(colour))
     };
     lines.extend(view.troubles.iter().take(MOST_TROUBLES).map(trouble));
+    let more = view.troubles.len().saturating_sub(MOST_TROUBLES) + view.more_troubles;
+    if more > 0 {
+        lines.push(Line::from(format!("and {more} more: poolcounter status prints all")));
+    }
     lines
 }
 
@@ -275,9 +279,12 @@ mod tests {
 
     fn drawn(width: u16, height: u16, controls: &Controls) -> Vec<String> {
         let (before, now) = samples();
-        let view = View::of(&now, Some(&before), &controls.filter, &controls.orders);
+        drawn_view(&View::of(&now, Some(&before), &controls.filter, &controls.orders), width, height, controls)
+    }
+
+    fn drawn_view(view: &View, width: u16, height: u16, controls: &Controls) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("has no errors");
-        terminal.draw(|frame| draw(frame, &view, controls)).expect("has no errors");
+        terminal.draw(|frame| draw(frame, view, controls)).expect("has no errors");
         let buffer = terminal.backend().buffer();
         let line =
             |cells: &[ratatui::buffer::Cell]| cells.iter().map(ratatui::buffer::Cell::symbol).collect::<String>();
@@ -304,6 +311,21 @@ Article:b                                                                  5 ms
 
 q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
         assert_eq!(drawn(79, 16, &Controls::default()).join("\n"), expected);
+    }
+
+    #[test]
+    fn conditions_that_do_not_fit_are_counted() {
+        let (_, now) = samples();
+        let mut view = View::of(&now, None, "", &Orders::new());
+        view.troubles = (1..=7).map(|n| (Level::Critical, format!("critical Jobs: type{n}"))).collect();
+        view.more_troubles = 2;
+        let lines = drawn_view(&view, 80, 24, &Controls::default());
+        assert_eq!((&*lines[2], &*lines[6]), ("critical Jobs: type1", "critical Jobs: type5"));
+        assert_eq!(lines[7], "and 4 more: poolcounter status prints all");
+        assert!(lines.iter().any(|line| line.starts_with("Article ")), "{lines:#?}");
+        view.troubles.truncate(5);
+        view.more_troubles = 0;
+        assert!(drawn_view(&view, 80, 24, &Controls::default())[7].starts_with("work "));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use poolcounter_service::health::Level;
 use poolcounter_service::report::snapshot::{ShownCurve, ShownService, Snapshot};
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table};
 use poolcounter_service::shown::duration;
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 /// Service whose keys have holders.
@@ -69,8 +69,10 @@ pub struct Total {
 pub struct View {
     /// Servers.
     pub servers: Vec<ServerLine>,
-    /// Sentences about conditions, worst first: one for each service of each server.
+    /// Conditions that hold, worst first.
     pub troubles: Vec<(Level, String)>,
+    /// Number of further conditions, of which there are no sentences.
+    pub more_troubles: usize,
     /// Used services.
     pub services: Vec<ServiceLine>,
     /// Tables of the services.
@@ -91,6 +93,7 @@ impl View {
         let mut view = View {
             servers: now.servers.iter().map(server).collect(),
             troubles: troubles(&sum),
+            more_troubles: sum.health.iter().map(|health| health.more).sum(),
             services: Vec::new(),
             panels: Vec::new(),
         };
@@ -116,12 +119,10 @@ impl View {
 
 /// Returns the sentences about conditions, worst first.
 fn troubles(sum: &Snapshot) -> Vec<(Level, String)> {
-    let on = sum.health.iter().filter(|health| health.level > Level::Ok);
-    let line =
-        on.map(|health| (health.level, format!("{} {}: {}", health.level.word(), health.title, health.sentence)));
-    let mut troubles: Vec<(Level, String)> = line.collect();
-    troubles.sort_by_key(|(level, _)| Reverse(*level));
-    troubles
+    let all = sum.health.iter().flat_map(|health| health.conditions.iter().map(|on| (&health.title, on)));
+    let mut on: Vec<_> = all.filter(|(_, on)| on.level > Level::Ok).collect();
+    on.sort_by(|(_, a), (_, b)| (b.level, b.badness).partial_cmp(&(a.level, a.badness)).unwrap_or(Ordering::Equal));
+    on.iter().map(|(title, on)| (on.level, format!("{} {title}: {}", on.level.word(), on.sentence))).collect()
 }
 
 impl ServiceLine {
@@ -232,7 +233,7 @@ pub mod tests {
     use super::*;
     use crate::report::texts_of;
     use poolcounter_core::text::visible;
-    use poolcounter_service::report::snapshot::{ShownFigure, ShownHistory, Values};
+    use poolcounter_service::report::snapshot::{ShownCondition, ShownFigure, ShownHealth, ShownHistory, Values};
     use poolcounter_service::report::tables::Times;
     use std::time::{Duration, Instant};
 
@@ -339,6 +340,41 @@ pub mod tests {
             totals(&View::of(&now, Some(&before), "", &Orders::new())),
             ["3 connections", "0 Done/s", "7 Ready"]
         );
+    }
+
+    #[test]
+    fn every_condition_has_a_line() {
+        let (_, mut now) = samples();
+        let condition = |level, badness, sentence: &str| ShownCondition {
+            name: "c".into(),
+            level,
+            subject: String::new(),
+            sentence: sentence.into(),
+            badness,
+            since: 1.0,
+            until: None,
+            link: "/".into(),
+            command: String::new(),
+        };
+        let conditions = vec![
+            condition(Level::Critical, 2.0, "a"),
+            condition(Level::Warning, 9.0, "b"),
+            condition(Level::Ok, 9.0, "is over"),
+        ];
+        let health = |title: &'static str, conditions, more| ShownHealth {
+            title: title.into(),
+            level: Level::Critical,
+            sentence: String::new(),
+            conditions,
+            more,
+        };
+        let report = now.servers[0].1.as_mut().expect("it answers");
+        report.health =
+            vec![health("Jobs", conditions, 1), health("Locks", vec![condition(Level::Critical, 3.0, "d")], 2)];
+        let view = View::of(&now, None, "", &Orders::new());
+        let sentences: Vec<&str> = view.troubles.iter().map(|(_, sentence)| &**sentence).collect();
+        assert_eq!(sentences, ["critical Locks: d", "critical Jobs: a", "warning Jobs: b"]);
+        assert_eq!(view.more_troubles, 3);
     }
 
     /// Numbers are added up, the longer time counts, and the first rows of all servers come first.
