@@ -138,6 +138,9 @@ impl Document {
 #[test]
 fn readme_is_short_and_names_the_oldest_compiler() {
     let readme = read("README.md");
+    let (_, python) = readme.split_once("```python\n").expect("it has an example in Python");
+    let example = python.split("```").next().unwrap_or_default();
+    assert!(read("contrib/python/README.md").contains(example), "the tests of Python do not run this:\n{example}");
     assert!(readme.len() <= README_BYTES, "{} bytes", readme.len());
     assert!(readme.lines().count() <= README_LINES, "{} lines", readme.lines().count());
     let manifest = read("Cargo.toml");

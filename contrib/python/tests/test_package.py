@@ -66,7 +66,7 @@ class ReadmeTest(DaemonTest):
         self.assertRegex(printed.getvalue(), r"^ci-1[12] us \d+\n5433\n$")
         self.assertEqual(operator.states("accounts"), {"ci-11": "free", "ci-12": "free"})
         operator.close()
-        names["members"].close()
+        names["daemon"].close()
         names["pools"].close()
 
 
