@@ -16,6 +16,9 @@ use std::time::Duration;
 const MANY: usize = 1000;
 const MANY_BYTES: usize = 16 << 20;
 
+/// Time limit of a copy of the store.
+const LONGEST_COPY: Duration = Duration::from_secs(3600);
+
 /// Producer or operator: a connection without reserved jobs. Connects on first use, and again after the connection was
 /// lost. A request in progress at that time is not repeated; the server may or may not have executed it.
 #[derive(Debug)]
@@ -156,6 +159,33 @@ impl Producer {
         checked("the tube", tube.map(str::as_bytes), wire::is_tube)?;
         let tube = tube.map(|tube| format!(" {tube}")).unwrap_or_default();
         self.set("dead-letter", pattern, &tube, "DEAD_LETTER")
+    }
+
+    /// Lets the server refuse new jobs, or accept them again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; [`Error::Refused`] with `NOT_ALLOWED` without permission; the errors of [`Producer::put`].
+    pub fn drain(&self, is_on: bool) -> Result<(), Error> {
+        let (word, done) = if is_on { ("drain", "DRAINING") } else { ("undrain", "ACCEPTING") };
+        self.ask_extension(word, format!("{word}\r\n").as_bytes(), |line| expect(line, done))
+    }
+
+    /// Copies the server's file of jobs to a file of this name beside it, and returns the size of the copy in bytes; None
+    /// if the server has no such file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with `INTERNAL_ERROR` if the name exists, another copy is being made, or there is no room; the
+    /// errors of [`Producer::drain`].
+    pub fn store_copy(&self, name: &str) -> Result<Option<u64>, Error> {
+        checked("the name", Some(name.as_bytes()), wire::is_tube)?;
+        let mut session = self.session.borrow_mut();
+        session.require("store-copy")?;
+        session.ask(format!("store-copy {name}\r\n").as_bytes(), LONGEST_COPY, |_, line| match line {
+            b"NOT_FOUND" => Ok(Ok(None)),
+            line => Ok(count_of(line, "COPIED")?.map(Some)),
+        })
     }
 
     /// Pauses the reserves of the matching tubes for `time`; zero ends a pause. Returns false if the tube does not
