@@ -148,9 +148,10 @@ fn run_with(
     variable: Variable,
 ) -> Result<ExitCode, Failure> {
     let until = settings.hold.and_then(|hold| Instant::now().checked_add(hold));
+    let lost = |why: &str| format!("{}: the lock is lost, because {why}", settings.name());
     let check = || match until {
-        Some(until) if until <= Instant::now() => Err("the lock is lost, because its time is over".into()),
-        _ => lock.loss().map_or(Ok(until), |loss| Err(format!("the lock is lost, because {loss}"))),
+        Some(until) if until <= Instant::now() => Err(lost("its time is over")),
+        _ => lock.loss().map_or(Ok(until), |loss| Err(lost(&loss.to_string()))),
     };
     let connection = || Some((0, lock.descriptor()?));
     let held = HeldResource { connection: &connection, check: &check };

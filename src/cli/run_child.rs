@@ -36,7 +36,7 @@ pub struct HeldResource<'a> {
     /// change.
     pub connection: &'a dyn Fn() -> Option<(u64, RawFd)>,
     /// Checks and maintains the resource: called when the socket is readable, and at the returned time, if any. The
-    /// error is the reason of the loss (`the lock is lost, because its time is over`); it is not called after that.
+    /// error is the reason of the loss (`backup: the lock is lost, because its time is over`); it is not called after that.
     pub check: &'a dyn Fn() -> Result<Option<Instant>, String>,
 }
 

@@ -441,7 +441,7 @@ fn a_lost_lock_is_reported_and_ends_the_command_if_wanted() {
         let mut stderr = BufReader::new(exec.child.stderr.take().expect("is piped"));
         let mut line = String::new();
         stderr.read_line(&mut line).expect("is text");
-        assert_eq!(line, format!("poolcounter: the lock is lost, because the connection is gone; {told}\n"));
+        assert_eq!(line, format!("poolcounter: k: the lock is lost, because the connection is gone; {told}\n"));
         if action == "warn" {
             drop(exec.child.stdin.take());
         }
@@ -460,7 +460,7 @@ fn a_lock_that_the_daemon_takes_is_not_a_lost_connection() {
     });
     let Ended { status, stderr, .. } = run(&server, &["--on-lost", "kill"], &["sleep", "60"]);
     assert_eq!(status, Some(137));
-    let told = "the lock is lost, because an operator or a limit of the daemon took it; the command is killed";
+    let told = "k: the lock is lost, because an operator or a limit of the daemon took it; the command is killed";
     assert_eq!(stderr, format!("poolcounter: {told}\n"));
 }
 

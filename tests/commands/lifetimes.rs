@@ -295,7 +295,7 @@ fn loss_can_have_a_status_of_its_own() {
     // The loss is noticed before the end of the command is.
     assert_eq!(
         exec.error_line(),
-        "poolcounter: the lock is lost, because the connection is gone; the command runs on without it"
+        "poolcounter: k: the lock is lost, because the connection is gone; the command runs on without it"
     );
     assert_eq!(exec.finish().status, Some(3));
 }
