@@ -1,6 +1,6 @@
 //! `admin`: sends a command of the administration to the daemon on this machine, and prints the reply.
 
-use super::command::{FAILURE, Failure};
+use super::command::{FAILURE, Failure, Requests};
 use super::config_command::{USUAL_CONFIG, file_option};
 use super::options::DaemonSettings;
 use super::servers::json_option;
@@ -104,13 +104,12 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// Returns the request line. A space in a key is escaped as in requests for locks.
 fn request_of(words: &[OsString]) -> Result<Vec<u8>, Failure> {
-    let names = || first_words().join(", ");
-    if words.is_empty() {
-        return Err(Failure::misuse(format!("admin needs a command: {} (see poolcounter help admin)", names())));
-    }
-    let first = words[0].to_string_lossy();
-    if !first_words().iter().any(|known| known.eq_ignore_ascii_case(&first)) {
-        return Err(Failure::unknown("command", &first, first_words(), "poolcounter help admin"));
+    let known: Vec<&str> = Operations::of(SERVICES).commands().map(|(name, _)| name).collect();
+    let Some(first) = words.first().map(|word| word.to_string_lossy()) else {
+        return Err(Failure::misuse(format!("admin needs a command: {}", known.join(", "))));
+    };
+    if !known.iter().any(|known| known.eq_ignore_ascii_case(&first)) {
+        return Err(Failure::unknown("command", &first, known));
     }
     let words: Vec<Vec<u8>> = words
         .iter()
@@ -170,16 +169,10 @@ fn usual_address() -> Option<Address> {
     places.filter(|path| path.exists()).map(Address::Unix).next()
 }
 
-/// Returns the names of the commands.
-pub fn first_words() -> Vec<&'static str> {
-    Operations::of(SERVICES).commands().map(|(name, _)| name).collect()
-}
-
-/// Returns the commands for the help, one per line.
-pub fn list() -> String {
-    let line = |(name, Offered { about, .. }): (&str, Offered)| {
-        let usage = [&[name], about.parameters].concat().join(" ");
-        format!("    {usage:<38} {}", about.summary)
+/// Returns the commands for the help.
+pub fn list() -> Requests {
+    let request = |(name, Offered { about, .. }): (&'static str, Offered)| {
+        ([&[name], about.parameters].concat().join(" "), about.summary)
     };
-    Operations::of(SERVICES).commands().map(line).collect::<Vec<_>>().join("\n")
+    Operations::of(SERVICES).commands().map(request).collect()
 }

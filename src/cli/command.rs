@@ -7,6 +7,9 @@ use poolcounter_service::options::Opt;
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
+/// Usage and purpose of each request of a command. The usage begins with the word of the request.
+pub type Requests = Vec<(String, &'static str)>;
+
 /// Command of the program.
 pub struct Command {
     /// Name.
@@ -19,10 +22,12 @@ pub struct Command {
     pub options: fn() -> Vec<Opt<()>>,
     /// Words allowed beside the options.
     pub words: WordsAllowed,
-    /// Returns the possible first words, as far as known; used for completion in shells.
+    /// Returns the possible first words that are no requests, as far as known; used for completion in shells.
     pub first_words: fn() -> Vec<&'static str>,
-    /// Returns the list after the usage, for the help.
-    pub list: fn() -> String,
+    /// Returns its requests: the usage and the purpose of each.
+    pub list: fn() -> Requests,
+    /// Text of its help after the requests.
+    pub notes: &'static str,
     /// Requests that are commands with options of their own; the name of each ends in the request.
     pub requests: &'static [Command],
     /// Runs the command.
@@ -38,7 +43,8 @@ impl Command {
         options: Vec::new,
         words: WordsAllowed::None,
         first_words: Vec::new,
-        list: String::new,
+        list: Vec::new,
+        notes: "",
         requests: &[],
         run: |_| Ok(ExitCode::SUCCESS),
     };
@@ -61,21 +67,44 @@ impl Command {
         all
     }
 
+    /// Returns the options for one of its requests. The text of an option for some requests begins "For list and show: ".
+    pub fn options_for(&self, request: &str) -> Vec<Opt<()>> {
+        let mut options = (self.options)();
+        options.retain(|option| {
+            let named = option.doc.strip_prefix("For ").and_then(|rest| rest.split_once(": "));
+            named.is_none_or(|(names, _)| names.split([',', ' ']).any(|name| name == request))
+        });
+        options
+    }
+
+    /// Returns the possible first words, as far as known.
+    pub fn known_words(&self) -> Vec<String> {
+        let own = (self.first_words)().into_iter().map(String::from);
+        own.chain((self.list)().iter().map(|(usage, _)| first_word(usage).to_string())).collect()
+    }
+
     /// Returns the request that is a command, if this word names one.
     pub fn request(&self, word: &OsStr) -> Option<&'static Command> {
         self.requests.iter().find(|request| request.name.rsplit(' ').next().is_some_and(|name| word == name))
     }
 }
 
-/// Returns the first words of the requests in the usage of a command.
-pub fn requests_of(usage: &'static str) -> Vec<&'static str> {
-    let lines = usage.lines().skip_while(|line| *line != "Requests:").skip(1).take_while(|line| !line.is_empty());
-    lines.filter_map(|line| line.split_whitespace().next()).collect()
+/// Returns the requests of a table.
+pub fn requests_of(table: &[(&str, &'static str)]) -> Requests {
+    table.iter().map(|(usage, purpose)| (usage.to_string(), *purpose)).collect()
 }
 
-/// Returns the usage of a request of a command, from the command's own.
-pub fn usage_of(name: &str, usage: &str, request: &str) -> String {
-    let line = usage.lines().map(str::trim).find(|line| line.split(' ').next() == Some(request));
-    let usage = line.and_then(|line| line.split("   ").next()).unwrap_or(request);
-    format!("usage: poolcounter {name} {usage}")
+/// Returns the first word of a usage.
+pub fn first_word(usage: &str) -> &str {
+    usage.split(' ').next().unwrap_or_default()
+}
+
+/// Returns the failure for a request that is missing, does not exist, or has other parameters.
+pub fn wrong_request(name: &str, requests: &'static [(&str, &str)], words: &[&str]) -> Failure {
+    let usages = || requests.iter().map(|(usage, _)| *usage);
+    let Some(word) = words.first() else { return Failure::misuse("no request is named") };
+    match usages().find(|usage| first_word(usage) == *word) {
+        Some(usage) => Failure::misuse(format!("usage: poolcounter {name} {usage}")),
+        None => Failure::unknown("request", word, usages().map(first_word)),
+    }
 }

@@ -1,7 +1,7 @@
 //! Commands of the program: one table, used by the start, `help` and the tests.
 
 use super::admin;
-use super::command::{Command, Failure};
+use super::command::{Command, Failure, first_word, requests_of};
 use super::completions;
 use super::config_command;
 use super::counter;
@@ -24,7 +24,7 @@ use super::tls;
 #[cfg(feature = "top")]
 use super::top;
 use poolcounter_service::options::Opt;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 /// Table of commands. The first is the default.
@@ -104,11 +104,11 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "counter",
-        usage: counter::USAGE,
+        usage: "[options] REQUEST",
         summary: "make a request to servers of the yrmcds counter protocol",
+        list: || requests_of(counter::REQUESTS),
         options: || described(counter::OPTIONS),
         words: WordsAllowed::Anywhere,
-        first_words: counter::first_words,
         run: counter::run,
         ..Command::BLANK
     },
@@ -116,14 +116,14 @@ pub const COMMANDS: &[Command] = &[
         name: "take",
         usage: "[options] POOL -- COMMAND [ARGUMENT ...]\n       \
                 poolcounter take [options] --group GROUP -- COMMAND [ARGUMENT ...]\n       \
-                poolcounter take [options] --keep --lease SECONDS --format sh|env|json POOL\n\n\
-                The command finds in its environment:\n    \
+                poolcounter take [options] --keep --lease SECONDS --format sh|env|json POOL",
+        summary: "run a command with a member of a pool",
+        notes: "The command finds in its environment:\n    \
                 POOL_MEMBER     the member's name\n    \
                 POOL_ATTR_name  its attribute of that name\n    \
                 POOL_LEASE      the number of the lease, higher than of any before\n\
                 If it ends with status 0 the member is returned as it was, else as failed.\n\
-                The status is 75 if no member comes",
-        summary: "run a command with a member of a pool",
+                The status is 75 if no member comes.",
         options: || described(take::OPTIONS),
         words: WordsAllowed::Anywhere,
         run: take::run,
@@ -141,22 +141,23 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "members",
-        usage: "[options] [POOL]\n       poolcounter members [options] REQUEST\n\nRequests:\n",
+        usage: "[options] [POOL]\n       poolcounter members [options] REQUEST",
         summary: "list, inspect and manage pools of members",
         options: || described(members::OPTIONS),
         words: WordsAllowed::Anywhere,
-        first_words: members::first_words,
         list: members::list,
         run: members::run,
         ..Command::BLANK
     },
     Command {
         name: "jobs",
-        usage: jobs::USAGE,
+        usage: "[options] REQUEST",
         summary: "put jobs into a queue, run a command for each, inspect and manage them",
         options: || described(jobs::OPTIONS),
         words: WordsAllowed::Anywhere,
-        first_words: jobs::first_words,
+        list: || requests_of(jobs::REQUESTS),
+        notes: "A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.\n\
+                \"poolcounter help jobs REQUEST\" prints the options of a request.",
         requests: &[
             Command {
                 name: "jobs run",
@@ -182,11 +183,10 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "admin",
-        usage: "[options] COMMAND\n\nCommands:\n",
+        usage: "[options] COMMAND",
         summary: "administer the local daemon: release a lock, set a ceiling, drain, change the log level",
         options: || described(admin::OPTIONS),
         words: WordsAllowed::Anywhere,
-        first_words: admin::first_words,
         list: admin::list,
         run: admin::run,
         ..Command::BLANK
@@ -248,6 +248,9 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Shell", &["completions", "help"]),
 ];
 
+/// Width of the usages of requests; the purpose of a longer one is in the next line.
+const USAGE_WIDTH: usize = 38;
+
 /// Examples in the overview; the first is the daemon's.
 const EXAMPLES: [(&str, &str); 3] = [
     ("poolcounter --jobs --http 127.0.0.1", "run the daemon, with a job queue and its status page"),
@@ -261,14 +264,16 @@ const EXAMPLES: [(&str, &str); 3] = [
 ///
 /// Fails if it cannot.
 pub fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
-    let (mut command, arguments, is_named) = choose(arguments)?;
+    let (whole, arguments, is_named) = choose(arguments)?;
     let read = |command: &Command, options: &[Opt<()>]| {
-        Given::read(options, command.words, arguments).map_err(|sentence| misused(command, &sentence))
+        Given::read(options, command.words, arguments)
+            .map_err(|sentence| Failure::misuse(sentence).with_help(command.name))
     };
     // Options may come before the request.
-    let mut given = read(command, &command.all_options())?;
-    let request = given.words[..given.words_before_dashes].first().and_then(|word| command.request(word));
-    command = request.unwrap_or(command);
+    let mut given = read(whole, &whole.all_options())?;
+    let word = given.words[..given.words_before_dashes].first().cloned();
+    let request = word.as_ref().and_then(|word| whole.request(word));
+    let command = request.unwrap_or(whole);
     let options = (command.options)();
     given = read(command, &options)?;
     if request.is_some() {
@@ -277,18 +282,26 @@ pub fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
     }
     let asks = |long| options.iter().position(|option| option.long == long).is_some_and(|row| given.has(row));
     if asks("help") {
-        print(&if is_named { help_of(command) } else { overview() })
+        print(&if is_named { help_of(whole, word.as_deref()) } else { overview() })
     } else if asks("version") {
         print(concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n"))
     } else {
-        (command.run)(&given)
+        let known = whole.known_words();
+        let topic = match word.and_then(|word| known.iter().find(|known| word == known.as_str())) {
+            _ if whole.name == "help" => String::new(),
+            Some(request) => format!("{} {request}", whole.name),
+            None => whole.name.into(),
+        };
+        (command.run)(&given).map_err(|failure| failure.with_help(&topic))
     }
 }
 
 /// Returns the command, its arguments, and true if the first argument names it.
 fn choose(arguments: &[OsString]) -> Result<(&'static Command, &[OsString], bool), Failure> {
     match arguments {
-        [name, rest @ ..] if !name.as_encoded_bytes().starts_with(b"-") => Ok((find(name)?, rest, true)),
+        [name, rest @ ..] if !name.as_encoded_bytes().starts_with(b"-") => {
+            Ok((find(name).map_err(|failure| failure.with_help(""))?, rest, true))
+        }
         _ => Ok((&COMMANDS[0], arguments, false)),
     }
 }
@@ -296,27 +309,43 @@ fn choose(arguments: &[OsString]) -> Result<(&'static Command, &[OsString], bool
 fn find(name: &OsString) -> Result<&'static Command, Failure> {
     let command = COMMANDS.iter().find(|command| name == command.name);
     let names = COMMANDS.iter().map(|command| command.name);
-    command.ok_or_else(|| Failure::unknown("command", &name.to_string_lossy(), names, "poolcounter help"))
+    command.ok_or_else(|| Failure::unknown("command", &name.to_string_lossy(), names))
 }
 
 fn help(given: &Given) -> Result<ExitCode, Failure> {
     match given.words.as_slice() {
         [] => print(&overview()),
-        [name] => print(&help_of(find(name)?)),
-        [name, request] if (find(name)?.first_words)().iter().any(|word| request == word) => {
-            let command = find(name)?;
-            print(&help_of(command.request(request).unwrap_or(command)))
+        [name] => print(&help_of(find(name)?, None)),
+        [name, word] if find(name)?.known_words().iter().any(|known| word.eq_ignore_ascii_case(known)) => {
+            print(&help_of(find(name)?, Some(word)))
         }
-        [_, extra, ..] => {
-            Err(Failure::misuse(format!("unexpected argument \"{}\" (see poolcounter help)", extra.to_string_lossy())))
-        }
+        [_, extra, ..] => Err(Failure::misuse(format!("unexpected argument \"{}\"", extra.to_string_lossy()))),
     }
 }
 
-/// Returns the text of a command's help. The options of the daemon stand under headings.
-fn help_of(command: &Command) -> String {
-    let Command { name, usage, summary, list, .. } = command;
-    let brief = format!("Usage: poolcounter {name} {usage}{}\n\n{}.", list(), capitalise(summary));
+/// Returns the help of a command, or only of its request with this first word. The options of the daemon stand under
+/// headings.
+fn help_of(command: &Command, word: Option<&OsStr>) -> String {
+    let command = word.and_then(|word| command.request(word)).unwrap_or(command);
+    let Command { name, usage, summary, notes, .. } = command;
+    let requests = (command.list)();
+    let is_meant = |usage: &str| word.is_some_and(|word| word.eq_ignore_ascii_case(first_word(usage)));
+    if let Some((usage, purpose)) = requests.iter().find(|(usage, _)| is_meant(usage)) {
+        let brief = format!("{}.\n\nUsage: poolcounter {name} [options] {usage}", capitalise(purpose));
+        return table::usage(&command.options_for(first_word(usage)), &brief);
+    }
+    let mut brief = format!("{}.\n\nUsage: poolcounter {name} {usage}", capitalise(summary));
+    let lines = requests.iter().map(|(usage, purpose)| {
+        let gap = if usage.len() > USAGE_WIDTH { format!("\n{:1$}", "", USAGE_WIDTH + 4) } else { String::new() };
+        format!("\n    {usage:<USAGE_WIDTH$}{gap} {purpose}")
+    });
+    if !requests.is_empty() {
+        let what = capitalise(&usage.rsplit(' ').next().unwrap_or_default().to_lowercase());
+        brief += &format!("\n\n{what}s:{}", lines.collect::<String>());
+    }
+    if !notes.is_empty() {
+        brief += &format!("\n\n{notes}");
+    }
     if !is_first(command) {
         return table::usage(&(command.options)(), &brief);
     }
@@ -336,10 +365,6 @@ fn heading_of(name: &str) -> &str {
         "admin" => "Administration",
         _ => "Network, status, file",
     }
-}
-
-fn misused(command: &Command, sentence: &str) -> Failure {
-    Failure::misuse(format!("{sentence} (see poolcounter help {})", command.name))
 }
 
 /// Returns true if it is the default command.

@@ -124,7 +124,10 @@ impl<'a> Line<'a> {
 
     /// Returns whether another command follows `--`, or the options.
     fn runs_another(&self) -> bool {
-        self.command.words == WordsAllowed::Last || self.command.usage.contains("-- COMMAND")
+        let has_command = |usage: &str| usage.contains("-- COMMAND");
+        self.command.words == WordsAllowed::Last
+            || has_command(self.command.usage)
+            || (self.command.list)().iter().any(|(usage, _)| has_command(usage))
     }
 
     fn option(&self, name: &str) -> Option<Opt<()>> {
@@ -166,7 +169,7 @@ impl<'a> Line<'a> {
         let first = self.positional.first().copied().unwrap_or_default();
         let mut words = Vec::new();
         if self.positional.is_empty() {
-            words.extend((self.command.first_words)().into_iter().map(|word| (word.to_string(), String::new())));
+            words.extend(self.command.known_words().into_iter().map(|word| (word, String::new())));
         }
         for parameter in parameters_of(self.command) {
             if parameter.place == self.positional.len()

@@ -1,6 +1,6 @@
 //! `counter`: requests of the yrmcds counter protocol, as a command.
 
-use super::command::{Failure, requests_of, usage_of};
+use super::command::{Failure, MISUSE, wrong_request};
 use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
 use super::run_child::{self, HeldResource};
@@ -14,21 +14,20 @@ use poolcounter_counters::CounterRefusal;
 use poolcounter_protocol::counters::wire::client::describe;
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::ffi::OsString;
-use std::io::{Write, stderr};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Usage of the command.
-pub const USAGE: &str = "[options] REQUEST\n\n\
-    Requests:\n    \
-    noop\n    \
-    get NAME\n    \
-    acquire NAME RESOURCES MAXIMUM [-- COMMAND [ARGUMENT ...]]\n    \
-    release NAME RESOURCES\n    \
-    stats\n    \
-    dump";
+/// Requests.
+pub const REQUESTS: &[(&str, &str)] = &[
+    ("noop", "ask whether the servers answer"),
+    ("get NAME", "print the units in use"),
+    ("acquire NAME RESOURCES MAXIMUM [-- COMMAND [ARGUMENT ...]]", "hold units while a command runs"),
+    ("release NAME RESOURCES", "give back units"),
+    ("stats", "print the statistics of the servers"),
+    ("dump", "print all counters, with their units in use and the most in use at a time"),
+];
 /// Pauses before units are requested again; each is twice as long as the last.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -54,13 +53,13 @@ pub const OPTIONS: &[Opt<CounterSettings>] = &[
         short: "w",
         long: "wait",
         hint: "SECONDS",
-        doc: "Time for which acquire waits for units (default: 0). The protocol has no queue: the command asks again \
+        doc: "For acquire: time to wait for units (default: 0). The protocol has no queue: the command asks again \
               at least once a second, and a later client may be served earlier. With 0 the command does not wait.",
         set: |settings, value| assign(&mut settings.wait, seconds(value)),
         ..Opt::BLANK
     },
     Opt {
-        doc: "Action when the units are lost while the command of acquire runs: only warn, or also terminate or kill \
+        doc: "For acquire: action when the units are lost while the command runs: only warn, or also terminate or kill \
               it (default: warn). The units are lost when the connection is lost.",
         ..Opt::ON_LOST
     },
@@ -85,31 +84,30 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     match texts.iter().map(|text| &**text).collect::<Vec<_>>().as_slice() {
         ["acquire", _, resources, maximum] => {
             obey_signals_as_first_process().map_err(Failure::no_commands)?;
-            let acquired = acquire(&counters, name, amount(resources)?, amount(maximum)?, settings.wait);
-            finish(acquired, |units| match units {
-                Some(units) => run_with(&units, &settings, command),
-                None => Ok(refused(TRY_LATER, &describe(CounterRefusal::NotAvailable))),
-            })
+            let (resources, maximum) = (amount(resources)?, amount(maximum)?);
+            if !(1..=maximum).contains(&resources) {
+                return Err(Failure::misuse("RESOURCES is a number from 1 to MAXIMUM"));
+            }
+            match acquire(&counters, name, resources, maximum, settings.wait).map_err(|error| failed(name, &error))? {
+                Some(units) => run_with(&units, name, &settings, command),
+                None => Err(refused(name, TRY_LATER, CounterRefusal::NotAvailable)),
+            }
         }
-        _ if !command.is_empty() => Err(misuse("only \"acquire NAME RESOURCES MAXIMUM\" runs a command")),
-        ["get", _] => finish(counters.get(name), |consumption| match consumption {
+        _ if !command.is_empty() => Err(Failure::misuse("only \"acquire NAME RESOURCES MAXIMUM\" runs a command")),
+        ["get", _] => match counters.get(name).map_err(|error| failed(name, &error))? {
             Some(consumption) => print(&format!("{consumption}\n")),
-            None => Ok(refused(PROTOCOL, &describe(CounterRefusal::NotFound))),
-        }),
-        ["release", _, resources] => finish(counters.release(name, amount(resources)?), |released| match released {
-            Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(refusal) => Ok(refused(PROTOCOL, &describe(refusal))),
-        }),
+            None => Err(refused(name, PROTOCOL, CounterRefusal::NotFound)),
+        },
+        ["release", _, resources] => {
+            let released = counters.release(name, amount(resources)?).map_err(|error| failed(name, &error))?;
+            released.map(|()| ExitCode::SUCCESS).map_err(|refusal| refused(name, PROTOCOL, refusal))
+        }
         ["noop"] => print_answers(in_words(counters.noop()), |()| Vec::new()),
         ["stats"] => print_answers(in_words(counters.stats()), |stats| {
             stats.rows().map(|(row, value)| format!("{}: {value}", row.name)).collect()
         }),
         ["dump"] => print_answers(in_words(counters.dump()), table_of),
-        [word, ..] if !first_words().contains(word) => {
-            Err(Failure::unknown("request", word, first_words(), "poolcounter help counter"))
-        }
-        [request, ..] => Err(misuse(&usage_of("counter", USAGE, request))),
-        [] => Err(misuse("no request is named")),
+        words => Err(wrong_request("counter", REQUESTS, words)),
     }
 }
 
@@ -137,12 +135,17 @@ fn acquire<'a>(
 }
 
 /// Runs the command while the units are held; without a command, releases them at once.
-fn run_with(units: &Units<'_>, settings: &CounterSettings, command: &[OsString]) -> Result<ExitCode, Failure> {
+fn run_with(
+    units: &Units<'_>,
+    name: &[u8],
+    settings: &CounterSettings,
+    command: &[OsString],
+) -> Result<ExitCode, Failure> {
     if command.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
     let check = || match units.is_lost() {
-        true => Err("the units are lost, because the connection is gone".into()),
+        true => Err(format!("{}: the units are lost, because the connection is gone", printable(name))),
         false => Ok(None),
     };
     let connection = || Some((0, units.descriptor()?));
@@ -150,23 +153,18 @@ fn run_with(units: &Units<'_>, settings: &CounterSettings, command: &[OsString])
     Ok(settings.lifetime.exit(&run_child::run(command, &[], &settings.lifetime, Some(&held))?))
 }
 
-/// Continues with the reply of the server, or prints the error of server or client.
-fn finish<T>(
-    answer: Result<T, Error>,
-    go_on: impl FnOnce(T) -> Result<ExitCode, Failure>,
-) -> Result<ExitCode, Failure> {
-    match answer {
-        Ok(answer) => go_on(answer),
-        Err(Error::Refused(words)) => Ok(refused(PROTOCOL, &words)),
-        Err(error @ Error::BadName) => Err(Failure::misuse(error.to_string())),
-        Err(error) => Err(Failure { status: UNAVAILABLE, sentence: error.to_string() }),
-    }
+/// Returns the failure for an error of client or server.
+fn failed(name: &[u8], error: &Error) -> Failure {
+    let status = match error {
+        Error::Refused(_) => PROTOCOL,
+        Error::BadName => MISUSE,
+        _ => UNAVAILABLE,
+    };
+    Failure { status, sentence: format!("{}: {error}", printable(name)) }
 }
 
-fn refused(status: u8, words: &str) -> ExitCode {
-    // If the standard error is closed, the exit status still reports the error.
-    let _ = writeln!(stderr(), "ERROR: {}", printable(words.as_bytes()));
-    ExitCode::from(status)
+fn refused(name: &[u8], status: u8, refusal: CounterRefusal) -> Failure {
+    Failure { status, sentence: format!("{}: the server refuses: {}", printable(name), describe(refusal)) }
 }
 
 fn table_of(usages: Vec<Usage>) -> Vec<String> {
@@ -176,17 +174,8 @@ fn table_of(usages: Vec<Usage>) -> Vec<String> {
 }
 
 fn amount(text: &str) -> Result<u32, Failure> {
-    number(text, 0..=u32::MAX).map_err(|wanted| misuse(&format!("\"{text}\" is not {wanted}")))
-}
-
-fn misuse(sentence: &str) -> Failure {
-    Failure::misuse(format!("{sentence} (see poolcounter help counter)"))
+    number(text, 0..=u32::MAX).map_err(|wanted| Failure::misuse(format!("\"{text}\" is not {wanted}")))
 }
 
 has_servers!(CounterSettings);
 has_lifetime!(CounterSettings);
-
-/// Returns the names of the requests.
-pub fn first_words() -> Vec<&'static str> {
-    requests_of(USAGE)
-}

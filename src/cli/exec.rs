@@ -43,7 +43,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             key(value.as_bytes()).map_err(|wanted| Failure::misuse(format!("{KEY_VARIABLE} is not {wanted}")))?;
     }
     if settings.key.is_empty() {
-        return Err(Failure::misuse("--key is missing (see poolcounter help exec)"));
+        return Err(Failure::misuse("--key is missing"));
     }
     let mut others = settings.also.iter().map(|(key, ..)| key);
     while let Some(key) = others.next() {
@@ -58,7 +58,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         return Err(Failure::misuse("--at-least is longer than --hold"));
     }
     if given.words.is_empty() {
-        return Err(Failure::misuse("there is no command to run (see poolcounter help exec)"));
+        return Err(Failure::misuse("there is no command to run"));
     }
     let held = HeldByAncestors::inherited();
     let servers = settings.servers.list();

@@ -47,9 +47,17 @@ impl Failure {
     }
 
     /// Returns the failure for an unknown word on the command line.
-    pub fn unknown<'a>(what: &str, word: &str, known: impl IntoIterator<Item = &'a str>, help: &str) -> Failure {
-        let near = did_you_mean(word, known);
-        Failure::misuse(format!("unknown {what} \"{word}\"{near} (see {help})"))
+    pub fn unknown<'a>(what: &str, word: &str, known: impl IntoIterator<Item = &'a str>) -> Failure {
+        Failure::misuse(format!("unknown {what} \"{word}\"{}", did_you_mean(word, known)))
+    }
+
+    /// Adds the command that prints the help, if the command line is wrong.
+    pub fn with_help(mut self, command: &str) -> Failure {
+        if self.status == MISUSE {
+            self.sentence += format!(" (see poolcounter help {command}").trim_end();
+            self.sentence.push(')');
+        }
+        self
     }
 }
 

@@ -90,9 +90,7 @@ fn begin<'a>(
         HoldersSettings { servers: Servers::default(), is_json: false, interval: Duration::from_secs(1) };
     given.apply(options, &mut settings)?;
     let [key] = given.words.as_slice() else {
-        return Err(Failure::misuse(format!(
-            "{command} needs one key, as an argument (see poolcounter help {command})"
-        )));
+        return Err(Failure::misuse(format!("{command} needs one KEY")));
     };
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     Ok((settings, client, key.as_bytes()))

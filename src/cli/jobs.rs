@@ -22,7 +22,7 @@ mod words;
 
 pub use options::{JobsCommandSettings, OPTIONS};
 
-use super::command::{Failure, MISUSE, requests_of, usage_of};
+use super::command::{Failure, MISUSE, wrong_request};
 use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
 use super::terminal::{print, print_bytes, printable};
@@ -33,36 +33,31 @@ use poolcounter_jobs::postgres::{self, PostgresUrl};
 use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 
-/// Usage of the command.
-pub const USAGE: &str = "[options] REQUEST\n\n\
-    Requests:\n    \
-    put TUBE [BODY]              the body is an argument, or the standard input\n    \
-    run PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]\n    \
-    peek ID | TUBE [STATE]       the body of a job, or of a tube's next\n    \
-    show ID                      a job with its history, error and body\n    \
-    kick ID | PATTERN [STATE]    make a job, or all buried or delayed ones ready; --all: of every tube\n    \
-    bury ID\n    \
-    delete ID\n    \
-    summary [wiki | type | tube | runner]\n    \
-    list TUBE [STATE]\n    \
-    stats [ID | TUBE]\n    \
-    clear PATTERN [STATE]        delete all jobs that are not reserved\n    \
-    pause PATTERN SECONDS        hand out no job for this time; 0 ends the pause\n    \
-    retry PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]\n    \
-    limit PATTERN N [each | all], or limit group:NAME N\n    \
-    dead-letter PATTERN [TUBE]\n    \
-    init-db URL                  print (or with --run, execute) the SQL for --jobs-store postgres:URL\n    \
-    copy FROM TO                 copy all jobs from one store to another (sqlite:PATH, postgres:URL)\n\n\
-    A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.\n\
-    pause, retry, limit and dead-letter without arguments print what is set.\n\
-    \"poolcounter help jobs run\" and \"poolcounter help jobs put\" print the options of these two";
+/// Requests.
+pub const REQUESTS: &[(&str, &str)] = &[
+    ("put TUBE [BODY]", "put a job; the body is an argument, or the standard input"),
+    ("run PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]", "run a command for each job"),
+    ("peek ID | TUBE [STATE]", "print the body of a job, or of a tube's next"),
+    ("show ID", "print a job with its history, error and body"),
+    ("kick ID | PATTERN [STATE]", "make a job, or all buried or delayed ones ready"),
+    ("bury ID", "bury a job that is not reserved"),
+    ("delete ID", "delete a job that is not reserved"),
+    ("summary [wiki | type | tube | runner]", "print the numbers of jobs, their ages and rates"),
+    ("list TUBE [STATE]", "print the jobs of a tube, ready ones if no state is named"),
+    ("stats [ID | TUBE]", "print the statistics of the server, of a job or of a tube"),
+    ("clear PATTERN [STATE]", "delete all jobs that are not reserved, or all in a state"),
+    ("pause [PATTERN SECONDS]", "hand out no job for this time (0 ends it), or print the pauses"),
+    ("retry [PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]]", "set how failed jobs are tried again, or print what is set"),
+    ("limit [PATTERN N [each | all]]", "set how many jobs run at a time, also for group:NAME, or print what is set"),
+    ("dead-letter [PATTERN [TUBE]]", "set where jobs go after their last attempt, or print what is set"),
+    ("drain", "refuse new jobs, while the others are run"),
+    ("undrain", "accept new jobs again"),
+    ("store-copy NAME", "copy the store of the daemon to a file of this name beside it"),
+    ("init-db URL", "print (or with --run, execute) the SQL for --jobs-store postgres:URL"),
+    ("copy FROM TO", "copy all jobs from one store to another (sqlite:PATH, postgres:URL), without a daemon"),
+];
 /// Default maximum of jobs in a list.
 const LIMIT: u32 = 100;
-
-/// Returns the names of the requests.
-pub fn first_words() -> Vec<&'static str> {
-    requests_of(USAGE)
-}
 
 /// Runs the command.
 ///
@@ -75,15 +70,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let texts: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
-    match texts.first() {
-        None => return Err(misuse("no request is named")),
-        Some(word) if !first_words().contains(word) => {
-            return Err(Failure::unknown("request", word, first_words(), "poolcounter help jobs"));
-        }
-        Some(_) => {}
-    }
     if !command.is_empty() {
-        return Err(misuse("only \"run\" runs a command"));
+        return Err(Failure::misuse("only \"run\" runs a command"));
     }
     let producer = settings.servers.producer();
     match texts[..] {
@@ -104,11 +92,18 @@ fn look(producer: &Producer, settings: &JobsCommandSettings, words: &[&str]) -> 
         ["peek", what] => peek(producer, what, JobState::Ready),
         ["peek", what, state] => peek(producer, what, state_of(state)?),
         ["show", id] => show::job(producer, settings, id_of(id)?),
-        ["summary"] => show::summary(producer, settings, SummaryBy::Wiki),
+        ["summary"] => show::summary(producer, settings, SummaryBy::Type),
         ["summary", by] => {
             let by = SummaryBy::ALL.into_iter().find(|known| known.word() == by);
-            show::summary(producer, settings, by.ok_or_else(|| misuse("summary is by wiki, type, tube or runner"))?)
+            show::summary(
+                producer,
+                settings,
+                by.ok_or_else(|| Failure::misuse("summary is by wiki, type, tube or runner"))?,
+            )
         }
+        ["list", tube, ..] if tube.contains('*') => Err(Failure::misuse(format!(
+            "\"{tube}\" is a pattern, and list takes one tube: jobs summary tube prints their names"
+        ))),
         ["list", tube] if settings.has_errors => show::list(producer, settings, tube, &show::STATES),
         ["list", tube] => show::list(producer, settings, tube, &[JobState::Ready]),
         ["list", tube, state] => show::list(producer, settings, tube, &[state_of(state)?]),
@@ -141,17 +136,20 @@ fn change_jobs(producer: &Producer, settings: &JobsCommandSettings, words: &[&st
     }
 }
 
-/// Serves the requests that set something for tubes.
+/// Serves the requests that set something for tubes or the daemon.
 fn change_tubes(producer: &Producer, words: &[&str]) -> Result<ExitCode, Failure> {
     match *words {
         ["pause", pattern, seconds] => {
             let time = poolcounter_service::options::seconds(seconds)
-                .map_err(|wanted| misuse(&format!("{seconds} is not {wanted}")))?;
+                .map_err(|wanted| Failure::misuse(format!("{seconds} is not {wanted}")))?;
             found(pattern, producer.pause(pattern, time).map_err(failure)?)
         }
         ["retry", pattern, ref how @ ..] if (1..=4).contains(&how.len()) => tubes::retry(producer, pattern, how),
         ["limit", what, number] => tubes::limit(producer, what, number, None),
         ["limit", what, number, scope] => tubes::limit(producer, what, number, Some(scope)),
+        ["drain"] => tubes::set(producer.drain(true)),
+        ["undrain"] => tubes::set(producer.drain(false)),
+        ["store-copy", name] => tubes::store_copy(producer, name),
         ["dead-letter", pattern] => tubes::set(producer.dead_letter(pattern, None)),
         ["dead-letter", pattern, tube] => tubes::set(producer.dead_letter(pattern, Some(tube))),
         _ => Err(wrong_form(words)),
@@ -159,12 +157,12 @@ fn change_tubes(producer: &Producer, words: &[&str]) -> Result<ExitCode, Failure
 }
 
 fn wrong_form(words: &[&str]) -> Failure {
-    misuse(&usage_of("jobs", USAGE, words[0]))
+    wrong_request("jobs", REQUESTS, words)
 }
 
 /// Copies all jobs of a store to an empty one, without a daemon.
 fn copy_store(from: &str, to: &str) -> Result<ExitCode, Failure> {
-    let place = |text| Place::parse(text).map_err(|sentence| misuse(&sentence));
+    let place = |text| Place::parse(text).map_err(Failure::misuse);
     let (source, target) = (place(from)?, place(to)?);
     let name = target.name().to_string();
     print(&format!("{name} has {} jobs now\n", copy::copy(source, target)?))
@@ -172,7 +170,7 @@ fn copy_store(from: &str, to: &str) -> Result<ExitCode, Failure> {
 
 #[cfg(not(feature = "postgres"))]
 fn init_db(_: &str, _: bool) -> Result<ExitCode, Failure> {
-    Err(misuse("this program is built without PostgreSQL"))
+    Err(Failure::misuse("this program is built without PostgreSQL"))
 }
 
 /// Prints the SQL that creates the tables in a database, or executes it.
@@ -180,7 +178,7 @@ fn init_db(_: &str, _: bool) -> Result<ExitCode, Failure> {
 fn init_db(url: &str, is_run: bool) -> Result<ExitCode, Failure> {
     // Accepts the same form as the daemon's option.
     let url = url.strip_prefix("postgres:").filter(|rest| !rest.starts_with("//")).unwrap_or(url);
-    let url = PostgresUrl::parse(url).map_err(|sentence| misuse(&sentence))?;
+    let url = PostgresUrl::parse(url).map_err(Failure::misuse)?;
     if !is_run {
         return print(postgres::schema::TABLES);
     }
@@ -207,7 +205,7 @@ fn peek(producer: &Producer, what: &str, state: JobState) -> Result<ExitCode, Fa
 /// Kicks the jobs of a pattern that are in this state, and returns their number.
 fn kick_tube(producer: &Producer, pattern: &str, state: JobState) -> Result<u64, Failure> {
     if !matches!(state, JobState::Delayed | JobState::Buried) {
-        return Err(misuse("only delayed and buried jobs are kicked"));
+        return Err(Failure::misuse("only delayed and buried jobs are kicked"));
     }
     if pattern.contains('*') || producer.is_extended().map_err(failure)? {
         return producer.kick_all(pattern, Some(state)).map_err(failure);
@@ -219,7 +217,7 @@ fn kick_tube(producer: &Producer, pattern: &str, state: JobState) -> Result<u64,
     let buried = stats.iter().find(is_buried).and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
     let most = match state {
         JobState::Buried => buried,
-        _ if buried > 0 => return Err(misuse("this server kicks delayed jobs only if none is buried")),
+        _ if buried > 0 => return Err(Failure::misuse("this server kicks delayed jobs only if none is buried")),
         _ => u32::MAX,
     };
     if most == 0 {
@@ -252,15 +250,12 @@ fn as_id(what: &str) -> Option<JobId> {
 }
 
 fn id_of(word: &str) -> Result<JobId, Failure> {
-    as_id(word).ok_or_else(|| misuse(&format!("\"{word}\" is not the number of a job")))
+    as_id(word).ok_or_else(|| Failure::misuse(format!("\"{word}\" is not the number of a job")))
 }
 
 fn state_of(word: &str) -> Result<JobState, Failure> {
-    JobState::of_word(word).ok_or_else(|| misuse(&format!("\"{word}\" is not ready, reserved, delayed or buried")))
-}
-
-fn misuse(sentence: &str) -> Failure {
-    Failure::misuse(format!("{sentence} (see poolcounter help jobs)"))
+    JobState::of_word(word)
+        .ok_or_else(|| Failure::misuse(format!("\"{word}\" is not ready, reserved, delayed or buried")))
 }
 
 /// Returns the failure for an error of server or client, with its exit status.

@@ -4,7 +4,7 @@
 mod keeper;
 mod requests;
 
-pub use requests::{REQUESTS, first_words, list};
+pub use requests::{REQUESTS, list};
 
 use super::command::{Failure, MISUSE};
 use super::failure::{PROTOCOL, UNAVAILABLE};
@@ -49,7 +49,7 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     ),
     Opt {
         long: "waiting",
-        doc: "Print the waiters of the pool, in the order in which they are served. The list has their names or \
+        doc: "For a pool: print its waiters, in the order in which they are served. The list has their names or \
               addresses, the time for which each has waited, their priorities, the number of members that each wants, \
               and the attributes that these must have.",
         set: |settings, _| assign(&mut settings.is_about_waiters, Ok(true)),
@@ -57,20 +57,20 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     },
     Opt {
         long: "all",
-        doc: "With repair: take all members of the pool out of quarantine, and print their number.",
+        doc: "For repair: take all members of the pool out of quarantine, and print their number.",
         set: |settings, _| assign(&mut settings.is_all, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "member",
         hint: "MEMBER",
-        doc: "With takeback: take this member of the pool away from its holder, instead of the member of a lease.",
+        doc: "For takeback: take this member of the pool away from its holder, instead of the member of a lease.",
         set: |settings, text| assign(&mut settings.member, Ok(Some(text.into()))),
         ..Opt::BLANK
     },
     Opt {
         long: "as-is",
-        doc: "With repair: do not clean the member, in a pool that cleans its members. A member that waits for its cleaning \
+        doc: "For repair: do not clean the member, in a pool that cleans its members. A member that waits for its cleaning \
               is free then, too.",
         set: |settings, _| assign(&mut settings.is_as_is, Ok(true)),
         ..Opt::BLANK
@@ -78,7 +78,7 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     Opt {
         long: "every",
         hint: "SECONDS",
-        doc: "With renew: go on, and renew the lease each time that these seconds are over, until it is lost (status 76), \
+        doc: "For renew: go on, and renew the lease each time that these seconds are over, until it is lost (status 76), \
               or the process of --until-exit has ended. While no server replies, it tries again each second.",
         set: |settings, value| {
             let every = seconds(value).ok().filter(|every| !every.is_zero());
@@ -89,7 +89,7 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     Opt {
         long: "until-exit",
         hint: "PID",
-        doc: "With renew --every: end with status 0 once the process of this number has ended.",
+        doc: "For renew --every: end with status 0 once the process of this number has ended.",
         set: |settings, value| assign(&mut settings.until_exit, number(value, 1..=i32::MAX).map(Some)),
         ..Opt::BLANK
     },
@@ -133,11 +133,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         _ => return Err(Failure::misuse("--all is for \"repair POOL\", and --member for \"takeback POOL [NOTE]\"")),
     }
     match (words.as_slice(), settings.is_about_waiters) {
-        ([], true) => Err(Failure::misuse("--waiting needs a pool (see poolcounter help members)")),
+        ([], true) => Err(Failure::misuse("--waiting needs a pool")),
         ([], false) => show(members.pools(), settings.is_json),
         ([pool], true) => show(members.waiters(pool).map_err(bad_name)?, settings.is_json),
         ([pool], false) => show(members.members(pool).map_err(bad_name)?, settings.is_json),
-        ([_, _, ..], true) => Err(Failure::misuse("--waiting is about one pool (see poolcounter help members)")),
+        ([_, _, ..], true) => Err(Failure::misuse("--waiting is about one pool")),
         ([b"repair", pool, member], false) if settings.is_as_is => {
             requests::repair_as_is(&members, pool, member, settings.is_json)
         }
@@ -146,7 +146,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         }
         ([word, rest @ ..], false) => match MemberRequest::of_word(word) {
             Some(request) => request.make(&members, rest, settings.is_json),
-            None => Err(Failure::unknown("request", &printable(word), first_words(), "poolcounter help members")),
+            None => Err(Failure::unknown("request", &printable(word), REQUESTS.iter().map(|known| known.word))),
         },
     }
 }

@@ -85,7 +85,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     given.apply(OPTIONS, &mut settings)?;
     let PageSettings { mut endpoint, http } = settings;
     if http.servers.is_empty() {
-        return Err(Failure::misuse("no --server is named (see poolcounter help page)"));
+        return Err(Failure::misuse("no --server is named"));
     }
     logger::start(0);
     if endpoint.listen.is_empty() {

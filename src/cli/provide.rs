@@ -111,11 +111,10 @@ pub const OPTIONS: &[Opt<ProvideSettings>] = &[
 ///
 /// Fails if the command line is wrong, the server refuses, or the system cannot run commands.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let misused = |sentence: &str| Failure::misuse(format!("{sentence} (see poolcounter help provide)"));
     let mut settings = ProvideSettings::default();
     given.apply(OPTIONS, &mut settings)?;
-    let [pool] = given.words.as_slice() else { return Err(misused("there is not one pool")) };
-    let role = settings.role().map_err(misused)?;
+    let [pool] = given.words.as_slice() else { return Err(Failure::misuse("provide needs one POOL")) };
+    let role = settings.role().map_err(Failure::misuse)?;
     let mask = SigSet::thread_get_mask().map_err(Failure::no_commands)?;
     let signals = block_signals(&SIGNALS).map_err(Failure::no_commands)?;
     let work = Work::new(&settings, pool.as_bytes(), mask).map_err(Failure::no_commands)?;

@@ -165,7 +165,7 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
     const TLS: Opt<S> = Opt {
         long: "tls",
         hint: "CA[,CERT,KEY]",
-        doc: "For servers tls:HOST: file with the authorities to trust, and a certificate to show with its key. See \
+        doc: "File with the authorities to trust for servers tls:HOST, and a certificate to show with its key. See \
               poolcounter(1).",
         set: |settings, value| {
             let tls = tls_of(value).map_err(|sentence| format!("what can be used: {sentence}"))?;

@@ -47,15 +47,15 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let source = match (&settings.group, words) {
         (None, [pool]) => pool.as_bytes(),
         (Some(group), []) => group,
-        _ => return Err(misused("there is not one pool, or --group, before \"--\"")),
+        _ => return Err(Failure::misuse("take needs one POOL, or --group GROUP, before \"--\"")),
     };
     match (settings.keeps, command.is_empty()) {
-        (false, true) => return Err(misused("there is no command to run behind \"--\"")),
-        (false, false) if settings.format.is_some() => return Err(misused("--format is for --keep")),
-        (true, false) => return Err(misused("--keep runs no command")),
-        (true, true) if settings.wanted.lease.is_none() => return Err(misused("--keep needs --lease")),
+        (false, true) => return Err(Failure::misuse("there is no command to run behind \"--\"")),
+        (false, false) if settings.format.is_some() => return Err(Failure::misuse("--format is for --keep")),
+        (true, false) => return Err(Failure::misuse("--keep runs no command")),
+        (true, true) if settings.wanted.lease.is_none() => return Err(Failure::misuse("--keep needs --lease")),
         (true, true) if settings.format.is_none() && !stdout().is_terminal() => {
-            return Err(misused("--keep needs --format sh, env or json"));
+            return Err(Failure::misuse("--keep needs --format sh, env or json"));
         }
         _ => {}
     }
@@ -83,10 +83,6 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         Ok(TakeOutcome::Limit) => Err(failure(TRY_LATER, "no client may hold so many members")),
         Err(error) => Err(refused(&[source], &error)),
     }
-}
-
-fn misused(sentence: &str) -> Failure {
-    Failure::misuse(format!("{sentence} (see poolcounter help take)"))
 }
 
 /// Waits for members, and shows the progress on a terminal. Reports members in quarantine once.

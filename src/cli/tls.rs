@@ -209,7 +209,7 @@ fn successor(settings: &Settings) -> Result<Terminator, String> {
 
 /// Returns the settings for the options.
 fn settings_of_terminator(settings: &TlsSettings) -> Result<Settings, Failure> {
-    let missing = |option| Failure::misuse(format!("--{option} is needed (see poolcounter help tls)"));
+    let missing = |option| Failure::misuse(format!("--{option} is needed"));
     let to = settings.to.clone().ok_or_else(|| missing("to"))?;
     if settings.listen.is_empty() {
         return Err(missing("listen"));

@@ -128,7 +128,7 @@ impl fmt::Display for Fault {
             Fault::Unresolved(words) | Fault::Unreachable(_, words) => f.write_str(words),
             Fault::Closed => f.write_str("it closed the connection"),
             Fault::Silent => f.write_str("it does not answer"),
-            Fault::Garbled => f.write_str("it does not speak the protocol"),
+            Fault::Garbled => f.write_str("it does not speak the protocol: does another service answer there?"),
             Fault::Refused(words) => write!(f, "it refuses: {words}"),
             Fault::Draining => f.write_str("it drains, and grants nothing new"),
         }
@@ -149,6 +149,9 @@ impl fmt::Display for Error {
             Error::Lost => f.write_str("the connection was lost, with all that it held"),
             Error::Expired => f.write_str("it was taken back, by an operator or a limit of the time to hold it"),
             Error::LockHeld => f.write_str("the connection holds as many locks as the server allows"),
+            Error::Refused(words) if words == "BAD_COMMAND" => f.write_str(
+                "the server does not know the request (BAD_COMMAND): another service answers there, or an older server",
+            ),
             Error::Refused(words) => write!(f, "the server refuses: {words}"),
             Error::NoExtension(what) => write!(f, "the server does not know {what}: it is a plain beanstalkd"),
             Error::MemberLost(reason) => write!(f, "the member is lost: {}", describe_loss(*reason)),

@@ -3,6 +3,7 @@
 use crate::pty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use poolcounter_cli::COMMANDS;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
 use poolcounter_testkit::original::Original;
 use poolcounter_testkit::running::{Ended, Running};
@@ -287,7 +288,7 @@ fn holders_of_a_key_are_printed_and_followed() {
         "{lines:?}"
     );
     let Ended { status, stderr, .. } = run(&["holders", "-s", &server]);
-    assert_eq!((status, stderr.contains("needs one key")), (Some(64), true), "{stderr}");
+    assert_eq!((status, stderr.contains("needs one KEY")), (Some(64), true), "{stderr}");
     let nobody = run(&["holders", "-s", &server, "other"]);
     let said = "poolcounter: no holders or waiters of other\n";
     assert_eq!(nobody, Ended { status: Some(0), stdout: String::new(), stderr: said.into() });
@@ -342,17 +343,16 @@ fn counters_are_got_acquired_and_dumped() {
     };
     let program = Daemon::program();
     assert_eq!(counter(&["noop"]), ended(0, "", ""));
-    assert_eq!(counter(&["get", "a"]), ended(76, "", "ERROR: 01 Not found\n"));
+    assert_eq!(counter(&["get", "a"]), ended(76, "", "poolcounter: a: the server refuses: 01 Not found\n"));
     assert_eq!(counter(&["acquire", "a", "3", "10"]), ended(0, "", ""));
     assert_eq!(counter(&["get", "a"]), ended(0, "0\n", ""));
     let script = format!("{program} counter -s {server} get a; exit 7");
     assert_eq!(counter(&["acquire", "a", "3", "10", "--", "sh", "-c", &script]), ended(7, "3\n", ""));
     let script = format!("{program} counter -s {server} acquire a 8 10");
-    let refused = "ERROR: 21 Resource not available\n";
+    let refused = "poolcounter: a: the server refuses: 21 Resource not available\n";
     assert_eq!(counter(&["acquire", "a", "3", "10", "--", "sh", "-c", &script]), ended(75, "", refused));
-    assert_eq!(counter(&["release", "a", "1"]), ended(76, "", "ERROR: 22 Not acquired\n"));
-    assert_eq!(counter(&["release", "b", "1"]), ended(76, "", "ERROR: 01 Not found\n"));
-    assert_eq!(counter(&["acquire", "a", "0", "1"]), ended(76, "", "ERROR: 04 Invalid arguments\n"));
+    assert_eq!(counter(&["release", "a", "1"]), ended(76, "", "poolcounter: a: the server refuses: 22 Not acquired\n"));
+    assert_eq!(counter(&["release", "b", "1"]), ended(76, "", "poolcounter: b: the server refuses: 01 Not found\n"));
     assert_eq!(counter(&["dump"]), ended(0, "COUNTER  UNITS  MOST\na        0      3\n", ""));
     let Ended { status, stdout, .. } = counter(&["stats"]);
     assert!(status == Some(0) && stdout.starts_with("objects: 1\n") && stdout.lines().count() == 15, "{stdout}");
@@ -376,14 +376,21 @@ fn lost_units_are_reported() {
     assert_eq!(wait(&mut child).code(), Some(143));
     let mut said = String::new();
     child.stderr.take().expect("is piped").read_to_string(&mut said).expect("is text");
-    assert_eq!(said, "poolcounter: the units are lost, because the connection is gone; the command is terminated\n");
+    assert_eq!(said, "poolcounter: a: the units are lost, because the connection is gone; the command is terminated\n");
 }
 
 #[test]
 fn misuse_has_one_status_and_a_correction() {
     for (arguments, named) in [
         (&["counter"][..], "no request"),
-        (&["counter", "get"], "usage: poolcounter counter get NAME (see poolcounter help counter)"),
+        (&["counter", "get"], "usage: poolcounter counter get NAME (see poolcounter help counter get)"),
+        (
+            &["counter", "acquire", "a", "11", "10"],
+            "RESOURCES is a number from 1 to MAXIMUM (see poolcounter help counter acquire)",
+        ),
+        (&["counter", "acquire", "a", "0", "1"], "RESOURCES is a number from 1 to MAXIMUM"),
+        (&["take", "--", "true"], "take needs one POOL, or --group GROUP, before \"--\" (see poolcounter help take)"),
+        (&["jobs", "list", "*/mail"], "\"*/mail\" is a pattern, and list takes one tube: jobs summary tube prints"),
         (&["counter", "gett"], "unknown request \"gett\"; did you mean get?"),
         (&["serv"], "unknown command \"serv\"; did you mean serve?"),
         (&["holdrs", "k"], "unknown command \"holdrs\"; did you mean holders?"),
@@ -395,7 +402,7 @@ fn misuse_has_one_status_and_a_correction() {
         (&["tls"], "--to is needed"),
         (&["admin"], "admin needs a command"),
         (&["admin", "-a", "/run/a", "UNDRAIN"], "\"/run/a\" is not an address; use unix:/run/a"),
-        (&["holders"], "holders needs one key"),
+        (&["holders"], "holders needs one KEY"),
         (&["exec", "true"], "--key is missing"),
         (&["counter", "acquire", "a", "many", "10"], "\"many\" is not a number"),
         (&["counter", "noop", "--", "true"], "runs a command"),
@@ -407,7 +414,7 @@ fn misuse_has_one_status_and_a_correction() {
         (&["stats", "-s", "tls:host:x"], "--server: \"tls:host:x\" is not a host"),
         (&["counter", "get", ""], "a name cannot be sent"),
         (&["admin", "DRAN"], "unknown command \"DRAN\"; did you mean DRAIN?"),
-        (&["help", "jobs", "fly"], "unexpected argument \"fly\""),
+        (&["help", "jobs", "fly"], "unexpected argument \"fly\" (see poolcounter help)"),
     ] {
         let Ended { status, stderr, .. } = run(arguments);
         assert!(stderr.contains(named) && stderr.lines().count() == 1, "{arguments:?}: {stderr}");
@@ -426,6 +433,41 @@ fn misuse_has_one_status_and_a_correction() {
         let Ended { stderr, .. } = run(arguments);
         let hint = format!("127.0.0.1:1: nothing listens there (is the daemon started with {option}?)\n");
         assert!(stderr.ends_with(&hint), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn server_of_another_service_is_named_as_such() {
+    let daemon = Daemon::start(&["--members", "--members-listen", "127.0.0.1:0"]);
+    let Ended { status, stderr, .. } = run(&["exec", "-s", &daemon.members().to_string(), "-k", "k", "true"]);
+    let said = "poolcounter: k: the server does not know the request (BAD_COMMAND): another service answers there, ";
+    assert!(status == Some(76) && stderr.starts_with(said), "{stderr}");
+}
+
+#[test]
+fn help_begins_with_what_a_command_does() {
+    for command in COMMANDS {
+        let help = print(&["help", command.name]);
+        let lines: Vec<&str> = help.lines().take(3).collect();
+        assert!(lines[0].ends_with('.') && lines[1].is_empty(), "{help}");
+        assert!(lines[2].starts_with(&format!("Usage: poolcounter {}", command.name)), "{help}");
+    }
+}
+
+#[test]
+fn help_of_a_request_is_about_that_request_alone() {
+    for (words, usage, has, lacks) in [
+        (&["help", "jobs", "summary"][..], "jobs [options] summary [wiki | type | tube | runner]", "--json", "--after"),
+        (&["jobs", "list", "--help"], "jobs [options] list TUBE [STATE]", "--after", "--run"),
+        (&["help", "jobs", "run"], "jobs run [options] PATTERN[:WEIGHT] ... -- COMMAND", "--batch", "--root"),
+        (&["help", "members", "repair"], "members [options] repair POOL MEMBER", "--as-is", "--every"),
+        (&["help", "counter", "get"], "counter [options] get NAME", "--tls", "--wait"),
+        (&["help", "admin", "drain"], "admin [options] DRAIN", "--json", "UNDRAIN"),
+    ] {
+        let help = print(words);
+        assert_eq!(help.matches("Usage: ").count(), 1, "{words:?}: {help}");
+        assert!(help.contains(&format!("Usage: poolcounter {usage}")), "{words:?}: {help}");
+        assert!(help.contains(has) && !help.contains(lacks) && !help.contains("Requests:"), "{words:?}: {help}");
     }
 }
 
@@ -600,10 +642,20 @@ fn unknown_service_is_named_with_the_known_services() {
     let (status, text) = run(&["stats", "job"]);
     let wanted =
         "poolcounter: there is no statistic \"job\"; a service or a list is one of pools, counters, members, jobs, ";
-    assert!(status == Some(64) && text.contains(wanted) && text.ends_with("; did you mean jobs?\n"), "{text}");
+    assert!(
+        status == Some(64)
+            && text.contains(wanted)
+            && text.ends_with("; did you mean jobs? (see poolcounter help stats)\n"),
+        "{text}"
+    );
     let (status, text) = run(&["top", "-n", "1", "--service", "poolz"]);
     let wanted = "--service: \"poolz\" is not a service: pools, counters, members, jobs, ";
-    assert!(status == Some(64) && text.contains(wanted) && text.ends_with("; did you mean pools?\n"), "{text}");
+    assert!(
+        status == Some(64)
+            && text.contains(wanted)
+            && text.ends_with("; did you mean pools? (see poolcounter help top)\n"),
+        "{text}"
+    );
     // A disabled service is named, and an unused one is shown.
     let (status, text) = run(&["top", "-n", "1", "-i", "0.1", "--service", "jobs"]);
     assert!(status == Some(0) && text.starts_with(&format!("{server}: up ")), "{text}");

@@ -45,7 +45,7 @@ fn jobs_are_put_and_looked_at() {
     assert_eq!(jobs(&["kick", "1"]), "");
     assert_eq!(jobs(&["kick", "a/*"]), "KICKED 0\n", "a delayed job keeps its delay");
     assert_eq!(jobs(&["kick", "a/*", "delayed"]), "KICKED 1\n");
-    let summary = jobs(&["summary", "type"]);
+    let summary = jobs(&["summary"]);
     let row: Vec<&str> = summary.lines().last().expect("a row").split_whitespace().collect();
     assert_eq!(row[..5], ["t", "2503", "0", "0", "0"], "{summary}");
     assert!(jobs(&["summary", "wiki", "--json"]).contains(r#"{"name":"b","ready":2501,"reserved":0"#));
@@ -54,6 +54,28 @@ fn jobs_are_put_and_looked_at() {
     assert_eq!(jobs(&["delete", "1"]), "");
     assert_eq!(jobs(&["pause", "*/t", "60"]), "");
     assert_eq!(jobs(&["clear", "*/t"]), "CLEARED 2502\n");
+}
+
+#[test]
+fn a_queue_is_drained_and_copied() {
+    let scratch = Scratch::new();
+    let store = format!("sqlite:{}", scratch.file("jobs.db").display());
+    let (_daemon, address, _producer) = server(&["--jobs-store", &store]);
+    assert_eq!(jobs(&address, &["drain"]), "");
+    let refused = jobs_with_input(&address, &["put", "a/t", "x"], b"");
+    assert_eq!((refused.status, &*refused.stderr), (Some(75), "poolcounter: the server refuses: DRAINING\n"));
+    assert_eq!(jobs(&address, &["undrain"]), "");
+    assert_eq!(jobs(&address, &["put", "a/t", "x"]), "INSERTED 1\n");
+    let copied = jobs(&address, &["store-copy", "copy.db"]);
+    let bytes = fs::metadata(scratch.file("copy.db")).expect("is there").len();
+    assert_eq!(copied, format!("COPIED {bytes}\n"));
+    let again = jobs_with_input(&address, &["store-copy", "copy.db"], b"");
+    assert!(again.status == Some(1) && again.stderr.starts_with("poolcounter: copy.db: it exists, "), "{again:?}");
+    let elsewhere = jobs_with_input(&address, &["store-copy", "../copy.db"], b"");
+    assert!(elsewhere.status == Some(64) && elsewhere.stderr.contains("NAME has no slash, "), "{elsewhere:?}");
+    let (_daemon, address, _producer) = server(&[]);
+    let none = jobs_with_input(&address, &["store-copy", "copy.db"], b"");
+    assert!(none.status == Some(1) && none.stderr.contains("no file of jobs"), "{none:?}");
 }
 
 #[test]
@@ -128,26 +150,18 @@ fn faults_are_named() {
     let (_daemon, address, _producer) = server(&["--jobs-max-size", "5"]);
     for (arguments, status, said) in [
         (&["peek", "1"][..], 1, "1: NOT_FOUND"),
-        (&["delete", "x"], 64, "\"x\" is not the number of a job (see poolcounter help jobs)"),
+        (&["delete", "x"], 64, "\"x\" is not the number of a job"),
         (&["put", "größe", "x"], 64, "the tube \"größe\": it must not have 'ö'"),
         (&["put", "a", "x", "--key", "a b"], 64, "the key \"a b\": it must not have ' '"),
         (&["limit", "group:", "2"], 64, "the group \"\": it is empty"),
         (&["put", "a", "too long"], 76, "the server refuses: JOB_TOO_BIG: 8 bytes, at most 5 (jobs.max_size)"),
-        (&["put", "a", "x", "-n", "2"], 64, "unknown option -n (see poolcounter help jobs put)"),
-        (&["put", "a", "x", "--root", "s"], 64, "--root and --root-ts go together (see poolcounter help jobs)"),
-        (
-            &["list", "a", "waiting"],
-            64,
-            "\"waiting\" is not ready, reserved, delayed or buried (see poolcounter help jobs)",
-        ),
-        (&["summary", "x"], 64, "summary is by wiki, type, tube or runner (see poolcounter help jobs)"),
-        (&["pause", "a", "long"], 64, "long is not a number of seconds (see poolcounter help jobs)"),
-        (&["run", "a"], 64, "run needs tubes or patterns, and a command behind -- (see poolcounter help jobs)"),
-        (
-            &["run", "a=0", "--", "true"],
-            64,
-            "a=0: the weight is not a number from 1 to 1000 (see poolcounter help jobs)",
-        ),
+        (&["put", "a", "x", "-n", "2"], 64, "unknown option -n"),
+        (&["put", "a", "x", "--root", "s"], 64, "--root and --root-ts go together"),
+        (&["list", "a", "waiting"], 64, "\"waiting\" is not ready, reserved, delayed or buried"),
+        (&["summary", "x"], 64, "summary is by wiki, type, tube or runner"),
+        (&["pause", "a", "long"], 64, "long is not a number of seconds"),
+        (&["run", "a"], 64, "run needs tubes or patterns, and a command behind --"),
+        (&["run", "a=0", "--", "true"], 64, "a=0: the weight is not a number from 1 to 1000"),
         (
             &["run", "mail-*", "--", "true"],
             64,
@@ -158,14 +172,20 @@ fn faults_are_named() {
             64,
             "--name: \"x y\" is not a name: 1 to 64 bytes without spaces and line ends",
         ),
-        (&["peek", "a", "--", "true"], 64, "only \"run\" runs a command (see poolcounter help jobs)"),
-        (&["fly"], 64, "unknown request \"fly\" (see poolcounter help jobs)"),
-        (&["kcik"], 64, "unknown request \"kcik\"; did you mean kick? (see poolcounter help jobs)"),
-        (&[], 64, "no request is named (see poolcounter help jobs)"),
-        (&["peek"], 64, "usage: poolcounter jobs peek ID | TUBE [STATE] (see poolcounter help jobs)"),
+        (&["peek", "a", "--", "true"], 64, "only \"run\" runs a command"),
+        (&["fly"], 64, "unknown request \"fly\""),
+        (&["kcik"], 64, "unknown request \"kcik\"; did you mean kick?"),
+        (&[], 64, "no request is named"),
+        (&["peek"], 64, "usage: poolcounter jobs peek ID | TUBE [STATE]"),
     ] {
         let ended = jobs_with_input(&address, arguments, b"");
-        assert_eq!((ended.status, &*ended.stderr), (Some(status), &*format!("poolcounter: {said}\n")), "{arguments:?}");
+        let help = match (status, arguments) {
+            (64, ["fly" | "kcik"] | []) => " (see poolcounter help jobs)".into(),
+            (64, [request, ..]) => format!(" (see poolcounter help jobs {request})"),
+            _ => String::new(),
+        };
+        let said = format!("poolcounter: {said}{help}\n");
+        assert_eq!((ended.status, ended.stderr), (Some(status), said), "{arguments:?}");
     }
     assert_eq!(jobs_with_input("127.0.0.1:1", &["peek", "1"], b"").status, Some(69));
     for (server, arguments, status) in [
@@ -493,7 +513,7 @@ fn a_beanstalkd_will_do() {
     running.expect_lines("ran", &["1 good", "2 bad", "3 bury"]);
     wait_for(&producer, [0, 0, 1, 1]);
     let refused = jobs_with_input(&address, &["kick", "a/t", "delayed"], b"");
-    let said = "poolcounter: this server kicks delayed jobs only if none is buried (see poolcounter help jobs)\n";
+    let said = "poolcounter: this server kicks delayed jobs only if none is buried (see poolcounter help jobs kick)\n";
     assert_eq!((refused.status, &*refused.stderr), (Some(64), said));
     assert_eq!(jobs(&address, &["kick", "a/t"]), "KICKED 1\n");
     running.expect_lines("ran", &["1 good", "2 bad", "3 bury", "3 bury"]);

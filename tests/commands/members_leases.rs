@@ -207,7 +207,7 @@ fn refusals_of_a_take_are_sentences() {
         (
             &["p", "-a", "member=a"],
             64,
-            "--attr: \"member=a\" is not an attribute that a member can have: an attribute has the name of an option",
+            "--attr: \"member=a\" is not an attribute that a member can have: an attribute has the name of an option (see poolcounter help take)",
         ),
     ] {
         assert_eq!(refused(words), (Some(status), format!("poolcounter: {sentence}\n")), "{words:?}");

@@ -93,15 +93,24 @@ fn refusals_of_requests_are_sentences() {
         (&["rmpool", ""], 64, ": a name or value cannot be sent: it has 1 to 255 bytes, no line end and no NUL"),
         (&["hold", "p", "m", "long"], 64, "SECONDS: \"long\" is not a number of seconds"),
         (&["hold", "p", "m", "2h"], 64, "SECONDS: \"2h\" is not a number of seconds; use 7200"),
-        (&["hold", "p", "m"], 64, "hold needs POOL MEMBER SECONDS [NOTE] (see poolcounter help members)"),
-        (&["repair", "p", "m", "n"], 64, "repair needs POOL MEMBER (see poolcounter help members)"),
+        (&["hold", "p", "m"], 64, "hold needs POOL MEMBER SECONDS [NOTE]"),
+        (&["repair", "p", "m", "n"], 64, "repair needs POOL MEMBER"),
         (&["reconfigure", "p", "max"], 64, "a setting: \"max\" is not KEY=VALUE"),
-        (&["repear", "p", "m"], 64, "unknown request \"repear\"; did you mean repair? (see poolcounter help members)"),
-        (&["--waiting"], 64, "--waiting needs a pool (see poolcounter help members)"),
-        (&["--waiting", "p", "q"], 64, "--waiting is about one pool (see poolcounter help members)"),
+        (&["repear", "p", "m"], 64, "unknown request \"repear\"; did you mean repair?"),
+        (&["--waiting"], 64, "--waiting needs a pool"),
+        (&["--waiting", "p", "q"], 64, "--waiting is about one pool"),
     ] {
         let ended = members(words);
-        assert_eq!((ended.status, ended.stderr), (Some(status), format!("poolcounter: {sentence}\n")), "{words:?}");
+        let help = match (status, words[0]) {
+            (64, "repear" | "--waiting") => " (see poolcounter help members)".into(),
+            (64, request) => format!(" (see poolcounter help members {request})"),
+            _ => String::new(),
+        };
+        assert_eq!(
+            (ended.status, ended.stderr),
+            (Some(status), format!("poolcounter: {sentence}{help}\n")),
+            "{words:?}"
+        );
     }
     let differs = members(&["pool", "p", "0", "2"]);
     assert_eq!(differs.status, Some(76));
@@ -172,6 +181,8 @@ fn waiters_and_reasons_of_quarantine_are_shown() {
 
     let old = answering("ERROR BAD_COMMAND\n");
     let ended = members(&old, &["p", "--waiting"]);
-    let sentence = format!("poolcounter: {old}: the server is too old to know this (BAD_COMMAND)\n");
+    let sentence = format!(
+        "poolcounter: {old}: the server does not know this: it is older, or another service answers there (BAD_COMMAND)\n"
+    );
     assert_eq!((ended.status, ended.stderr), (Some(1), sentence));
 }

@@ -66,17 +66,13 @@ pub struct Parameter {
 
 /// Returns the parameters that can be completed, from the usage of a command and its requests.
 pub fn parameters_of(command: &Command) -> Vec<Parameter> {
-    let requests = (command.first_words)();
-    let text = format!("{}\n{}", command.usage, (command.list)());
+    let list = (command.list)();
+    let requests = list.iter().map(|(usage, _)| usage.split_once(' ').unwrap_or((usage, "")));
+    let own = command.usage.lines().next().unwrap_or_default();
     let mut found = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim().split("  ").next().unwrap_or_default().replace(" | ", "|");
-        let mut words: Vec<&str> = line.split(' ').collect();
-        let word = if requests.contains(&words[0]) { words.remove(0) } else { "" };
-        if word.is_empty() && index > 0 {
-            continue;
-        }
-        let placeholders = positional(words);
+    for (word, usage) in [("", own)].into_iter().chain(requests) {
+        let usage = usage.replace(" | ", "|");
+        let placeholders = positional(usage.split(' '));
         let place_of = |index| index + usize::from(!word.is_empty());
         found.extend(placeholders.iter().enumerate().map(|(index, hint)| Parameter {
             word: word.into(),
@@ -96,9 +92,8 @@ pub fn parameters_of(command: &Command) -> Vec<Parameter> {
 }
 
 /// Returns the placeholders of a usage that are no options, up to the placeholders of another command.
-fn positional(words: Vec<&str>) -> Vec<String> {
+fn positional<'a>(mut words: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut placeholders = Vec::new();
-    let mut words = words.into_iter();
     while let Some(word) = words.next() {
         let inner = word.trim_start_matches('[');
         match inner.split(['[', ']']).next().unwrap_or_default() {

@@ -55,8 +55,8 @@ pub const OPTIONS: &[Opt<JobsCommandSettings>] = &[
     Opt {
         short: "j",
         long: "json",
-        doc: "For summary, list, show and stats: print JSON. The output is a list of one object: server, and summary, \
-              jobs, job or stats.",
+        doc: "For summary, list, show, stats, pause, retry, limit and dead-letter: print JSON. The output is a list of \
+              one object: server, and summary, jobs, job, stats or settings.",
         set: |settings, _| assign(&mut settings.is_json, Ok(true)),
         ..Opt::BLANK
     },

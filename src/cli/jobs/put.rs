@@ -1,7 +1,7 @@
 //! `jobs put`: puts a job, or a job for each line of the standard input.
 
+use super::failure;
 use super::options::QUEUE_SERVER;
-use super::{failure, misuse};
 use crate::command::Failure;
 use crate::servers::{ServerOptions, Servers, has_servers};
 use crate::table::Given;
@@ -114,7 +114,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = PutSettings::default();
     given.apply(OPTIONS, &mut settings)?;
     if settings.extras.root.is_some() != settings.root_timestamp.is_some() {
-        return Err(misuse("--root and --root-ts go together"));
+        return Err(Failure::misuse("--root and --root-ts go together"));
     }
     let producer = settings.servers.producer();
     match given.words.as_slice() {
@@ -123,7 +123,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             let job = NewJob { body: body.as_bytes().into(), ..settings.job(&tube.to_string_lossy()) };
             put_one(&producer, &job)
         }
-        _ => Err(misuse("usage: poolcounter jobs put TUBE [BODY]")),
+        _ => Err(Failure::misuse("jobs put needs TUBE [BODY]")),
     }
 }
 

@@ -1,13 +1,13 @@
 //! `jobs run`: a runner that runs commands for jobs, several at a time. Each slot has its own thread, so that a hanging
 //! server blocks only the slots connected to it; this thread reads the signals and notifies the slots.
 
+use super::failure;
 use super::plan::{Bell, Ending, Plan, SlotSignals, poll_until};
 use super::rests::Rests;
 pub use super::run_options::OPTIONS;
 use super::run_options::RunSettings;
 use super::slot::{RunnerStop, Slot};
 use super::tally::RunnerTally;
-use super::{failure, misuse};
 use crate::command::Failure;
 use crate::process::Launcher;
 use crate::spawn::block_signals;
@@ -43,7 +43,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     settings.watches.extend(words.iter().map(|word| word.to_string_lossy().into_owned()));
     let watches = &settings.watches;
     if watches.is_empty() || command.is_empty() {
-        return Err(misuse("run needs tubes or patterns, and a command behind --"));
+        return Err(Failure::misuse("run needs tubes or patterns, and a command behind --"));
     }
     let mask = SigSet::thread_get_mask().map_err(Failure::no_commands)?;
     // The threads inherit the blocked signals.
@@ -71,7 +71,7 @@ fn watch_of(word: &str) -> Result<(&str, Option<u16>), Failure> {
     let Some((pattern, weight)) = word.split_once([':', '=']) else { return Ok((word, None)) };
     match weight.parse() {
         Ok(weight @ 1..=1000) => Ok((pattern, Some(weight))),
-        _ => Err(misuse(&format!("{word}: the weight is not a number from 1 to 1000"))),
+        _ => Err(Failure::misuse(format!("{word}: the weight is not a number from 1 to 1000"))),
     }
 }
 

@@ -1,7 +1,8 @@
-//! Settings of tubes: retry rules, limits of reserved jobs, and dead-letter tubes.
+//! Settings of tubes: retry rules, limits of reserved jobs, and dead-letter tubes; and copies of the store.
 
-use super::{failure, misuse};
-use crate::command::Failure;
+use super::failure;
+use crate::command::{FAILURE, Failure};
+use crate::terminal::print;
 use poolcounter_client::{Error, LimitScope, Producer, Retry};
 use poolcounter_service::options::{number, seconds};
 use std::process::ExitCode;
@@ -27,9 +28,27 @@ pub fn limit(producer: &Producer, what: &str, most: &str, scope: Option<&str>) -
         (Some(group), None) => producer.limit_group(group, most),
         (None, None | Some("each")) => producer.limit(what, most, LimitScope::Each),
         (None, Some("all")) => producer.limit(what, most, LimitScope::All),
-        (Some(_), Some(_)) => return Err(misuse("the limit of a group is neither each nor all")),
-        (None, Some(other)) => return Err(misuse(&format!("\"{other}\" is neither each nor all"))),
+        (Some(_), Some(_)) => return Err(Failure::misuse("the limit of a group is neither each nor all")),
+        (None, Some(other)) => return Err(Failure::misuse(format!("\"{other}\" is neither each nor all"))),
     })
+}
+
+/// Handles `store-copy NAME`: prints the size of the copy in bytes.
+pub fn store_copy(producer: &Producer, name: &str) -> Result<ExitCode, Failure> {
+    let why = match producer.store_copy(name) {
+        Ok(Some(bytes)) => return print(&format!("COPIED {bytes}\n")),
+        Ok(None) => "the server has no file of jobs; copy FROM TO copies a database",
+        Err(Error::Refused(words)) if words == "INTERNAL_ERROR" => {
+            "it exists, another copy is being made, or there is no room; the log of the daemon has the reason"
+        }
+        Err(Error::Refused(words)) if words.starts_with("BAD_FORMAT") => {
+            return Err(Failure::misuse(
+                "NAME has no slash, no dot in front, and does not begin as the file of jobs does",
+            ));
+        }
+        Err(error) => return Err(failure(error)),
+    };
+    Err(Failure { status: FAILURE, sentence: format!("{name}: {why}") })
 }
 
 /// Returns the exit status of a setting.
@@ -39,5 +58,5 @@ pub fn set(result: Result<(), Error>) -> Result<ExitCode, Failure> {
 }
 
 fn read<T>(word: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Failure> {
-    read(word).map_err(|wanted| misuse(&format!("\"{word}\" is not {wanted}")))
+    read(word).map_err(|wanted| Failure::misuse(format!("\"{word}\" is not {wanted}")))
 }

@@ -29,7 +29,7 @@ pub fn run(members: &Members, words: &[&[u8]], every: Duration, process: Option<
             let span = seconds(&String::from_utf8_lossy(span));
             (pool, name, Some(span.map_err(|wanted| Failure::misuse(format!("SECONDS is {wanted}")))?))
         }
-        _ => return Err(Failure::misuse("renew needs POOL TOKEN [SECONDS] (see poolcounter help members)")),
+        _ => return Err(Failure::misuse("renew needs POOL TOKEN [SECONDS]")),
     };
     let token = token(name).map_err(|_| Failure::misuse("TOKEN is 32 hexadecimal digits, as in POOL_TOKEN"))?;
     obey_signals_as_first_process().map_err(Failure::no_commands)?;

@@ -1,7 +1,7 @@
 //! Requests of `members` that change something: one table, used by the command, its help and its manual.
 
 use super::refused;
-use crate::command::Failure;
+use crate::command::{Failure, Requests};
 use crate::terminal::{ascii_where_invisible, print};
 use poolcounter_client::{Condition, Error, LeaseToken, Members, Offered};
 use poolcounter_protocol::members::wire::client::escape_name;
@@ -61,7 +61,7 @@ pub const REQUESTS: &[MemberRequest] = &[
         word: "history",
         parameters: &["POOL", "[MEMBER]"],
         summary: "lists the last holders of a fixed member, or of all members of the pool",
-        run: |_, _| Err(Mistake::Parameter("history needs POOL [MEMBER] (see poolcounter help members)".into())),
+        run: |_, _| Err(Mistake::Parameter("history needs POOL [MEMBER]".into())),
     },
     MemberRequest {
         word: "repair",
@@ -156,7 +156,7 @@ impl MemberRequest {
         let repeats = self.parameters.last().is_some_and(|last| last.contains("..."));
         if words.len() < needed || words.len() > self.parameters.len() && !repeats {
             let wanted = self.parameters.join(" ");
-            return Err(Failure::misuse(format!("{} needs {wanted} (see poolcounter help members)", self.word)));
+            return Err(Failure::misuse(format!("{} needs {wanted}", self.word)));
         }
         let made = match (self.run)(members, words) {
             Err(Mistake::Parameter(sentence)) => return Err(Failure::misuse(sentence)),
@@ -230,18 +230,9 @@ pub fn take_back_member(
     finish("takeback", pool, taken, is_json)
 }
 
-/// Returns the words of the requests.
-pub fn first_words() -> Vec<&'static str> {
-    REQUESTS.iter().map(|request| request.word).collect()
-}
-
-/// Returns the requests for the help, one per line.
-pub fn list() -> String {
-    let line = |request: &MemberRequest| {
-        let usage = format!("{} {}", request.word, request.parameters.join(" "));
-        format!("    {usage:<38} {}", request.summary)
-    };
-    REQUESTS.iter().map(line).collect::<Vec<_>>().join("\n")
+/// Returns the requests for the help.
+pub fn list() -> Requests {
+    REQUESTS.iter().map(|one| (format!("{} {}", one.word, one.parameters.join(" ")), one.summary)).collect()
 }
 
 /// Parses a parameter. The error of `parse` describes valid values.

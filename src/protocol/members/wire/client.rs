@@ -35,7 +35,7 @@ const LOSSES: [Lost; 7] =
 
 /// Refusals that a user can cause, as sentences.
 const REFUSALS: [(&str, &str); 11] = [
-    ("BAD_COMMAND", "the server is too old to know this"),
+    ("BAD_COMMAND", "the server does not know this: it is older, or another service answers there"),
     ("BAD_SYNTAX", "the server cannot read this"),
     ("NO_POOL", "there is no such pool"),
     ("POOL_DIFFERS", "there is such a pool, with other settings"),
