@@ -35,6 +35,8 @@ const CUT: char = '…';
 const WIDEST: usize = 30;
 /// Least width of the first column, which gets the rest.
 const NARROWEST: usize = 12;
+/// Lines below which a table is left out, as long as another one has the focus: a title, heads and three rows.
+const LEAST_HEIGHT: usize = 5;
 /// Greatest width of the number of rows after a title.
 const COUNT_WIDTH: usize = 8;
 /// Text in the first line while no samples are taken.
@@ -70,7 +72,14 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
     if controls.is_help {
         return frame.render_widget(Text::from_iter(HELP), body);
     }
-    let panels: Vec<usize> = (0..view.panels.len()).filter(|n| view.panels[*n].service == service).collect();
+    let mut panels: Vec<usize> = (0..view.panels.len()).filter(|n| view.panels[*n].service == service).collect();
+    let least = |n: &usize| match view.panels[*n].table.rows.len() {
+        0 => 1,
+        rows => (rows + 3).min(LEAST_HEIGHT),
+    };
+    while panels.len() > 1 && panels.iter().map(least).sum::<usize>() > usize::from(body.height) {
+        panels.remove(if panels.last() == Some(&focus) { 0 } else { panels.len() - 1 });
+    }
     let room = |n: &usize| match view.panels[*n].table.rows.len() {
         0 => Constraint::Length(1),
         // Title, heads, rows, and an empty line.
@@ -326,6 +335,16 @@ q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
         view.troubles.truncate(5);
         view.more_troubles = 0;
         assert!(drawn_view(&view, 80, 24, &Controls::default())[7].starts_with("work "));
+    }
+
+    #[test]
+    fn the_table_in_focus_has_its_rows_on_a_low_screen() {
+        let both = drawn(79, 15, &Controls::default());
+        assert!(both[4] == "Jobs by type (2)" && both[9] == "Longest locks (2)", "{both:#?}");
+        let first = drawn(79, 14, &Controls::default());
+        assert!(first[4] == "Jobs by type (2)" && !first.contains(&"Longest locks (2)".into()), "{first:#?}");
+        let second = drawn(79, 14, &Controls { focus: "work.locks".into(), ..Controls::default() });
+        assert!(second[4] == "Longest locks (2)" && second[7].starts_with("Article:b"), "{second:#?}");
     }
 
     #[test]
