@@ -78,7 +78,7 @@ impl Samples {
         }
         let interval = self.interval.as_micros();
         let has_begun = std::mem::replace(&mut self.has_begun, true);
-        // Nothing is known of the time before the first.
+        // The values before the first sample are unknown.
         self.next = if has_begun { self.next } else { now };
         let due = 1 + now.since(self.next).as_micros() / interval;
         self.next = self.next + Span::from_micros(due.saturating_mul(interval));
