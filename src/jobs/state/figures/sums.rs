@@ -88,6 +88,8 @@ pub(in crate::state) struct Sums {
 /// Survey of all sums for a choice, continued by one step after another.
 #[derive(Default)]
 struct Survey {
+    /// Time of its last part: requests that are served together survey one.
+    at: Time,
     /// Position of the next sum.
     next: usize,
     /// Sums with the most puts so far, the fewest first, by first and by last part.
@@ -266,7 +268,7 @@ impl Sums {
     /// Surveys some more sums if a choice is due, and chooses the followed sums after the last. Called before each
     /// step; no timer is armed for it.
     pub fn choose_if_due(&mut self, now: Time) {
-        if now < self.next_choice || !self.survey_some() {
+        if now < self.next_choice || now <= std::mem::replace(&mut self.survey.at, now) || !self.survey_some() {
             return;
         }
         let passed = now.since(self.next_choice).as_micros() / CHOICE_INTERVAL.as_micros();
@@ -278,7 +280,7 @@ impl Sums {
 
     /// Continues the survey. Returns true after the last sum.
     fn survey_some(&mut self) -> bool {
-        let Survey { next, largest } = &mut self.survey;
+        let Survey { next, largest, .. } = &mut self.survey;
         let end = self.all.capacity().min(*next + SURVEYED_AT_ONCE);
         for place in (*next..end).metered() {
             let Some(sum) = self.all.get(place) else { continue };
@@ -372,7 +374,7 @@ mod tests {
         let enter = |n: usize, sums: &mut Sums| sums.enter(TubeId::from_index(n), format!("w{n}/t").as_bytes());
         let entered: Vec<[SumId; 2]> = (0..MANY).map(|n| enter(n, &mut sums)).collect();
         let last = entered[MANY - 1];
-        sums.choose_if_due(Time::START);
+        sums.choose_if_due(now);
         sums.note(last, Noted::Put, now);
         let needed = sums.to_save().filter(|sum| sum.followed_from.is_none());
         assert_eq!(needed.count(), 1, "a handover needs no sums without events");
@@ -382,11 +384,13 @@ mod tests {
                 sums.leave(TubeId::from_index(0), entered[0]);
             }
             meter::begin_step();
-            sums.choose_if_due(now + CHOICE_INTERVAL);
-            assert!(meter::begin_step() <= meter::MOST_IN_A_STEP);
             steps += 1;
+            for _request in 0..9 {
+                sums.choose_if_due(now + CHOICE_INTERVAL + Span::from_micros(steps));
+            }
+            assert!(meter::begin_step() <= meter::MOST_IN_A_STEP);
         }
-        assert!(steps > MANY / SURVEYED_AT_ONCE, "{steps}");
+        assert!(steps > (MANY / SURVEYED_AT_ONCE) as u64, "{steps}");
         assert_eq!(sums.followed(SumBy::FirstPart).count(), MOST_FOLLOWED);
         sums.check();
     }
