@@ -72,8 +72,8 @@ pub struct TopKeys {
     names: Names<KeyCounterId>,
     counters: Vec<KeyCounter>,
     heap: Vec<KeyCounterId>,
-    /// Number of halvings.
-    halvings: u64,
+    /// Time of the last halving, or of the first event.
+    halved_at: Time,
     /// Number of the present window.
     window: u64,
 }
@@ -88,9 +88,9 @@ pub struct SavedTopKey {
     in_window: Count,
 }
 
-/// Handover of all counters, and the number of halvings.
+/// Handover of all counters, and the time of the last halving.
 #[derive(Serialize, Deserialize)]
-pub struct SavedTopKeys(Vec<SavedTopKey>, u64);
+pub struct SavedTopKeys(Vec<SavedTopKey>, Time);
 
 /// Returns the first [`KEY_BYTES`] of a key, which are counted and shown in place of the whole.
 pub fn truncated(key: &[u8]) -> &[u8] {
@@ -167,12 +167,12 @@ impl TopKeys {
             waits: counter.waits,
             in_window: counter.refusals_in(self.window),
         };
-        SavedTopKeys(self.counters.iter().map(save).collect(), self.halvings)
+        SavedTopKeys(self.counters.iter().map(save).collect(), self.halved_at)
     }
 
     /// Restores a handover. Counters beyond the limit are left out.
-    pub fn restore(&mut self, SavedTopKeys(counters, halvings): SavedTopKeys) {
-        *self = TopKeys { halvings, ..TopKeys::default() };
+    pub fn restore(&mut self, SavedTopKeys(counters, halved_at): SavedTopKeys) {
+        *self = TopKeys { halved_at, ..TopKeys::default() };
         for SavedTopKey { key, bound, refusals, waits, in_window } in counters.into_iter().take(COUNTERS) {
             let hash = self.names.hash(&key);
             let id = self.counter_for(hash, truncated(&key));
@@ -214,20 +214,22 @@ impl TopKeys {
 
     fn halve(&mut self, now: Time) {
         let halvings = self.pending_halvings(now);
-        if halvings > 0 {
+        if self.counters.is_empty() {
+            self.halved_at = now;
+        } else if halvings > 0 {
             for counter in &mut self.counters {
                 counter.bound = rounded_up(counter.bound.get(), halvings).into();
                 counter.refusals = (counter.refusals.get() >> halvings).into();
                 counter.waits = (counter.waits.get() >> halvings).into();
             }
-            self.halvings = now.as_micros() / HALF_LIFE.as_micros();
+            let passed = now.since(self.halved_at).as_micros() % HALF_LIFE.as_micros();
+            self.halved_at = Time::from_micros(now.as_micros() - passed);
         }
     }
 
     /// Returns the number of halvings that are due. More than this number make no difference.
     fn pending_halvings(&self, now: Time) -> u32 {
-        let halvings = now.as_micros() / HALF_LIFE.as_micros();
-        halvings.saturating_sub(self.halvings).min(63) as u32
+        (now.since(self.halved_at).as_micros() / HALF_LIFE.as_micros()).min(63) as u32
     }
 
     fn least_bound(&self) -> u64 {
@@ -388,10 +390,10 @@ mod tests {
         for _ in 0..100 {
             top_keys.count(b"k", KeyEvent::Wait, at(29));
         }
-        let later = [29, 30, 60, 90, 1_000_000].map(|minutes| of(&top_keys, b"k", at(minutes)).1);
+        let later = [58, 59, 89, 119, 1_000_000].map(|minutes| of(&top_keys, b"k", at(minutes)).1);
         assert_eq!(later, [100, 50, 25, 12, 0]);
-        top_keys.count(b"other", KeyEvent::Wait, at(60));
-        assert_eq!(of(&top_keys, b"k", at(60)).1, 25);
+        top_keys.count(b"other", KeyEvent::Wait, at(90));
+        assert_eq!([90, 118, 119].map(|minutes| of(&top_keys, b"k", at(minutes)).1), [25, 25, 12]);
         top_keys.check();
     }
 

@@ -57,7 +57,8 @@ impl JobQueue {
         let len = bytes.map_or(0, <[u8]>::len);
         // All replies to a request are in one place, so that one can replace them.
         let follows = after.is_some_and(|promise| promise.follows);
-        if self.has_unsent(conn) || !follows && (len > FULL_BYTES || context.output.is_full(conn)) {
+        let has_unsent = self.sessions.get(conn.index()).is_some_and(|session| !session.unsent.is_empty());
+        if has_unsent || !follows && (len > FULL_BYTES || context.output.is_full(conn)) {
             return self.queue_reply(conn, body, after, |state, bytes| head(state, bytes, len));
         }
         reply(conn, after, (state, &mut self.awaited), context, |output| {
@@ -123,10 +124,6 @@ impl JobQueue {
             }
         }
         true
-    }
-
-    fn has_unsent(&self, conn: ConnId) -> bool {
-        self.sessions.get(conn.index()).is_some_and(|session| !session.unsent.is_empty())
     }
 }
 

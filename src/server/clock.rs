@@ -18,7 +18,8 @@ pub struct Clock {
 impl Clock {
     /// Returns a clock of a server that starts now.
     pub fn start() -> Self {
-        Clock { started: micros(ClockId::CLOCK_MONOTONIC), epoch: wall() }
+        let started = micros(ClockId::CLOCK_MONOTONIC);
+        Clock { started, epoch: micros(ClockId::CLOCK_REALTIME).saturating_sub(started) }
     }
 
     /// Returns the time at which the server was started.
@@ -28,7 +29,8 @@ impl Clock {
 
     /// Returns the time of day at [`Time::START`], since 1970, by the clock as it is set now.
     pub fn wall(&self) -> Span {
-        Span::from_micros(wall())
+        let running = micros(ClockId::CLOCK_MONOTONIC);
+        Span::from_micros(micros(ClockId::CLOCK_REALTIME).saturating_sub(running))
     }
 
     /// Returns the time of day at [`Time::START`], since 1970, by the clock as it was set at the start.
@@ -38,7 +40,7 @@ impl Clock {
 
     /// Returns the clock for a successor: if the time of day was set meanwhile, by the clock as it is set now.
     pub fn taken_over(self) -> Clock {
-        let epoch = wall();
+        let epoch = self.wall().as_micros();
         let is_set = epoch.abs_diff(self.epoch) > CLOCK_STEP.as_micros();
         if is_set { Clock { epoch, ..self } } else { self }
     }
@@ -47,12 +49,6 @@ impl Clock {
     pub fn now(&self) -> Time {
         Time::from_micros(micros(ClockId::CLOCK_MONOTONIC))
     }
-}
-
-/// Returns the time of day at the boot, in microseconds since 1970.
-fn wall() -> u64 {
-    let running = micros(ClockId::CLOCK_MONOTONIC);
-    micros(ClockId::CLOCK_REALTIME).saturating_sub(running)
 }
 
 fn micros(clock: ClockId) -> u64 {
