@@ -43,6 +43,8 @@ all:
 PROGRAMS = $(if $(FAST),protocol commands,postgres protocol sockets commands crash upgrade everyday units documents)
 BUILT = $(if $(FAST),$(PROGRAMS:%=--test %),--workspace)
 WAITING = commands crash postgres sockets upgrade
+# Tests that play very many histories are not for each edit.
+MANY = exhaustive short_histories random corpus:: farm::
 test_units = --workspace --lib --bins
 test_documents = --workspace --doc
 
@@ -58,13 +60,13 @@ define run_tests
 	@status=0; $(MAKE) -f $(firstword $(MAKEFILE_LIST)) --no-print-directory --keep-going --output-sync=target --jobs=3 $(1) || status=$$?; $(rehearse) || status=$$?; $(tell_skipped); exit $$status
 endef
 
-## test: every test, short enough for each change; make test FAST=1 runs the conversations and the commands
+## test: every test, short enough for each change; make test FAST=1 runs the conversations and the commands, in two to three minutes
 test:
 	$(call run_tests,$(PROGRAMS:%=run-%))
 
 run-%:
 	@unset MAKEFLAGS; TESTS_SKIPPED=$(SKIPPED) $(if $(filter $*,$(WAITING)),RUST_TEST_THREADS=3) \
-		$(CARGO) test --no-fail-fast $(or $(test_$*),--test $*)
+		$(CARGO) test --no-fail-fast $(or $(test_$*),--test $*)$(if $(FAST), -- $(MANY:%=--skip %))
 
 ## check: all that a change must pass: format, lints, tests, documentation, fuzz targets
 check:
