@@ -94,13 +94,13 @@ fn a_store_has_exactly_the_committed_changes() {
         // Added, and never committed.
         kept.clone().add(&mut *store, Change::Put(10, b"lost".to_vec()));
         drop(store);
-        let mut store = open(&scratch);
-        assert_eq!(load(&mut *store, EPOCH).expect("is readable"), kept);
+        let (mut store, found) = open_as_owner(open, &scratch, EPOCH);
+        assert_eq!(found, kept);
         (0..5).for_each(|kind| kept.add(&mut *store, Change::Setting(kind, false)));
         kept.add(&mut *store, Change::RootGone(b"a/b".to_vec()));
         commit(&mut *store, &mut kept, 3);
         drop(store);
-        assert_eq!(open_as_owner(open, &scratch).1, kept);
+        assert_eq!(open_as_owner(open, &scratch, EPOCH).1, kept);
     });
 }
 
@@ -114,10 +114,10 @@ fn times_mean_the_same_to_a_later_process() {
         kept.add(&mut *store, Change::Delayed(1, Time::from_micros(90_000_000)));
         commit(&mut *store, &mut kept, 1);
         drop(store);
-        let later = load(&mut *open(&scratch), EPOCH + Span::from_secs(60)).expect("is readable");
+        let later = open_as_owner(open, &scratch, EPOCH + Span::from_secs(60)).1;
         let (record, _) = later.job(1);
         assert_eq!((record.delayed, record.created), (Some(Time::from_micros(30_000_000)), 5_000_000 - 60_000_000));
-        let over = load(&mut *open(&scratch), EPOCH + Span::from_secs(600)).expect("is readable");
+        let over = open_as_owner(open, &scratch, EPOCH + Span::from_secs(600)).1;
         assert_eq!(over.job(1).0.delayed, Some(Time::START));
     });
 }
@@ -148,7 +148,7 @@ fn agree(History { seed, steps }: History, open: Open) {
         if random.once_in(15) {
             drop(store);
             let found;
-            (store, found) = open_as_owner(open, &scratch);
+            (store, found) = open_as_owner(open, &scratch, EPOCH);
             assert_eq!(found, kept);
         }
     }
@@ -156,10 +156,10 @@ fn agree(History { seed, steps }: History, open: Open) {
 
 /// Opens a store that no process uses any more, with its contents. PostgreSQL may end the session of the former owner
 /// later; the store stands by until then.
-fn open_as_owner(open: Open, scratch: &Scratch) -> (Box<dyn Store<Jobs>>, Kept) {
+fn open_as_owner(open: Open, scratch: &Scratch, epoch: Span) -> (Box<dyn Store<Jobs>>, Kept) {
     for _ in 0..50 {
         let mut store = open(scratch);
-        let kept = load(&mut *store, EPOCH).expect("is readable");
+        let kept = load(&mut *store, epoch).expect("is readable");
         if store.ownership() == Ownership::Owns {
             return (store, kept);
         }
@@ -183,7 +183,7 @@ fn an_open_store_cannot_be_opened_again() {
         }
         drop(other);
         drop(store);
-        open_as_owner(open, &scratch);
+        open_as_owner(open, &scratch, EPOCH);
     });
 }
 
@@ -217,7 +217,7 @@ fn a_process_that_has_everything_goes_on_where_the_other_stopped() {
         commit(&mut *store, &mut kept, 2);
         assert!(!store.is_failing() && opening_of(&*store) > handed_over.mark.opening);
         drop(store);
-        assert_eq!(open_as_owner(open, &scratch).1, kept);
+        assert_eq!(open_as_owner(open, &scratch, EPOCH).1, kept);
     });
 }
 
@@ -297,7 +297,7 @@ fn a_place_that_has_something_else_is_written_anew() {
             assert_eq!(verdict_within(&mut *store, Duration::from_millis(1500)), None);
             assert!(store.is_failing() && store.is_busy() && store.ownership() == Ownership::GoesOn);
             drop(store);
-            assert_eq!(open_as_owner(open, &scratch).1, other);
+            assert_eq!(open_as_owner(open, &scratch, EPOCH).1, other);
             return;
         }
         assert_eq!(verdict_of(&mut *store), Verdict::Rewrite);
@@ -316,9 +316,9 @@ fn a_place_that_has_something_else_is_written_anew() {
         commit(&mut *store, &mut kept, 41);
         assert!(!store.is_failing() && comes_to_rest(&mut *store) && opening_of(&*store) > 7);
         drop(store);
-        assert_eq!(open_as_owner(open, &scratch).1, kept);
+        assert_eq!(open_as_owner(open, &scratch, EPOCH).1, kept);
         std::fs::rename(scratch.file("jobs.db-found"), scratch.file("jobs.db")).expect("it was put aside");
-        assert_eq!(open_as_owner(open, &scratch).1, other);
+        assert_eq!(open_as_owner(open, &scratch, EPOCH).1, other);
     });
 }
 
