@@ -260,10 +260,10 @@ impl DaemonSettings {
         if mistakes.is_empty() { Ok(settings) } else { Err(Failure::misuse(mistakes.join("\n"))) }
     }
 
-    /// Returns the number of connections that the services allow, without those that allow any number.
+    /// Returns the sum of the connections that the services allow. A service without a limit does not count.
     pub fn connections(&self) -> u64 {
         let on = ServiceId::all(SERVICES).map(|id| &self.endpoints[id]).filter(|endpoint| endpoint.is_enabled);
-        on.map(|endpoint| endpoint.max_connections).filter(|most| *most < u64::MAX).sum()
+        on.map(|endpoint| endpoint.max_connections).filter(|most| *most < u64::MAX).fold(0, u64::saturating_add)
     }
 
     /// Returns the policy of the loop.

@@ -68,13 +68,13 @@ pub struct PastLease {
     /// Number of the lease.
     pub lease: u64,
     /// Name of the holder, else its address.
-    pub holder: Box<[u8]>,
+    pub holder: Arc<[u8]>,
     /// Address from which the member was taken.
-    pub address: Box<[u8]>,
+    pub address: Arc<[u8]>,
     /// Time of the take.
     pub since: Moment,
     /// Time of the end, how it ended, and by whom if not by the holder; None while it lasts.
-    pub end: Option<(Moment, Ending, Box<[u8]>)>,
+    pub end: Option<(Moment, Ending, Arc<[u8]>)>,
 }
 
 /// The last leases of fixed members, by member.
@@ -93,7 +93,7 @@ impl History {
         leases.push_back(lease);
     }
 
-    fn end(&mut self, member: MemberId, number: u64, end: (Moment, Ending, Box<[u8]>)) {
+    fn end(&mut self, member: MemberId, number: u64, end: (Moment, Ending, Arc<[u8]>)) {
         let mut leases = self.leases.get_mut(&member).into_iter().flatten().rev();
         if let Some(lease) = leases.find(|lease| lease.lease == number) {
             lease.end = Some(end);
@@ -129,7 +129,7 @@ impl State {
             return;
         }
         let address = (step.peer)(conn);
-        let holder = self.leases.name(conn).map_or_else(|| address.as_bytes().into(), |name| name[..].into());
+        let holder = self.leases.name(conn).cloned().unwrap_or_else(|| address.as_bytes().into());
         let (member, address) = (lease.member, address.into_bytes().into());
         let past = PastLease { lease: lease.number, holder, address, since: self.moment(lease.since), end: None };
         self.history.begin(member, past);

@@ -102,8 +102,8 @@ impl PoolsState {
         self.figures.of(stat).saturating_add(self.types.total(stat))
     }
 
-    /// Returns the figures, with the levels as they are now, but without those of the server and of the connections'
-    /// traffic.
+    /// Returns the figures, with the levels as they are now. Figures of the server and of the connections' traffic are
+    /// missing.
     pub fn figures(&self) -> Figures<Stat> {
         let mut figures = self.counted();
         let locks_back = figures.of(Stat::ProcessedCount).max(1);

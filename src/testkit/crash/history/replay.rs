@@ -229,8 +229,8 @@ impl<'a> Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Applies unanswered sweeps that may come to a job in its present state: all, except those that its own client has
-    /// sent before its put.
+    /// Applies unanswered sweeps that may come to a job in its present state. Sweeps that its own client has sent before
+    /// its put do not.
     fn sweep_late(&mut self, id: u64) {
         for (client, begun, line) in self.loose.clone() {
             let words: Vec<&str> = line.split(' ').collect();
