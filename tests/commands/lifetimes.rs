@@ -253,8 +253,9 @@ fn what_a_command_leaves_after_a_signal_keeps_the_lock() {
     let daemon = Daemon::start(&[]);
     let scratch = Scratch::new();
     let file = scratch.file("work");
-    let script = format!("trap '' TERM; ({})& trap - TERM; wait", work_in(&file.display().to_string()));
-    let exec = Running::start(&mut exec(&daemon.address.to_string(), &["--grace", "0.5"], &script));
+    let script = format!("trap '' TERM; ({})& trap - TERM; echo ready; wait", work_in(&file.display().to_string()));
+    let mut exec = Running::start(&mut exec(&daemon.address.to_string(), &["--grace", "0.5"], &script));
+    assert_eq!(exec.line(), "ready");
     let work = pid_in(&file);
     let mut observer = daemon.connect();
     exec.signal(Signal::SIGTERM);

@@ -42,6 +42,8 @@ struct Stage<'a> {
     daemons: Vec<Daemon>,
     /// Further options of daemons that are started from now on.
     options: &'static [&'static str],
+    /// Longest wait of a reply for a failing store, in seconds.
+    store_timeout: &'static str,
 }
 
 impl<'a> Stage<'a> {
@@ -52,13 +54,18 @@ impl<'a> Stage<'a> {
 
     /// Starts daemons after `prepare` has changed the schema.
     fn with(cluster: &'a Cluster, daemons: usize, prepare: impl FnOnce(&str)) -> Stage<'a> {
+        let mut stage = Stage::empty(cluster, prepare);
+        (0..daemons).for_each(|_| stage.add());
+        stage
+    }
+
+    /// Makes a schema, which `prepare` changes, and no daemons yet.
+    fn empty(cluster: &'a Cluster, prepare: impl FnOnce(&str)) -> Stage<'a> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let schema = format!("case_{}", NEXT.fetch_add(1, Ordering::Relaxed));
         cluster.url(&schema);
         prepare(&schema);
-        let mut stage = Stage { cluster, schema, proxies: Vec::new(), daemons: Vec::new(), options: &[] };
-        (0..daemons).for_each(|_| stage.add());
-        stage
+        Stage { cluster, schema, proxies: Vec::new(), daemons: Vec::new(), options: &[], store_timeout: "5" }
     }
 
     /// Adds a daemon with its proxy.
@@ -74,7 +81,8 @@ impl<'a> Stage<'a> {
     /// Starts a daemon behind its proxy, with its jobs at this address.
     fn start(&self, place: usize, address: &str) -> Daemon {
         let url = self.cluster.url_at(&self.schema, self.proxies[place].port);
-        let jobs = ["--jobs", "--jobs-listen", address, "--jobs-store", &url, "--jobs-store-timeout", "5"];
+        let jobs =
+            ["--jobs", "--jobs-listen", address, "--jobs-store", &url, "--jobs-store-timeout", self.store_timeout];
         Daemon::start(&[&jobs[..], &["--http", "127.0.0.1:0"], self.options].concat())
     }
 
@@ -287,8 +295,14 @@ fn a_synchronous_replica_has_everything() {
     let heard = crowd.end();
     assert!(heard.inserted.len() > 50, "there was no load");
     stage.daemons.clear();
-    let stage =
-        Stage { cluster: &replica, schema: stage.schema, proxies: Vec::new(), daemons: Vec::new(), options: &[] };
+    let stage = Stage {
+        cluster: &replica,
+        schema: stage.schema,
+        proxies: Vec::new(),
+        daemons: Vec::new(),
+        options: &[],
+        store_timeout: "5",
+    };
     heard.check(&stage.found());
 }
 
