@@ -50,7 +50,7 @@ fn end(clients: &[TcpStream]) {
     }
 }
 
-fn stop(stage: &mut Stage, signal: Signal) {
+pub fn stop(stage: &mut Stage, signal: Signal) {
     stage.daemon().signal(signal);
     stage.daemon().wait();
     stage.daemon = None;

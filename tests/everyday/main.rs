@@ -16,6 +16,9 @@ use std::thread;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/what-happens-when.md");
 
+/// Tables of commands and client libraries.
+const OTHER_TABLES: [&str; 3] = [wrappers::HEADING, libraries::HEADING, libraries::WAITING];
+
 /// Cells of the page, by service, event and party.
 type Cells = BTreeMap<(String, String), Vec<String>>;
 
@@ -30,7 +33,7 @@ fn cells_of(page: &str) -> Cells {
         let Some(row) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else { continue };
         let mut columns = row.split(" | ").map(str::to_string);
         let event = columns.next().expect("a row has columns");
-        let mut headings = SERVICES.iter().map(|known| known.heading).chain([wrappers::HEADING, libraries::HEADING]);
+        let mut headings = SERVICES.iter().map(|known| known.heading).chain(OTHER_TABLES);
         let is_table = headings.any(|known| known == service);
         if is_table && event != "event" {
             cells.insert((service.to_string(), event), columns.collect());
@@ -65,7 +68,8 @@ fn play(event: &events::Event, cells: &Cells) -> Vec<String> {
 #[test]
 fn everyday_events_are_as_the_page_tells() {
     let cells = cells_of(&fs::read_to_string(PAGE).expect("is readable"));
-    let rows = EVENTS.len() * SERVICES.len() + wrappers::EVENTS.len() + libraries::events(EVENTS).count();
+    let of_libraries = libraries::events(EVENTS).count() + libraries::events_of_waiters(EVENTS).count();
+    let rows = EVENTS.len() * SERVICES.len() + wrappers::EVENTS.len() + of_libraries;
     assert_eq!(cells.len(), rows, "each event is in the table of each service, and no other");
     let faults: Vec<String> = thread::scope(|scope| {
         let plays: Vec<_> = EVENTS.iter().map(|event| scope.spawn(|| play(event, &cells))).collect();
@@ -76,26 +80,32 @@ fn everyday_events_are_as_the_page_tells() {
 
 #[test]
 fn commands_end_as_the_page_tells() {
-    let cells = cells_of(&fs::read_to_string(PAGE).expect("is readable"));
-    let row = |event: &wrappers::Event| {
-        cells.get(&(wrappers::HEADING.to_string(), event.name.to_string())).expect("has a row")
-    };
-    let faults: Vec<String> = thread::scope(|scope| {
-        let plays = wrappers::EVENTS.iter().map(|event| scope.spawn(move || wrappers::play(event, row(event))));
-        let plays: Vec<_> = plays.collect();
-        plays.into_iter().filter_map(|play| play.join().expect("a scene comes to its end")).collect()
-    });
-    assert!(faults.is_empty(), "this was seen:\n{}", faults.join("\n"));
+    play_table(wrappers::HEADING, wrappers::EVENTS.iter().map(|event| (event.name, event)), wrappers::play);
 }
 
 #[test]
 fn client_libraries_see_what_the_page_tells() {
+    play_table(libraries::HEADING, libraries::events(EVENTS).map(|event| (event.name, event)), libraries::play);
+}
+
+#[test]
+fn waiting_client_libraries_see_what_the_page_tells() {
+    let events = libraries::events_of_waiters(EVENTS).map(|event| (event.name, event));
+    play_table(libraries::WAITING, events, libraries::play_waiters);
+}
+
+/// Plays all events of a table at once. A play returns the row that is seen, if it is not that of the page.
+fn play_table<'a, E: Sync + 'a>(
+    heading: &str,
+    events: impl Iterator<Item = (&'a str, &'a E)>,
+    play: fn(&E, &[String]) -> Option<String>,
+) {
     let cells = cells_of(&fs::read_to_string(PAGE).expect("is readable"));
     let faults: Vec<String> = thread::scope(|scope| {
         let cells = &cells;
-        let plays = libraries::events(EVENTS).map(|event| {
-            let row = cells.get(&(libraries::HEADING.to_string(), event.name.to_string())).expect("has a row");
-            scope.spawn(move || libraries::play(event, row))
+        let plays = events.map(|(name, event)| {
+            let row = cells.get(&(heading.to_string(), name.to_string())).expect("has a row");
+            scope.spawn(move || play(event, row))
         });
         let plays: Vec<_> = plays.collect();
         plays.into_iter().filter_map(|play| play.join().expect("a scene comes to its end")).collect()

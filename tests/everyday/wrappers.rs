@@ -1,6 +1,6 @@
 //! Commands that run while something is held for them: by `exec`, `take` and `counter acquire`.
 
-use super::events::{freeze, restart};
+use super::events::{freeze, restart, stop};
 use super::parties::{CALM, Stage};
 use super::services::{SERVICES, Service, TAKEN};
 use nix::sys::signal::{Signal, kill};
@@ -45,7 +45,7 @@ enum Place {
     Machine,
     /// In the network, which is a proxy. The proxy does not pass on the end of a connection.
     Network,
-    /// The daemon is another one after the event, which knows nothing of what was held.
+    /// The daemon is gone after the event, or another one that knows nothing of what was held.
     Daemon,
 }
 
@@ -61,6 +61,13 @@ pub const EVENTS: &[Event] = &[
         name: "the network is cut",
         act: |_, all| all.iter().for_each(|one| one.proxy.cut()),
         place: Place::Network,
+    },
+    Event { name: "the daemon is stopped", act: |stage, _| stop(stage, Signal::SIGTERM), place: Place::Daemon },
+    Event { name: "the daemon is killed", act: |stage, _| stop(stage, Signal::SIGKILL), place: Place::Daemon },
+    Event {
+        name: "the daemon is stopped and started",
+        act: |stage, _| restart(stage, Signal::SIGTERM),
+        place: Place::Daemon,
     },
     Event {
         name: "the daemon is killed and started",
@@ -126,7 +133,7 @@ impl<'a> Wrapper<'a> {
     }
 
     fn newcomer(&self, stage: &Stage) -> &'static str {
-        let daemon = stage.daemon.as_ref().expect("it runs");
+        let Some(daemon) = &stage.daemon else { return "cannot connect" };
         let Ok(mut stream) = TcpStream::connect((self.service.address)(daemon)) else { return "cannot connect" };
         stream.write_all(&(self.service.take)(0)).expect("is sent");
         let (mut input, mut part) = (Vec::new(), [0; 4096]);
