@@ -57,21 +57,19 @@ static SMALL: [u8; 1024] = small();
 /// First bucket that may hold a value, by its number of binary digits and the two digits behind the first.
 static FIRST_BY_DIGITS: [u8; 65 * 4] = first_by_digits();
 
-/// Counts of values by size. It takes 32 bytes, and 8 for each bucket up to that of its largest value, in steps of 128
+/// Counts of values by size. It takes 24 bytes, and 8 for each bucket up to that of its largest value, in steps of 128
 /// bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "SavedHistogram", into = "SavedHistogram")]
 pub struct Histogram {
     /// Counts of the first buckets; the further buckets are zero.
     counts: Box<[Count]>,
-    count: Count,
     sum: Count,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        // The number of values never begins near its end, because it is compared with other counts.
-        Histogram { counts: Box::default(), count: Count::ZERO, sum: Count::default() }
+        Histogram { counts: Box::default(), sum: Count::default() }
     }
 }
 
@@ -175,7 +173,6 @@ impl Histogram {
             self.grow(bucket + 1);
         }
         self.counts[bucket].bump();
-        self.count.bump();
         self.sum += value;
     }
 
@@ -193,7 +190,6 @@ impl Histogram {
     pub fn add(&mut self, other: &Histogram) {
         self.grow(other.counts.len());
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += *more);
-        self.count += other.count;
         self.sum += other.sum;
     }
 
@@ -201,8 +197,7 @@ impl Histogram {
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut counts = self.counts.clone();
         counts.iter_mut().zip(&earlier.counts).for_each(|(count, before)| *count = count.less(*before));
-        let (count, sum) = (self.count.less(earlier.count), self.sum.less(earlier.sum));
-        Histogram { counts, count, sum }
+        Histogram { counts, sum: self.sum.less(earlier.sum) }
     }
 
     /// Returns the bytes that its buckets take beside it.
@@ -210,9 +205,9 @@ impl Histogram {
         size_of_val(&*self.counts)
     }
 
-    /// Returns the number of values.
+    /// Returns the number of values. It adds up the buckets.
     pub fn count(&self) -> u64 {
-        self.count.get()
+        self.counts.iter().copied().sum::<Count>().get()
     }
 
     /// Returns the number of buckets up to the last with a value.
@@ -238,7 +233,7 @@ impl Histogram {
 
     /// Returns the value that this share of all values (0 to 1) does not exceed; None without values.
     pub fn quantile(&self, share: f64) -> Option<Quantile> {
-        let rank = (share * self.count.get() as f64).ceil().max(1.0) as u64;
+        let rank = (share * self.count() as f64).ceil().max(1.0) as u64;
         let mut below = Count::ZERO;
         let bucket = self.counts.iter().position(|count| {
             below += *count;
@@ -254,7 +249,7 @@ impl Histogram {
 impl PartialEq for Histogram {
     fn eq(&self, other: &Histogram) -> bool {
         let [own, others] = [self, other].map(|of| &of.counts[..of.filled()]);
-        (self.count, self.sum, own) == (other.count, other.sum, others)
+        (self.sum, own) == (other.sum, others)
     }
 }
 
@@ -276,7 +271,6 @@ impl TryFrom<SavedHistogram> for Histogram {
         let mut histogram = Histogram { sum: saved.sum, ..Histogram::default() };
         histogram.grow(saved.counts.len());
         histogram.counts.iter_mut().zip(&saved.counts).for_each(|(here, count)| *here = *count);
-        histogram.count = saved.counts.into_iter().sum();
         Ok(histogram)
     }
 }
