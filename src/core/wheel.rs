@@ -245,6 +245,7 @@ impl Wheel {
 
     /// Returns the time to wake: never after the earliest deadline, and before it only if a slot of a higher level
     /// begins.
+    #[inline]
     pub fn next(&self) -> Option<Time> {
         if self.rounds.is_pending() {
             return Some(Time::from_micros(self.now * TICK_US));

@@ -5,18 +5,18 @@ use super::connection::Readiness;
 use super::connections::{Connections, Host};
 use super::listener::{Listener, Options};
 use super::process::System;
-use super::reserve::{Reserve, is_lack};
+use super::reserve::Reserve;
 use super::sd_notify::{DaemonState, Notifier};
 use super::signals::Signals;
 use super::socket::Socket;
 use super::waker::{Stopper, Waker};
-use log::{debug, info, warn};
+use log::{info, warn};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
 use poolcounter_core::address::Address;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::random::Random;
-use poolcounter_core::time::{Span, Time, earliest};
+use poolcounter_core::time::{Span, Time};
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{AllSettings, PerService, ServiceId, Services};
 use poolcounter_service::contract::Info;
@@ -26,22 +26,13 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 use upgrade::{Upgrade, VERDICT};
 
+mod accept;
 mod reload;
 mod stop;
 mod upgrade;
 
 /// Most events taken from the kernel in one tick. The rest stays there for the next one, so this limits a tick's work.
 const EVENTS_PER_TICK: usize = 1024;
-/// Most connections accepted from one port in one tick, so that a flood of new connections does not starve open
-/// connections.
-const ACCEPTS_PER_TICK: usize = 256;
-/// Time for which no connection is accepted after the system refused one for lack of descriptors or memory.
-const ACCEPT_PAUSE: Span = Span::from_millis(100);
-
-/// Descriptors that are kept for connections of operators over [`Info::is_private`] listeners, if clients have taken
-/// all the rest.
-const OPERATORS: u64 = 8;
-
 const SIGNALS: Token = Token(usize::MAX);
 /// Token of the waker; the token above is the upgrade's.
 const WAKE: Token = Token(VERDICT.0 - 1);
@@ -91,6 +82,8 @@ pub struct Server {
     upgrade: Upgrade,
     notifier: Notifier,
     ports: Vec<Port>,
+    /// True if some port is ready.
+    has_backlog: bool,
     connections: Connections<Socket>,
     policy: Policy,
     /// End of the time without accepting, after the system refused a connection for lack of descriptors or memory.
@@ -158,6 +151,7 @@ impl Server {
             upgrade: Upgrade::default(),
             notifier: Notifier::default(),
             ports: Vec::new(),
+            has_backlog: false,
             connections,
             policy,
             accept_paused_until: None,
@@ -294,27 +288,28 @@ impl Server {
     /// events is that of its first event since the last poll, which may have been room to write, so that its request
     /// can come before the end of another that is older.
     fn mark_events(&mut self) {
-        let connections = self.events.iter().filter(|event| event.token().0 <= FIRST_LISTENER - self.ports.len());
-        for event in connections {
-            let readiness = readiness_of(event);
-            if readiness.hangup {
-                self.connections.mark(ConnId::from_index(event.token().0), readiness);
-            }
+        let last_connection = FIRST_LISTENER - self.ports.len();
+        let ended = self.events.iter().filter(|event| has_hangup(event) && event.token().0 <= last_connection);
+        for event in ended {
+            self.connections.mark(ConnId::from_index(event.token().0), readiness_of(event));
         }
         let mut count = 0;
         for event in &self.events {
             count += 1;
             match event.token() {
+                Token(index) if index <= last_connection => {
+                    self.connections.mark(ConnId::from_index(index), readiness_of(event));
+                }
                 SIGNALS => self.is_signalled = true,
                 VERDICT => self.upgrade.is_readable = true,
                 WAKE => {
                     let services = self.connections.services().ids();
                     self.waker.take(services).for_each(|service| self.connections.mark_completed(service));
                 }
-                Token(index) if index > FIRST_LISTENER - self.ports.len() => {
+                Token(index) => {
                     self.ports[FIRST_LISTENER - index].ready = true;
+                    self.has_backlog = true;
                 }
-                Token(index) => self.connections.mark(ConnId::from_index(index), readiness_of(event)),
             }
         }
         if count == EVENTS_PER_TICK {
@@ -348,25 +343,13 @@ impl Server {
 
     /// Returns the time for which the poll may sleep; None without a limit.
     fn poll_timeout(&self, now: Time) -> Option<Duration> {
-        let backlog = self.ports.iter().any(|port| port.ready).then(|| self.accept_paused_until.unwrap_or_default());
-        let notification = self.notifier.next_deadline();
-        let others = earliest(backlog, earliest(self.upgrade_deadline().or(self.stop_deadline), notification));
-        let others = earliest(others, self.connections.next_look());
-        let wake_at = earliest(self.connections.next_work(), others)?;
-        Some(match wake_at {
-            Time::START => Duration::ZERO,
-            at => at.since(now).into(),
-        })
-    }
-
-    /// Opens an accepted connection, if it is admitted and its service has a place. A proxy must send its header first.
-    fn admit(&mut self, socket: Socket, service: ServiceId, is_proxied: bool) {
-        let now = self.clock.now();
-        let Some(id) = self.connections.admit(socket, service, is_proxied, now) else { return };
-        if let Err(error) = self.register_connection(id) {
-            debug!("{id} cannot be polled: {error}");
-            self.connections.count_error(service);
-            self.connections.abandon(id, now);
+        let backlog = self.has_backlog.then(|| self.accept_paused_until.unwrap_or_default());
+        let upgrade_or_stop = self.upgrade_deadline().or(self.stop_deadline);
+        let (notification, look) = (self.notifier.next_deadline(), self.connections.next_look());
+        let times = [self.connections.next_work(), backlog, upgrade_or_stop, notification, look];
+        match times.map(|at| at.unwrap_or(Time::NEVER)).into_iter().fold(Time::NEVER, Time::min) {
+            Time::NEVER => None,
+            at => Some(at.since(now).into()),
         }
     }
 
@@ -391,31 +374,6 @@ impl Server {
         }
         self.connections.mark_unordered(found);
         Ok(())
-    }
-
-    /// Keeps descriptors for the connections that operators may still open.
-    fn reserve_for_operators(&mut self) {
-        let services = self.connections.services();
-        let private = self.ports.iter().map(|port| port.service).find(|service| services[*service].info.is_private);
-        if let Some(service) = private {
-            let open = services[service].traffic.open;
-            self.operators.fill(OPERATORS.saturating_sub(open) as usize);
-        }
-    }
-
-    fn is_accept_paused(&self, now: Time) -> bool {
-        self.accept_paused_until.is_some_and(|until| now < until)
-    }
-
-    /// Pauses accepting: the system has no descriptors or memory for another connection, and the loop must not spin.
-    fn pause_accepting(&mut self, service: ServiceId, error: &io::Error) {
-        let now = self.clock.now();
-        self.accept_paused_until = Some(now + ACCEPT_PAUSE);
-        if is_lack(error) {
-            self.connections.note_waiting(error, now);
-        } else {
-            self.connections.count_accept_failure(service, error, now);
-        }
     }
 }
 
@@ -448,41 +406,8 @@ impl Host for Server {
 
     /// Accepts connections from the backlogs until these are empty or the tick's budget is spent.
     fn accept(&mut self) {
-        if !self.ports.iter().any(|port| port.ready) {
-            return;
-        }
-        let now = self.clock.now();
-        self.connections.loop_stats().begin_tick(now);
-        self.reserve_for_operators();
-        for port in 0..self.ports.len() {
-            let is_private = self.connections.services()[self.ports[port].service].info.is_private;
-            if self.is_accept_paused(now) && (!is_private || self.operators.is_empty()) {
-                continue;
-            }
-            let mut budget = ACCEPTS_PER_TICK;
-            while self.ports[port].ready && budget > 0 {
-                budget -= 1;
-                let Port { listener, service, .. } = &self.ports[port];
-                let (service, is_proxied) = (*service, listener.is_proxied());
-                match listener.accept() {
-                    Ok(socket) => self.admit(socket, service, is_proxied),
-                    Err(error) => match error.kind() {
-                        ErrorKind::WouldBlock => self.ports[port].ready = false,
-                        ErrorKind::Interrupted => {}
-                        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {
-                            self.connections.count_error(service);
-                        }
-                        _ if is_private && self.operators.release_one() => {}
-                        _ => {
-                            self.pause_accepting(service, &error);
-                            break;
-                        }
-                    },
-                }
-            }
-            if self.ports[port].ready {
-                self.connections.loop_stats().count_spent(Budget::Accepts);
-            }
+        if self.has_backlog {
+            self.accept_ready();
         }
     }
 }
@@ -492,7 +417,11 @@ pub fn readiness_of(event: &Event) -> Readiness {
     Readiness {
         readable: event.is_readable(),
         writable: event.is_writable(),
-        hangup: event.is_read_closed() || event.is_write_closed() || event.is_error(),
+        hangup: has_hangup(event),
         lost: event.is_write_closed() || event.is_error(),
     }
+}
+
+fn has_hangup(event: &Event) -> bool {
+    event.is_read_closed() || event.is_write_closed() || event.is_error()
 }

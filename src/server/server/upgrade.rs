@@ -155,7 +155,9 @@ impl Server {
         if self.upgrade_deadline().is_some() {
             self.continue_begun_upgrade();
         }
-        self.begin_asked_upgrade();
+        if self.upgrade.is_asked || self.connections.is_reload_asked() {
+            self.begin_asked_upgrade();
+        }
     }
 
     fn continue_begun_upgrade(&mut self) {
