@@ -5,7 +5,7 @@ use poolcounter_core::proxy::Header;
 use poolcounter_core::wheel::TimerId;
 use poolcounter_service::access::Identity;
 use poolcounter_service::container::ServiceId;
-use poolcounter_service::contract::Credentials;
+use poolcounter_service::contract::{Credentials, Then};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 
@@ -73,22 +73,15 @@ pub(super) struct Connection<S> {
     pub blocked: bool,
     /// True if its output was full at its turn: it has no other turn until that drains.
     pub parked: bool,
-    /// True while its service waits: it has answered [`Then::Wait`](poolcounter_service::contract::Then::Wait) and not
-    /// resumed it.
-    pub waiting: bool,
-    /// True if its next turn is for snapshots: its service has answered
-    /// [`Then::Show`](poolcounter_service::contract::Then::Show).
-    pub shows: bool,
-    /// True once its service is done with it: it ends once the replies that wait for a commit have left.
-    pub draining: bool,
+    /// Answer of its service to its last turn. [`Then::Wait`] becomes [`Then::Serve`] when the service resumes it. With
+    /// [`Then::Close`] the service is done with it: it ends once the replies that wait for a commit have left.
+    pub then: Then,
     /// True once the system has reported the connection as lost.
     pub lost: bool,
     /// True if reading or writing failed, or its time is over: unsent bytes are never sent.
     pub failed: bool,
     /// Whole or partial requests that were read and not served; None if there are none, as of every idle connection.
     pub unserved: Unserved,
-    /// True if its service has seen the unserved bytes, and waits for more.
-    pub partial: bool,
     /// Header of the proxy about the client whose requests come over it; None if that is the peer.
     pub header: Option<Box<Header>>,
     /// Counter that includes it.
@@ -131,13 +124,10 @@ impl<S: Stream> Connection<S> {
             eof: false,
             blocked: false,
             parked: false,
-            waiting: false,
-            shows: false,
-            draining: false,
+            then: Then::Serve,
             lost: false,
             failed: false,
             unserved: None,
-            partial: false,
             header: None,
             place: Place::Open,
         }

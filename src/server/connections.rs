@@ -21,7 +21,7 @@ use poolcounter_core::time::{Span, Time, earliest};
 use poolcounter_core::wheel::Owner;
 use poolcounter_service::access::SavedCounts;
 use poolcounter_service::container::{PerService, ServiceId, Services};
-use poolcounter_service::contract::{OperationResult, Peers};
+use poolcounter_service::contract::{OperationResult, Peers, Then};
 use poolcounter_service::loop_stats::LoopStats;
 
 mod check;
@@ -263,7 +263,7 @@ impl<S: Stream> Connections<S> {
     fn make_ready(&mut self, id: ConnId) {
         match &self.slab[id.index()] {
             conn if conn.parked => {}
-            conn if conn.shows => self.showing.push_back(id),
+            conn if conn.then == Then::Show => self.showing.push_back(id),
             _ => self.ready.push_back(id),
         }
     }

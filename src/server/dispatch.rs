@@ -64,10 +64,9 @@ pub struct Dispatch {
     called_at: Time,
     /// Health of the services.
     pub health: Health,
-    /// Services with a store.
-    stores: Vec<ServiceId>,
-    /// True if one of them was called since the last commit: without a call there is nothing to commit.
-    pub is_commit_due: bool,
+    /// One bit for each service with a store that was called since the last commit: without a call there is nothing to
+    /// commit.
+    pub uncommitted: u32,
     /// Reason for which a service cannot read what the process before has saved.
     pub unreadable: Option<Unreadable>,
 }
@@ -83,10 +82,8 @@ pub struct SavedService {
 
 impl Dispatch {
     pub fn new(services: Services, epoch: Span, random: Random) -> Self {
-        let stores = services.ids().filter(|id| services[*id].info.has_store).collect();
         Dispatch {
-            stores,
-            is_commit_due: true,
+            uncommitted: 0,
             unreadable: None,
             services,
             wheel: Wheel::default(),
@@ -128,7 +125,7 @@ impl Dispatch {
         }
         let Dispatch { services, wheel, output, effects, random, started, epoch, wall, access, .. } = self;
         let Entry { info, service, traffic, .. } = &mut services[id];
-        self.is_commit_due |= info.has_store;
+        self.uncommitted |= u32::from(info.has_store) << id.index();
         let mut context = Context {
             time: CallTime { now, started: *started, epoch: *epoch, wall: *wall },
             called: Called { id, info },
@@ -262,12 +259,13 @@ impl Dispatch {
         (self.started, self.wall) = (started, wall);
     }
 
-    /// Calls `commit` of every service that has a store, in the order of the registry.
+    /// Calls `commit` of every service with a store that was called since the last commit, in the order of the registry.
     pub fn commit(&mut self, now: Time, peers: &dyn Peers) {
-        for n in 0..self.stores.len() {
-            self.call(self.stores[n], now, peers, |service, context| service.commit(context));
+        let due = self.uncommitted;
+        for id in self.services.ids().filter(|id| due >> id.index() & 1 == 1) {
+            self.call(id, now, peers, |service, context| service.commit(context));
         }
-        self.is_commit_due = false;
+        self.uncommitted = 0;
     }
 
     fn watch(&mut self, now: Time) {

@@ -98,12 +98,7 @@ impl IdleQueues {
     }
 
     /// Returns a connection that has been idle for too long.
-    #[inline]
     pub fn overdue(&self, now: Time) -> Option<ConnId> {
-        if self.len == 0 { None } else { self.first_overdue(now) }
-    }
-
-    fn first_overdue(&self, now: Time) -> Option<ConnId> {
         self.deadlines().find(|(_, end)| *end <= now).map(|(id, _)| id)
     }
 

@@ -1,18 +1,20 @@
 //! Unsent output of each connection, collected until the end of the tick. Independent of sockets.
 //!
 //! A connection owns a buffer only while it has unsent output; empty buffers are reused, so that the steady state
-//! allocates nothing. Connections are flushed in the order of their latest turns, so that the new holder of a lock is
+//! allocates nothing. A connection that is the only one with output at the end of its turn is written to at once. All
+//! further connections are flushed in the order of their latest turns, so that the new holder of a lock is
 //! written to before the releaser. But connections with requests in this tick come before a crowd that was woken in it
 //! or earlier.
 //!
 //! A reply may be held until a commit of its service. All later replies to the connection wait behind it.
 
 mod buffer;
+mod held;
 
 pub use buffer::{Promise, Unsent};
 
-use crate::id::ServiceId;
-use buffer::{Buffer, HeldReply};
+use buffer::Buffer;
+use held::PendingReply;
 use log::{Level, log_enabled, trace};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::list::{Links, List};
@@ -33,16 +35,6 @@ const SPARE_HELD: usize = 16;
 
 const NO_BUFFER: u32 = u32::MAX;
 
-/// Entry of the queue of held replies.
-struct PendingReply {
-    service: ServiceId,
-    commit: u64,
-    about: u64,
-    conn: ConnId,
-    /// Number of the reply ([`HeldReply::number`]). The connection was closed if it lacks the reply.
-    number: u64,
-}
-
 /// Unsent replies by connection.
 #[derive(Default)]
 pub struct Output {
@@ -60,6 +52,8 @@ pub struct Output {
     woken: usize,
     /// Connection that has the turn.
     asking: Option<ConnId>,
+    /// True if it got output in its turn.
+    is_answered: bool,
     links: Links,
     /// Held replies of all connections, for each service in the order of its commits.
     pending: VecDeque<PendingReply>,
@@ -96,93 +90,6 @@ impl Output {
         self.touch(conn);
     }
 
-    /// Adds one reply that is held until the commit of its promise is done. That must not be earlier than the commit of
-    /// the service's previous reply.
-    pub fn reply_after(
-        &mut self,
-        conn: ConnId,
-        service: ServiceId,
-        Promise { commit, about, follows }: Promise,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
-        debug_assert!(self.is_latest(service, commit), "commits are numbered in the order in which they are done");
-        self.numbers += 1;
-        let number = self.numbers;
-        let buffer = self.buffer_of(conn);
-        let start = buffer.bytes.len();
-        write(&mut buffer.bytes);
-        buffer.replies += 1;
-        buffer.held.push_back(HeldReply { number, follows, start, end: buffer.bytes.len() });
-        self.pending.push_back(PendingReply { service, commit, about, conn, number });
-        self.touch(conn);
-    }
-
-    /// Releases the replies held until this commit of the service or an earlier one.
-    pub fn release_up_to(&mut self, service: ServiceId, commit: u64) {
-        while let Some(pending) = self.pop_pending(service, commit) {
-            let Some(buffer) = self.buffer_with_first(&pending) else { continue };
-            buffer.held.pop_front();
-            self.touch(pending.conn);
-        }
-    }
-
-    /// Replaces each reply held until this commit of the service or an earlier one by the bytes that `write` appends,
-    /// and releases it.
-    pub fn replace_up_to(&mut self, service: ServiceId, commit: u64, write: impl Fn(&mut Vec<u8>)) {
-        self.reword(service, |until, _| until <= commit, false, write);
-        self.release_up_to(service, commit);
-    }
-
-    /// Replaces held replies of a service by the bytes that `write` appends, and releases them. `which` says for which
-    /// commit and `about`. With `whole`, one reply replaces all replies to the same request.
-    pub fn reword(
-        &mut self,
-        service: ServiceId,
-        which: impl Fn(u64, u64) -> bool,
-        whole: bool,
-        write: impl Fn(&mut Vec<u8>),
-    ) {
-        let mut text = Vec::new();
-        write(&mut text);
-        let is_meant = |pending: &&PendingReply| pending.service == service && which(pending.commit, pending.about);
-        let meant = self.pending.iter().filter(is_meant);
-        let mut meant: Vec<(ConnId, u64)> = meant.map(|pending| (pending.conn, pending.number)).collect();
-        meant.sort_unstable_by_key(|(conn, number)| (conn.index(), *number));
-        // Rewords all replies of a connection at once, because the bytes behind a reply must be moved.
-        for of_one in meant.chunk_by(|(one, _), (other, _)| one == other) {
-            let numbers: Vec<u64> = of_one.iter().map(|(_, number)| *number).collect();
-            if let Some(index) = self.index_of(of_one[0].0) {
-                self.buffers[index as usize].reword(&numbers, &text, whole);
-                self.touch(of_one[0].0);
-            }
-        }
-    }
-
-    /// Replaces the first held reply of a connection and everything behind it by the bytes that `write` appends.
-    /// Returns true if any reply was held.
-    pub fn cut_held(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) -> bool {
-        if !self.is_held_for(conn) {
-            return false;
-        }
-        let buffer = self.buffer_of(conn);
-        let start = buffer.sendable();
-        // The entries in `pending` become stale, as for a closed connection.
-        buffer.held.clear();
-        buffer.bytes.truncate(start);
-        self.reply(conn, write);
-        true
-    }
-
-    /// Returns true if any reply is held.
-    pub fn is_held(&self) -> bool {
-        self.buffers.iter().any(|buffer| !buffer.held.is_empty())
-    }
-
-    /// Returns true if a reply to this connection is held.
-    pub fn is_held_for(&self, conn: ConnId) -> bool {
-        self.owned_by(conn).is_some_and(|buffer| !buffer.held.is_empty())
-    }
-
     /// Restores the unsent output of a connection after a handover, with its number of replies.
     pub fn restore(&mut self, conn: ConnId, unsent: &[u8], replies: u32) {
         if !unsent.is_empty() {
@@ -199,18 +106,28 @@ impl Output {
     /// Records which connection has the turn.
     #[inline]
     pub fn begin_turn(&mut self, conn: ConnId) {
-        self.asking = Some(conn);
+        (self.asking, self.is_answered) = (Some(conn), false);
+    }
+
+    /// Ends a turn. Returns true if its connection alone has output to send: then it can be written to at once, and
+    /// nothing else knows of that. Else it is written to after all connections that have output so far.
+    #[inline]
+    pub fn end_turn(&mut self, conn: ConnId) -> bool {
+        self.asking = None;
+        if !self.is_answered || self.dirty.is_empty() {
+            return self.is_answered;
+        }
+        self.unlink(conn);
+        self.dirty.push_back(&mut self.links, conn);
+        self.fresh.get_or_insert(conn);
+        false
     }
 
     /// Marks a connection as having output to send.
     #[inline]
     pub fn touch(&mut self, conn: ConnId) {
         if self.asking == Some(conn) {
-            if self.dirty.back() != Some(conn) {
-                self.unlink(conn);
-                self.dirty.push_back(&mut self.links, conn);
-            }
-            self.fresh.get_or_insert(conn);
+            self.is_answered = true;
         } else if !self.links.is_linked(conn) {
             match self.fresh {
                 Some(fresh) if self.woken >= CROWD => return self.dirty.insert_before(&mut self.links, fresh, conn),
@@ -333,27 +250,6 @@ impl Output {
         self.free.len() == self.buffers.len() && self.dirty.is_empty() && self.pending.is_empty()
     }
 
-    /// Returns true if no reply waits for a later commit of the service.
-    fn is_latest(&self, service: ServiceId, commit: u64) -> bool {
-        let last = self.pending.iter().rev().find(|pending| pending.service == service);
-        last.is_none_or(|last| last.commit <= commit)
-    }
-
-    /// Removes and returns the first reply held until this commit of the service or an earlier one.
-    fn pop_pending(&mut self, service: ServiceId, commit: u64) -> Option<PendingReply> {
-        let is_due = |pending: &PendingReply| pending.service == service && pending.commit <= commit;
-        // With a single service that has a store, this is the first entry.
-        let first = self.pending.iter().position(|pending| pending.service == service)?;
-        is_due(&self.pending[first]).then(|| self.pending.remove(first)).flatten()
-    }
-
-    /// Returns the buffer whose first held reply is this one.
-    fn buffer_with_first(&mut self, pending: &PendingReply) -> Option<&mut Buffer> {
-        let index = self.index_of(pending.conn)?;
-        let buffer = &mut self.buffers[index as usize];
-        buffer.held.front().is_some_and(|held| held.number == pending.number).then_some(buffer)
-    }
-
     fn owned_by(&self, conn: ConnId) -> Option<&Buffer> {
         self.index_of(conn).map(|index| &self.buffers[index as usize])
     }
@@ -401,6 +297,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::ServiceId;
     use poolcounter_core::wheel::Owner;
 
     fn id(n: usize) -> ConnId {
@@ -419,8 +316,21 @@ mod tests {
         say(&mut output, 1, "first\n");
         say(&mut output, 2, "DONE\n");
         say(&mut output, 1, "RELEASED\n");
+        assert!(!output.end_turn(id(1)), "others come first");
         assert_eq!(output.unsent(id(1)), b"first\nRELEASED\n");
         assert_eq!([(); 3].map(|()| output.pop_fresh()), [Some(id(2)), Some(id(1)), None]);
+    }
+
+    #[test]
+    fn connection_that_is_answered_alone_is_written_to_at_once() {
+        let mut output = Output::default();
+        output.begin_turn(id(1));
+        assert!(!output.end_turn(id(1)), "there is no reply");
+        output.begin_turn(id(1));
+        say(&mut output, 1, "LOCKED\n");
+        assert!(output.end_turn(id(1)) && !output.is_dirty());
+        say(&mut output, 1, "DONE\n");
+        assert_eq!((output.pop_fresh(), output.unsent(id(1))), (Some(id(1)), &b"LOCKED\nDONE\n"[..]));
     }
 
     #[test]
@@ -429,6 +339,7 @@ mod tests {
         let ask = |output: &mut Output, conn| {
             output.begin_turn(id(conn));
             say(output, conn, "LOCKED\n");
+            assert!(!output.end_turn(id(conn)), "others come first");
         };
         output.begin_turn(id(0));
         (0..CROWD + 5).for_each(|conn| say(&mut output, 1000 + conn, "DONE\n"));

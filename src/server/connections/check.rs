@@ -3,6 +3,7 @@
 use super::{Connections, LOOP};
 use crate::connection::{Connection, Phase, Place, Stream};
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_service::contract::Then;
 
 impl<S: Stream> Connections<S> {
     /// Compares every table with every other.
@@ -54,11 +55,11 @@ impl<S: Stream> Connections<S> {
     }
 
     fn check_one(&self, id: ConnId, conn: &Connection<S>) {
-        let waits = conn.parked || conn.waiting || conn.draining || self.is_held(id);
-        let is_ready = if conn.shows { self.showing.contains(id) } else { self.ready.contains(id) };
+        let waits = conn.parked || matches!(conn.then, Then::Wait | Then::Close) || self.is_held(id);
+        let is_ready = if conn.then == Then::Show { self.showing.contains(id) } else { self.ready.contains(id) };
         let waits_for_turn = waits || is_ready || self.closing.contains(id);
         assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and has no turn");
-        assert!(conn.shows || !self.showing.contains(id), "{id} has a turn of its kind");
+        assert!(conn.then == Then::Show || !self.showing.contains(id), "{id} has a turn of its kind");
         let can_drain = self.dispatch.output.unsent(id).is_empty() || conn.blocked || conn.failed;
         assert!(can_drain || self.dispatch.output.is_dirty(), "{id} has something unsent, and is not to be flushed");
         let is_limited = self.dispatch.services[conn.service].caps.idle.is_some();

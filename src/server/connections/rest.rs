@@ -4,6 +4,7 @@ use super::Connections;
 use crate::connection::{Connection, Stream};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::Time;
+use poolcounter_service::contract::Then;
 
 impl<S: Stream> Connections<S> {
     /// Stops serving connections, or starts it again.
@@ -53,7 +54,7 @@ impl<S: Stream> Connections<S> {
     /// Ends the connections that wait only for a flush to end: a handover cannot tell them from open connections.
     fn end_drained(&mut self, now: Time) {
         let is_drained = |id: &ConnId, conn: &Connection<S>| {
-            conn.draining && conn.is_open() && !self.dispatch.output.is_held_for(*id)
+            conn.then == Then::Close && conn.is_open() && !self.dispatch.output.is_held_for(*id)
         };
         let all = self.slab.iter().map(|(index, conn)| (ConnId::from_index(index), conn));
         let drained: Vec<ConnId> = all.filter(|(id, conn)| is_drained(id, conn)).map(|(id, _)| id).collect();
@@ -62,7 +63,7 @@ impl<S: Stream> Connections<S> {
 
     /// Returns true if nothing is under way that a successor could not continue: no call, no end of a connection.
     pub fn is_quiet(&self) -> bool {
-        let is_ending = self.slab.iter().any(|(_, conn)| conn.draining && conn.is_open());
+        let is_ending = self.slab.iter().any(|(_, conn)| conn.then == Then::Close && conn.is_open());
         self.dispatch.services.is_quiet() && !self.dispatch.output.is_held() && !is_ending
     }
 }

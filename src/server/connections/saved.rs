@@ -9,6 +9,7 @@ use poolcounter_core::record::{Reader, Unreadable, Writer};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::access::{self, SavedCounts};
 use poolcounter_service::container::Services;
+use poolcounter_service::contract::Then;
 use poolcounter_service::loop_stats::LoopStats;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
@@ -81,7 +82,7 @@ impl<S: Stream> Connections<S> {
                 unsent: self.dispatch.output.unsent(id).to_vec(),
                 replies: self.dispatch.output.replies(id),
                 eof: conn.eof,
-                waiting: conn.waiting,
+                waiting: conn.then == Then::Wait,
                 linger_until: match &conn.phase {
                     // The successor parks it again.
                     Phase::Unidentified { .. } | Phase::Open | Phase::HalfClosed { .. } => None,
@@ -170,7 +171,7 @@ impl<S: Stream> Connections<S> {
         }
         let conn = &mut self.slab[id.index()];
         conn.eof = saved.eof;
-        conn.waiting = saved.waiting;
+        conn.then = if saved.waiting { Then::Wait } else { Then::Serve };
         conn.unserved = (!saved.unserved.is_empty()).then(|| saved.unserved.into());
         if let Some(at) = saved.linger_until {
             conn.phase = Phase::Lingering { linger_timer: self.dispatch.wheel.of(LOOP).arm(at, id) };

@@ -5,6 +5,7 @@ use crate::connection::{Phase, Stream};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::container::{Entry, ServiceId};
+use poolcounter_service::contract::Then;
 use poolcounter_service::loop_stats::Budget;
 use poolcounter_service::output::Unsent;
 use std::cell::Cell;
@@ -131,8 +132,8 @@ impl<S: Stream> Connections<S> {
 
     /// Fires the timers that are due.
     fn expire(&mut self, now: Time) {
-        while let Some(id) = self.idle.overdue(now) {
-            self.fail(id, &"it was idle for too long", now);
+        if !self.idle.is_empty() {
+            self.end_idle(now);
         }
         for _ in 0..TIMERS_PER_TICK {
             let Some(due) = self.dispatch.wheel.expire(now) else {
@@ -157,10 +158,17 @@ impl<S: Stream> Connections<S> {
         self.dispatch.loop_stats.count_spent(Budget::Timers);
     }
 
+    #[inline(never)]
+    fn end_idle(&mut self, now: Time) {
+        while let Some(id) = self.idle.overdue(now) {
+            self.fail(id, &"it was idle for too long", now);
+        }
+    }
+
     /// Commits the changes that the services with a store have collected.
     #[inline]
     pub(super) fn commit(&mut self, now: Time) {
-        if self.dispatch.is_commit_due {
+        if self.dispatch.uncommitted != 0 {
             self.dispatch.commit(now, &self.slab);
             self.resume(now);
         }
@@ -217,7 +225,7 @@ impl<S: Stream> Connections<S> {
         while let Some(id) = self.dispatch.ended.pop() {
             // It may be closed by now.
             if let Some(conn) = self.slab.get_mut(id.index()).filter(|conn| conn.is_open()) {
-                conn.draining = true;
+                conn.then = Then::Close;
                 self.check_unserved(id, now);
             }
         }
@@ -228,7 +236,9 @@ impl<S: Stream> Connections<S> {
         for id in resumed.drain(..) {
             // It may be closed by now.
             if let Some(conn) = self.slab.get_mut(id.index()).filter(|conn| conn.is_open()) {
-                conn.waiting = false;
+                if conn.then == Then::Wait {
+                    conn.then = Then::Serve;
+                }
                 self.make_ready(id);
             }
         }
@@ -236,8 +246,8 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Writes once to a connection.
-    fn write_to(&mut self, id: ConnId, now: Time) {
-        if self.slab.get(id.index()).is_some_and(|conn| conn.draining) {
+    pub(super) fn write_to(&mut self, id: ConnId, now: Time) {
+        if self.slab.get(id.index()).is_some_and(|conn| conn.then == Then::Close) {
             self.close_drained(id, now);
         }
         let Some(conn) = self.slab.get_mut(id.index()) else {

@@ -20,7 +20,7 @@ impl<S: Stream> Connections<S> {
             self.read_header(id, clock);
         } else if !self.restoring.is_empty() && self.hold_turn(id) {
             return None;
-        } else if self.slab[id.index()].waiting || self.slab[id.index()].draining {
+        } else if let Then::Wait | Then::Close = self.slab[id.index()].then {
             self.check_unserved(id, clock());
         } else if self.dispatch.output.is_full(id) {
             self.park(id, clock());
@@ -36,7 +36,7 @@ impl<S: Stream> Connections<S> {
         let service = conn.service;
         self.read_buffer.load(&mut conn.unserved, self.dispatch.services[service].caps.request_bytes);
         let kept = self.read_buffer.len();
-        let seen = if conn.partial { kept } else { 0 };
+        let seen = if conn.then == Then::Read { kept } else { 0 };
         let received =
             if conn.readable && self.read_buffer.wants_more() { conn.read(&mut self.read_buffer) } else { Ok(()) };
         // The time is read after the request was received, so that a wait that begins with it cannot end early.
@@ -50,19 +50,23 @@ impl<S: Stream> Connections<S> {
             return now;
         }
         self.dispatch.services[service].traffic.received_bytes += (input.len() - kept) as u64;
-        let input = Input { bytes: input, seen, may_show: conn.shows };
+        let input = Input { bytes: input, seen, may_show: conn.then == Then::Show };
         self.dispatch.output.begin_turn(id);
         let served = self.dispatch.call(service, now, &self.slab, |service, context| service.serve(id, input, context));
         if served.consumed > 0 {
             self.idle.note_activity(id, service, now);
         }
         let conn = &mut self.slab[id.index()];
-        conn.partial = served.then == Then::Read;
-        conn.shows = served.then == Then::Show;
+        conn.then = served.then;
         conn.unserved = self.read_buffer.unserved(served.consumed);
         match received {
+            // The usual case: it waits for its next request.
+            Ok(()) if served.then == Then::Read && !conn.readable && !conn.eof => {}
             Ok(()) => self.after_serve(id, served, now),
             Err(error) => self.fail(id, &error, now),
+        }
+        if self.dispatch.output.end_turn(id) {
+            self.write_to(id, now);
         }
         if self.dispatch.output.is_dirty_for(id) {
             self.note_holds(id);
@@ -77,10 +81,9 @@ impl<S: Stream> Connections<S> {
         let conn = &mut self.slab[id.index()];
         let is_over = served.then == Then::Close || served.then == Then::Read && conn.eof;
         if is_over {
-            conn.draining = true;
+            conn.then = Then::Close;
             self.check_unserved(id, now);
         } else if served.then == Then::Wait {
-            conn.waiting = true;
             if conn.hangup || conn.eof {
                 self.check_unserved(id, now);
             }
@@ -99,7 +102,7 @@ impl<S: Stream> Connections<S> {
         let conn = &mut self.slab[id.index()];
         if conn.lost {
             self.fail(id, &"its peer has disconnected", now);
-        } else if conn.draining {
+        } else if conn.then == Then::Close {
             if !self.dispatch.output.is_held_for(id) {
                 self.close(id, now);
             }
