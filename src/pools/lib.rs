@@ -253,15 +253,11 @@ impl PoolsService {
     #[inline]
     fn end_turn(&mut self, output: &mut Output) {
         self.state.end_turn();
-        let mut replies = self.replies.iter().peekable();
-        while let Some((conn, _)) = replies.peek() {
-            output.reply_all_lines(*conn, |bytes| {
-                let mut count = 0;
-                while let Some((_, reply)) = replies.next_if(|(next, _)| next == conn) {
-                    wire::write_reply(bytes, *reply);
-                    count += 1;
-                }
-                count
+        for to_one in self.replies.chunk_by(|(one, _), (other, _)| one == other) {
+            output.reply_all_lines(to_one[0].0, |bytes| {
+                to_one.iter().for_each(|(_, reply)| wire::write_reply(bytes, *reply));
+                // Lossless: a turn has a bounded number of requests.
+                to_one.len() as u32
             });
         }
         self.replies.clear();

@@ -4,14 +4,14 @@
 //! A claim is the lock or the wait of a connection in a pool. It may be on several pools at once: then it has *parts*
 //! (`parts.rs`).
 //!
-//! Invariant: between turns a pool exists while it has claims. Within one, an emptied pool is kept for the requests
-//! behind it: a lock that is taken and released over and over in one packet creates its pool once. A claim is in two
+//! Invariant: between turns a pool has claims, or is one of the few that were emptied last: a lock that is taken and
+//! released over and over creates its pool once. To everybody else a pool without claims does not exist. A claim is in two
 //! queues: that of its connection, oldest first, and one of its pool's three, by its phase; a part is in the latter
 //! alone. A connection has at most one waiting claim, which is its newest.
 
 use crate::options::PoolsSettings;
 use poolcounter_core::id::{ConnId, Id, id};
-use poolcounter_core::list::{Links, List};
+use poolcounter_core::list::{Links, List, Queue};
 use poolcounter_core::names::{Hash, Names};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
@@ -130,6 +130,8 @@ pub struct PoolsState {
     latest: PoolId,
     /// Pools that were emptied in this turn. Some may have claims again, and some may be listed several times.
     emptied: Vec<PoolId>,
+    /// Pools without claims since the end of a turn, the first to be dropped first.
+    unused: Queue<PoolId>,
     /// Emptied buffers for the keys of new pools, which need no allocation then.
     spare_keys: Vec<Vec<u8>>,
     claims: Slab<Claim>,
@@ -168,6 +170,7 @@ impl PoolsState {
             pools: Slab::new(),
             latest: PoolId::from_index(0),
             emptied: Vec::new(),
+            unused: Queue::default(),
             spare_keys: Vec::new(),
             claims: Slab::new(),
             whos: ClaimOwners::default(),
@@ -284,7 +287,7 @@ impl PoolsState {
 
     /// Returns true if there are no claims.
     pub fn is_empty(&self) -> bool {
-        self.claims.is_empty() && self.pools.is_empty() && self.names.is_empty() && self.held.len() == 0
+        self.claims.is_empty() && self.keys() == 0 && self.held.len() == 0
     }
 
     /// Returns the number of armed timers that belong to no claim.
@@ -365,7 +368,9 @@ impl PoolsState {
     fn room(&mut self, pool: Option<PoolId>, workers: u32, max_queue: u32, now: Time) -> Room {
         let Some(pool) = pool else { return Room::Free };
         let (holding, occupied) = self.pool_at(pool).occupancy();
-        if occupied >= max_queue || self.sheds(pool, now) {
+        if occupied == 0 {
+            Room::Free
+        } else if occupied >= max_queue || self.sheds(pool, now) {
             Room::Full(pool)
         } else if holding >= workers || self.is_reserved(pool, None, now) {
             Room::Busy(pool)
@@ -451,6 +456,11 @@ impl Pool {
     fn occupancy(&self) -> (u32, u32) {
         let holding = self.holders.len();
         (holding, holding + self.waiting_for_me.len() + self.waiting_for_anyone.len())
+    }
+
+    /// Returns true if it has no claims.
+    fn is_unused(&self) -> bool {
+        self.occupancy() == (0, 0)
     }
 
     fn queue_of(&mut self, phase: &ClaimPhase) -> &mut List<ClaimId> {

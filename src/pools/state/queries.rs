@@ -84,6 +84,9 @@ impl BusiestSearch {
 
     /// Notes a pool if it is among the busiest.
     fn offer(&mut self, pool: &Pool) {
+        if pool.is_unused() {
+            return;
+        }
         let claims = Reverse(pool.occupancy().1);
         let own = || (claims, pool.key[..].into());
         if self.found.len() < self.most {
@@ -112,7 +115,7 @@ impl PoolsState {
             Stat::WaitingTime,
             figures.of(Stat::WaitingTimeForMe).saturating_add(figures.of(Stat::WaitingTimeForAnyone)),
         );
-        figures.set(Stat::HashtableEntries, self.pools.len() as u64);
+        figures.set(Stat::HashtableEntries, self.keys() as u64);
         figures.set(Stat::ProcessingWorkers, self.working());
         figures.set(Stat::WaitingWorkers, self.waiting());
         figures.set(Stat::KeptLocks, self.kept.len());
@@ -143,7 +146,7 @@ impl PoolsState {
 
     /// Returns the number of keys with claims.
     pub fn keys(&self) -> usize {
-        self.pools.len()
+        self.pools.len() - self.unused.len() as usize
     }
 
     /// Returns the selected keys with the most claims, busiest first; among equals in the order of the keys. Beyond
@@ -173,14 +176,15 @@ impl PoolsState {
 
     /// Returns whether there are more keys than are examined.
     pub fn is_too_much_to_look_at(&self) -> bool {
-        self.pools.len() > KEYS_LOOKED_AT
+        self.keys() > KEYS_LOOKED_AT
     }
 
     /// Returns the busiest examined key with this prefix.
     pub fn key_beginning(&self, beginning: &[u8]) -> Option<&[u8]> {
         let pools = self.pools.iter().map(|(_, pool)| pool).take(KEYS_LOOKED_AT);
         let pools = pools.chain(self.top_keys.keys().filter_map(|key| self.pool(key)));
-        let found = pools.filter(|pool| pool.key.starts_with(beginning)).max_by_key(|pool| pool.occupancy().1);
+        let pools = pools.filter(|pool| !pool.is_unused() && pool.key.starts_with(beginning));
+        let found = pools.max_by_key(|pool| pool.occupancy().1);
         found.map(|pool| &pool.key[..])
     }
 
@@ -296,7 +300,8 @@ impl PoolsState {
     }
 
     pub(super) fn pool(&self, key: &[u8]) -> Option<&Pool> {
-        self.find(self.names.hash(key), key).map(|pool| &self.pools[pool.index()])
+        let pool = self.find(self.names.hash(key), key).map(|pool| &self.pools[pool.index()]);
+        pool.filter(|pool| !pool.is_unused())
     }
 
     pub(super) fn busy<'a>(&'a self, pool: &'a Pool) -> BusyKey<'a> {

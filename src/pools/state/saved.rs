@@ -106,10 +106,10 @@ impl PoolsState {
             types: self.types.save(),
             top_keys: self.top_keys.save(),
             alerts: self.alerts.history.clone(),
-            pools: self.pools.len(),
+            pools: self.keys(),
         })?;
         let newer = self.newer_claims()?;
-        for (_, pool) in &self.pools {
+        for (_, pool) in self.pools.iter().filter(|(_, pool)| !pool.is_unused()) {
             let claims = self.claims_in(pool).map(|id| self.save_claim(id, newer[self.whole_of(id).index()], timers));
             out.put(&SavedPool { key: pool.key.clone(), claims: claims.collect() })?;
         }

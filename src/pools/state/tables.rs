@@ -1,4 +1,4 @@
-//! Additions to the tables of claims and pools, and removals. An emptied pool is kept to the end of the turn.
+//! Additions to the tables of claims and pools, and removals. An emptied pool is kept for later claims.
 
 use super::parts::Freed;
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep, WorkType};
@@ -7,6 +7,8 @@ use poolcounter_core::list::List;
 use poolcounter_core::names::Hash;
 use poolcounter_core::time::Time;
 
+/// Most pools without claims that are kept, 1 MiB with the longest keys.
+const UNUSED_POOLS: u32 = 128;
 /// Most emptied keys that are kept, and most bytes of one: at most 256 KiB in all.
 const SPARE_KEYS: usize = 1024;
 const SPARE_KEY_BYTES: usize = 256;
@@ -24,13 +26,18 @@ pub(super) struct Withdrawn {
 }
 
 impl PoolsState {
-    /// Ends a turn: drops the pools that were emptied in it.
+    /// Ends a turn: keeps the pools that were emptied in it, and drops the pools that are unused for longest.
     #[inline]
     pub fn end_turn(&mut self) {
         while let Some(id) = self.emptied.pop() {
-            if self.pools.get(id.index()).is_some_and(|pool| pool.occupancy() == (0, 0)) {
-                self.drop_pool(id);
+            if self.pools[id.index()].is_unused() {
+                self.forget_late(id);
+                self.background.end_search(id);
+                self.unused.push_back(id);
             }
+        }
+        while self.unused.len() > UNUSED_POOLS {
+            self.unused.pop_front().into_iter().for_each(|id| self.drop_pool(id));
         }
     }
 
@@ -63,6 +70,7 @@ impl PoolsState {
 
     #[inline(always)]
     pub(super) fn attach_to_pool(&mut self, id: ClaimId, claim: Claim) {
+        self.unused.remove(claim.pool);
         self.pools[claim.pool.index()].queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
         let index = self.claims.insert(claim);
         debug_assert_eq!(index, id.index(), "the timer of the claim was armed for its key");
@@ -153,10 +161,10 @@ impl PoolsState {
         pool
     }
 
-    /// Returns whether a pool has no claims. Such a pool is dropped at the end of the turn if it still has none then.
+    /// Returns whether a pool has no claims. It becomes unused at the end of the turn if it still has none then.
     #[inline]
     pub(super) fn note_if_emptied(&mut self, id: PoolId) -> bool {
-        let is_empty = self.pools[id.index()].occupancy() == (0, 0);
+        let is_empty = self.pools[id.index()].is_unused();
         // Often it is the same pool, over and over.
         if is_empty && self.emptied.last() != Some(&id) {
             self.emptied.push(id);
@@ -167,8 +175,6 @@ impl PoolsState {
     fn drop_pool(&mut self, id: PoolId) {
         let Pool { mut key, hash, .. } = self.pools.remove(id.index());
         self.names.remove(hash, id);
-        self.forget_late(id);
-        self.background.end_search(id);
         if self.spare_keys.len() < SPARE_KEYS && key.capacity() <= SPARE_KEY_BYTES {
             key.clear();
             self.spare_keys.push(key);
