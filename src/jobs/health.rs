@@ -255,40 +255,40 @@ impl Watcher {
             all.push(condition.measured(value, limit));
         };
         let age = |limit: Span| [part.oldest, limit].map(|span| span.as_micros() as f64);
-        let name = name_of(part.name);
-        let pattern = quoted(&pattern_of(part.tube, part.name));
-        let late = format!("{} ready, the oldest for {}", grouped(part.ready), in_words(part.oldest));
-        let late_of = format!("{}: {late}", name_of(part.tube));
-        let help = Some("jobs summary tube".into());
-        if part.oldest > warnings.alarm_age {
-            note(&VERY_LATE, late_of, help, age(warnings.alarm_age));
-        } else if part.oldest > warnings.age {
-            note(&LATE, late_of, help, age(warnings.age));
+        // Most parts have no condition, and need no texts.
+        let name = || name_of(part.name);
+        let pattern = || quoted(&pattern_of(part.tube, part.name));
+        let late = || format!("{} ready, the oldest for {}", grouped(part.ready), in_words(part.oldest));
+        let limits = [(&VERY_LATE, warnings.alarm_age), (&LATE, warnings.age)];
+        if let Some((info, limit)) = limits.into_iter().find(|(_, limit)| part.oldest > *limit) {
+            let sentence = format!("{}: {}", name_of(part.tube), late());
+            note(info, sentence, Some("jobs summary tube".into()), age(limit));
         }
         let Some(followed) = followed else { return all };
         let ([reserved], within) = followed.minute.growth(now, [reserves]);
         if has_runner && part.oldest > RUNNER_MISSING && reserved == 0 && part.reserved == 0 && within >= RUNNER_MISSING
         {
-            let command = pattern.as_ref().map(|pattern| format!("jobs run {pattern} -- COMMAND"));
-            note(&UNWATCHED, format!("no runner for {name}: {late}"), command, age(RUNNER_MISSING));
+            let command = pattern().map(|pattern| format!("jobs run {pattern} -- COMMAND"));
+            note(&UNWATCHED, format!("no runner for {}: {}", name(), late()), command, age(RUNNER_MISSING));
         }
         let ([done, failed], _) = followed.attempts.growth(now, [deletes, failures]);
         let attempts = done.saturating_add(failed);
         if attempts >= LEAST_ATTEMPTS && failed.saturating_mul(1000) > warnings.failures.saturating_mul(attempts) {
             let share = failed.saturating_mul(100) / attempts;
-            let sentence = format!("{name}: {share} % of {} attempts failed in 5 min", grouped(attempts));
+            let sentence = format!("{}: {share} % of {} attempts failed in 5 min", name(), grouped(attempts));
             let command = quoted(part.tube).map(|tube| format!("jobs list {tube} --error"));
             note(&FAILS, sentence, command, [failed as f64 * 1000.0 / attempts as f64, warnings.failures as f64]);
         }
         let ([buried], within) = followed.buried.growth(now, [part.buried]);
         if buried > 0 {
             let sentence = format!(
-                "{name}: {} buried, {} in the last {}",
+                "{}: {} buried, {} in the last {}",
+                name(),
                 grouped(part.buried),
                 grouped(buried),
                 in_words(within)
             );
-            let command = pattern.map(|pattern| format!("jobs kick {pattern}"));
+            let command = pattern().map(|pattern| format!("jobs kick {pattern}"));
             note(&BURIED, sentence, command, [buried as f64, LEAST_ATTEMPTS as f64]);
         }
         all

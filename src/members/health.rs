@@ -103,14 +103,9 @@ impl Members {
     }
 }
 
-/// Conditions of one pool.
+/// Conditions of one pool. Most pools have none, and need no texts.
 struct PoolConditions<'a> {
     pool: &'a PoolHealth<'a>,
-    /// Name of the pool as sentences show it, and as a word of a command, if it can be typed.
-    name: String,
-    word: Option<String>,
-    /// Member that is held for longest, in words.
-    longest: Option<String>,
     /// Time since the last failed start, and its text.
     failure: Option<(Span, &'a str)>,
     warn_wait: Span,
@@ -121,11 +116,24 @@ struct PoolConditions<'a> {
 
 impl<'a> PoolConditions<'a> {
     fn new(pool: &'a PoolHealth<'a>, failure: Option<(Span, &'a str)>, warn_wait: Span) -> Self {
-        let longest = pool.longest_held.as_ref().map(|(member, span)| {
-            format!("{} held for {} by {}", name_of(member.name), in_words(*span), name_of(member.holder.as_bytes()))
-        });
-        let (name, word) = (name_of(pool.row.name), quoted(pool.row.name));
-        PoolConditions { pool, name, word, longest, failure, warn_wait, has_told_out: false, all: Vec::new() }
+        PoolConditions { pool, failure, warn_wait, has_told_out: false, all: Vec::new() }
+    }
+
+    /// Returns the name of the pool as sentences show it.
+    fn name(&self) -> String {
+        name_of(self.pool.row.name)
+    }
+
+    /// Returns the name of the pool as a word of a command, if it can be typed.
+    fn word(&self) -> Option<String> {
+        quoted(self.pool.row.name)
+    }
+
+    /// Returns the member that is held for longest, in words.
+    fn longest(&self) -> Option<String> {
+        let (member, span) = self.pool.longest_held.as_ref()?;
+        let (name, holder) = (name_of(member.name), name_of(member.holder.as_bytes()));
+        Some(format!("{name} held for {} by {holder}", in_words(*span)))
     }
 
     fn note(&mut self, info: &'static ConditionInfo, sentence: String, command: Option<String>) {
@@ -141,34 +149,37 @@ impl<'a> PoolConditions<'a> {
 
     /// Notes the first reason that applies for which takes wait.
     fn note_waits(&mut self) {
-        let (pool, name, of) = (self.pool, &self.name, &self.pool.row.figures);
-        let waiting = format!("{} waiting, the longest for {}", grouped(of.queued.into()), in_words(pool.longest_wait));
-        let out = format!("{} of {} kept out", of.quarantined, of.max);
+        let (pool, of) = (self.pool, &self.pool.row.figures);
+        let name = || name_of(pool.row.name);
+        let waiting =
+            || format!("{} waiting, the longest for {}", grouped(of.queued.into()), in_words(pool.longest_wait));
+        let out = || format!("{} of {} kept out", of.quarantined, of.max);
         let (waits, comes) = (of.queued > 0, of.free + of.starting + of.cleaning - pool.unclean - pool.late);
         let not_long = u64::from(of.in_use).saturating_sub(pool.held_long as u64);
         let usable = u64::from(comes) + not_long + u64::from(pool.has_room && pool.is_provided);
         let is_backing_off = pool.has_room && pool.is_provided && !pool.can_start;
         if waits && of.quarantined as usize + pool.held_long > 0 && usable == 0 {
             let held = self.held_long().map_or(String::new(), |held| format!(", {held}"));
-            let sentence = format!("{name} has no usable member: {out}{held}; {waiting}");
+            let sentence = format!("{} has no usable member: {}{held}; {}", name(), out(), waiting());
             self.note(&EMPTY, sentence, self.repair().or_else(|| self.take_back()));
             self.has_told_out = true;
         } else if waits && pool.unclean > 0 {
             let unclean = in_plural(pool.unclean, "member waits for a cleaner", "members wait for a cleaner");
-            let sentence = format!("{name}: {unclean}, and none is connected; {waiting}");
+            let sentence = format!("{}: {unclean}, and none is connected; {}", name(), waiting());
             self.note(&NO_CLEANER, sentence, self.look(""));
         } else if waits && of.quarantined > 0 && u64::from(of.quarantined) * 2 >= u64::from(of.max) {
-            self.note(&HALF_OUT, format!("{name}: {out}; {waiting}"), self.repair());
+            self.note(&HALF_OUT, format!("{}: {}; {}", name(), out(), waiting()), self.repair());
             self.has_told_out = true;
         } else if waits && comes + of.in_use + of.stopping == 0 && !pool.is_provided {
-            self.note(&NO_START, format!("{name} has no member and no provider; {waiting}"), self.look(""));
+            let sentence = format!("{} has no member and no provider; {}", name(), waiting());
+            self.note(&NO_START, sentence, self.look(""));
         } else if let Some((_, text)) = self.failure.filter(|_| waits && is_backing_off && comes == 0) {
-            let sentence = format!("{name} cannot start members: the last start failed at {text}; {waiting}");
+            let sentence = format!("{} cannot start members: the last start failed at {text}; {}", name(), waiting());
             self.note(&NO_START, sentence, self.look(""));
         } else if let Some(starving) = &pool.starving {
-            self.note(&STARVES, format!("{name}: {}", sentence_of(starving)), self.look(" --waiting"));
+            self.note(&STARVES, format!("{}: {}", name(), sentence_of(starving)), self.look(" --waiting"));
         } else if self.warn_wait > Span::ZERO && pool.longest_wait > self.warn_wait {
-            let sentence = format!("{name}: {waiting}; {} of {} in use", of.in_use, of.max);
+            let sentence = format!("{}: {}; {} of {} in use", name(), waiting(), of.in_use, of.max);
             self.note(&WAITS_LONG, sentence, self.look(" --waiting"));
         }
     }
@@ -181,11 +192,11 @@ impl<'a> PoolConditions<'a> {
                 0 => String::new(),
                 more => format!(", and {more} more"),
             };
-            let (name, first, state) = (&self.name, name_of(member.name), member.state);
+            let (name, first, state) = (self.name(), name_of(member.name), member.state);
             self.note(&OUT, format!("{name}: {first} {state} for {}{more}", in_words(since)), self.repair());
         }
         if let Some(held) = self.held_long() {
-            self.note(&HELD_LONG, format!("{}: {held}", self.name), self.take_back());
+            self.note(&HELD_LONG, format!("{}: {held}", self.name()), self.take_back());
             let longest = self.pool.longest_held.as_ref().map_or(Span::ZERO, |(_, span)| *span);
             self.lasting(longest, self.pool.warn_hold);
         }
@@ -193,24 +204,28 @@ impl<'a> PoolConditions<'a> {
 
     /// Notes members that are kept for a take, starts that fail, and the removal of the pool.
     fn note_rest(&mut self) {
-        let (name, of, warn_wait) = (&self.name, &self.pool.row.figures, self.warn_wait);
+        let (of, warn_wait) = (&self.pool.row.figures, self.warn_wait);
+        let name = || name_of(self.pool.row.name);
         let taker = self.pool.reserving.as_ref().filter(|it| warn_wait > Span::ZERO && it.waited > warn_wait);
         let kept = taker.filter(|_| of.free > 0).map(|taker| {
             let (free, waited, who) = (of.free, in_words(taker.waited), name_of(taker.who.as_bytes()));
-            format!("{name}: {free} free kept for {waited} for {who}, which wants {}", taker.count)
+            format!("{}: {free} free kept for {waited} for {who}, which wants {}", name(), taker.count)
         });
-        let failed = self.failure.map(|(ago, text)| format!("{name}: a start failed {} ago at {text}", in_words(ago)));
-        let longest = self.longest.as_ref().map_or(String::new(), |held| format!(", {held}"));
+        let failed =
+            self.failure.map(|(ago, text)| format!("{}: a start failed {} ago at {text}", name(), in_words(ago)));
         let is_leaving = self.pool.is_leaving && of.in_use > 0;
-        let leaving = is_leaving.then(|| format!("{name} is being removed: {} still in use{longest}", of.in_use));
+        let leaving = is_leaving.then(|| {
+            let longest = self.longest().map_or(String::new(), |held| format!(", {held}"));
+            format!("{} is being removed: {} still in use{longest}", name(), of.in_use)
+        });
         let unclean = match (self.pool.unclean, self.pool.late) {
             (1.., _) if of.queued == 0 => {
                 let wait = in_plural(self.pool.unclean, "member waits for a cleaner", "members wait for a cleaner");
-                Some(format!("{name}: {wait}, and none is connected"))
+                Some(format!("{}: {wait}, and none is connected", name()))
             }
             (_, late @ 1..) => {
                 let take = in_plural(late, "cleaning takes", "cleanings take");
-                Some(format!("{name}: {take} longer than clean_timeout"))
+                Some(format!("{}: {take} longer than clean_timeout", name()))
             }
             _ => None,
         };
@@ -226,19 +241,19 @@ impl<'a> PoolConditions<'a> {
     }
 
     /// Returns the member that is held for longest, in words, if that is longer than `warn_hold`.
-    fn held_long(&self) -> Option<&String> {
-        self.longest.as_ref().filter(|_| self.pool.held_long > 0)
+    fn held_long(&self) -> Option<String> {
+        if self.pool.held_long > 0 { self.longest() } else { None }
     }
 
     /// Returns the command that shows the pool.
     fn look(&self, behind: &str) -> Option<String> {
-        self.word.as_ref().map(|pool| format!("members {pool}{behind}"))
+        self.word().map(|pool| format!("members {pool}{behind}"))
     }
 
     /// Returns the command that makes the member that is kept out for longest usable, or all if several are; None if none
     /// is kept out.
     fn repair(&self) -> Option<String> {
-        let (member, pool) = (self.pool.longest_out.as_ref()?, self.word.as_ref()?);
+        let (member, pool) = (self.pool.longest_out.as_ref()?, self.word()?);
         match member.state {
             "quarantined" if self.pool.row.figures.quarantined > 1 => Some(format!("members repair {pool} --all")),
             "quarantined" => Some(format!("members repair {pool} {}", quoted(member.name)?)),
@@ -251,7 +266,7 @@ impl<'a> PoolConditions<'a> {
     /// Returns the command that takes the member that is held for longest from its holder.
     fn take_back(&self) -> Option<String> {
         let (member, _) = self.pool.longest_held.as_ref()?;
-        Some(format!("members takeback {} --member {}", self.word.as_ref()?, quoted(member.name)?))
+        Some(format!("members takeback {} --member {}", self.word()?, quoted(member.name)?))
     }
 }
 
