@@ -27,7 +27,7 @@ use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
 use super::terminal::{print, print_bytes, printable};
 use copy::Place;
-use poolcounter_client::{Error, JobId, JobState, Producer, SummaryBy};
+use poolcounter_client::{Error, JobId, JobState, Producer, SummaryBy, own_user};
 #[cfg(feature = "postgres")]
 use poolcounter_jobs::postgres::{self, PostgresUrl};
 use std::io::{IsTerminal, stdout};
@@ -42,6 +42,9 @@ pub const REQUESTS: &[(&str, &str)] = &[
     ("kick ID | PATTERN [STATE]", "make a job, or all buried or delayed ones ready"),
     ("bury ID", "bury a job that is not reserved"),
     ("delete ID", "delete a job that is not reserved"),
+    ("move ID | PATTERN TUBE [STATE]", "move a job, or all that are not reserved, to another tube"),
+    ("set ID [pri=N] [delay=SECONDS] [ttr=SECONDS]", "change a job that is not reserved"),
+    ("cancel ID | PATTERN", "delete a reserved job, or all that are reserved, and end its command"),
     ("summary [wiki | type | tube | runner]", "print the numbers of jobs, their ages and rates"),
     ("list TUBE [STATE]", "print the jobs of a tube, ready ones if no state is named"),
     ("stats [ID | TUBE]", "print the statistics of the server, of a job or of a tube"),
@@ -79,7 +82,9 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             let looked = look(&producer, &settings, &texts);
             if settings.is_json { show::error_as_json(&producer, looked) } else { looked }
         }
-        ["kick" | "bury" | "delete" | "clear", ..] => change_jobs(&producer, &settings, &texts),
+        ["kick" | "bury" | "delete" | "clear" | "move" | "set" | "cancel", ..] => {
+            change_jobs(&producer, &settings, &texts)
+        }
         ["init-db", url] => init_db(url, settings.is_run),
         ["copy", from, to] => copy_store(from, to),
         _ => change_tubes(&producer, &texts),
@@ -130,6 +135,10 @@ fn change_jobs(producer: &Producer, settings: &JobsCommandSettings, words: &[&st
         ["kick", pattern, state] => count("KICKED", Ok(kick_tube(producer, pattern, state_of(state)?)?)),
         ["bury", id] => bury(settings, id_of(id)?),
         ["delete", id] => found(id, producer.delete(id_of(id)?).map_err(failure)?),
+        ["move", what, tube] => count_of(what, "MOVED", producer.move_jobs(what, tube, None)),
+        ["move", what, tube, state] => count_of(what, "MOVED", producer.move_jobs(what, tube, Some(state_of(state)?))),
+        ["set", id, ref values @ ..] if !values.is_empty() => tubes::set_job(producer, id_of(id)?, values),
+        ["cancel", what] => count_of(what, "CANCELLED", producer.cancel(what, &own_user())),
         ["clear", pattern] => count("CLEARED", producer.clear(pattern, None)),
         ["clear", pattern, state] => count("CLEARED", producer.clear(pattern, Some(state_of(state)?))),
         _ => Err(wrong_form(words)),
@@ -235,6 +244,14 @@ fn bury(settings: &JobsCommandSettings, id: JobId) -> Result<ExitCode, Failure> 
 
 fn count(word: &str, counted: Result<u64, Error>) -> Result<ExitCode, Failure> {
     print(&format!("{word} {}\n", counted.map_err(failure)?))
+}
+
+/// Prints the number of jobs that a request about a job or a pattern has changed.
+fn count_of(what: &str, word: &str, counted: Result<Option<u64>, Error>) -> Result<ExitCode, Failure> {
+    match counted.map_err(failure)? {
+        Some(number) => count(word, Ok(number)),
+        None => found(what, false),
+    }
 }
 
 fn found(what: &str, is_there: bool) -> Result<ExitCode, Failure> {

@@ -259,8 +259,13 @@ impl Process {
 
     /// Sends SIGTERM to its process group; SIGKILL follows later.
     pub fn terminate(&mut self) {
+        self.terminate_within(GRACE);
+    }
+
+    /// Sends SIGTERM to its process group, and SIGKILL after this time.
+    pub fn terminate_within(&mut self, grace: Duration) {
         if !self.is_ending {
-            (self.is_ending, self.deadline) = (true, Instant::now().checked_add(GRACE));
+            (self.is_ending, self.deadline) = (true, Instant::now().checked_add(grace));
             self.send(Signal::SIGTERM);
         }
     }

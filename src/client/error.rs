@@ -22,6 +22,8 @@ pub enum Error {
     Lost,
     /// The server has revoked this: the longest time to hold it is over, or an operator took it.
     Expired,
+    /// The job was cancelled by this client.
+    Cancelled(String),
     /// The connection holds as many locks as the server allows (four by default).
     LockHeld,
     /// The server refused with this text. The request is wrong, not the server.
@@ -148,6 +150,7 @@ impl fmt::Display for Error {
             }
             Error::Lost => f.write_str("the connection was lost, with all that it held"),
             Error::Expired => f.write_str("it was taken back, by an operator or a limit of the time to hold it"),
+            Error::Cancelled(who) => write!(f, "cancelled by {who}"),
             Error::LockHeld => f.write_str("the connection holds as many locks as the server allows"),
             Error::Refused(words) if words == "BAD_COMMAND" => f.write_str(
                 "the server does not know the request (BAD_COMMAND): another service answers there, or an older server",

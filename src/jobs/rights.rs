@@ -4,7 +4,7 @@
 use super::JobQueue;
 use super::replies::ReplyBody;
 use super::sessions::session_of;
-use super::state::{JobId, LimitOf, ManyEntry, Put, PutOptions, Reserve};
+use super::state::{JobId, JobsOf, LimitOf, ManyEntry, Put, PutOptions, Reserve};
 use poolcounter_core::id::ConnId;
 use poolcounter_protocol::jobs::commands::{JobCommand, RESERVE};
 use poolcounter_protocol::jobs::name::TubeName;
@@ -30,6 +30,8 @@ enum About<'a> {
     Watched,
     /// The tube of a job; no permission is needed if there is no such job.
     Job(JobId),
+    /// The tube of a job, and another one; no permission is needed if there is no such job.
+    JobAnd(JobId, &'a [u8]),
     /// The tube of a job; no permission is needed if the connection has reserved it.
     OthersJob(JobId),
     /// Tubes of these names or patterns, and groups.
@@ -82,6 +84,13 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
         Request::Limit(LimitOf::Each(pattern) | LimitOf::All(pattern), _) => (JobCommand::Limit, tube(pattern.bytes())),
         Request::Limit(LimitOf::Group(group), _) => (JobCommand::Limit, About::Names(vec![group_key(group)])),
         Request::Clear(pattern, _) => (JobCommand::Clear, tube(pattern.bytes())),
+        Request::Move(JobsOf::Job(id), name, _) => (JobCommand::Move, About::JobAnd(*id, name.bytes())),
+        Request::Move(JobsOf::Pattern(pattern), name, _) => {
+            (JobCommand::Move, About::Names(vec![pattern.bytes().into(), name.bytes().into()]))
+        }
+        Request::SetJob(id, _) => (JobCommand::SetJob, About::Job(*id)),
+        Request::Cancel(JobsOf::Job(id)) => (JobCommand::Cancel, About::Job(*id)),
+        Request::Cancel(JobsOf::Pattern(pattern)) => (JobCommand::Cancel, tube(pattern.bytes())),
         Request::Drain => (JobCommand::Drain, About::All),
         Request::Undrain => (JobCommand::Undrain, About::All),
         Request::StoreCopy(_) => (JobCommand::StoreCopy, About::All),
@@ -177,8 +186,11 @@ impl JobQueue {
                 context.count_request(conn);
                 return false;
             }
-            About::Job(id) | About::OthersJob(id) => match self.state.tube_of(id) {
-                Some(tube) => vec![tube.into()],
+            About::Job(id) | About::JobAnd(id, _) | About::OthersJob(id) => match self.state.tube_of(id) {
+                Some(tube) => {
+                    let other = if let About::JobAnd(_, other) = about { Some(other) } else { None };
+                    std::iter::once(tube).chain(other).map(Key::Borrowed).collect()
+                }
                 None => {
                     context.count_request(conn);
                     return false;

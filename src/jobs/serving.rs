@@ -82,6 +82,9 @@ impl JobQueue {
             }
             Request::Clear(pattern, which) => step(&mut |state, step| state.clear(conn, pattern, which, step)),
             Request::KickAll(pattern, which) => step(&mut |state, step| state.kick_all(conn, pattern, which, step)),
+            Request::Move(what, tube, which) => step(&mut |state, step| state.move_jobs(conn, what, tube, which, step)),
+            Request::SetJob(id, change) => step(&mut |state, step| state.set_job(conn, id, change, step)),
+            Request::Cancel(what) => step(&mut |state, step| state.cancel(conn, what, step)),
             Request::Drain => step(&mut |state, step| state.drain(conn, true, step)),
             Request::Undrain => step(&mut |state, step| state.drain(conn, false, step)),
             other => return self.ask(conn, other, context),

@@ -26,6 +26,7 @@ mod job;
 mod jobs;
 pub mod leaves;
 mod limits;
+mod manage;
 mod put;
 mod reading;
 mod record;
@@ -58,7 +59,7 @@ pub use watching::MAX_WATCHES;
 pub use poolcounter_protocol::jobs::name::{Pattern, TubeName};
 pub use poolcounter_protocol::jobs::request::{ALL_STATES, JobId, JobState, Until};
 pub use poolcounter_protocol::jobs::values::{
-    Backoff, Body, Failure, LimitOf, ManyEntry, Peek, Put, PutOptions, Refusal, Reply, Reserve,
+    Backoff, Body, Failure, JobChange, JobsOf, LimitOf, ManyEntry, Peek, Put, PutOptions, Refusal, Reply, Reserve,
 };
 
 use crate::stats::Jobs as Stat;
@@ -231,6 +232,7 @@ pub struct State {
     pub ends_connections: bool,
     commits: commits::Commits,
     burials: burials::Burials,
+    cancelled: manage::Cancelled,
     /// Jobs that are being read from a store beside the jobs that were handed over; None otherwise.
     reading: Option<Box<Reading>>,
     /// True while jobs are read from a store, after a start or by a successor: a tube without jobs may have some there.
@@ -264,6 +266,7 @@ impl State {
             ends_connections: false,
             commits: commits::Commits::default(),
             burials: burials::Burials::default(),
+            cancelled: manage::Cancelled::default(),
             reading: None,
             may_lack_jobs: false,
             is_draining: false,

@@ -498,6 +498,9 @@ impl Service {
             Request::DeadLetter(pattern, tube) => self.step(|state, step| state.dead_letter(conn, pattern, tube, step)),
             Request::Clear(pattern, which) => self.step(|state, step| state.clear(conn, pattern, which, step)),
             Request::KickAll(pattern, which) => self.step(|state, step| state.kick_all(conn, pattern, which, step)),
+            Request::Move(what, tube, which) => self.step(|state, step| state.move_jobs(conn, what, tube, which, step)),
+            Request::SetJob(id, change) => self.step(|state, step| state.set_job(conn, id, change, step)),
+            Request::Cancel(what) => self.step(|state, step| state.cancel(conn, what, step)),
             Request::Drain => self.step(|state, step| state.drain(conn, true, step)),
             Request::Undrain => self.step(|state, step| state.drain(conn, false, step)),
             Request::Quit | Request::StoreCopy(_) => {}

@@ -3,7 +3,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use poolcounter_client::{JobState, NewJob, Producer, PutOutcome};
+use poolcounter_client::{JobId, JobState, NewJob, Producer, PutOutcome};
 use poolcounter_testkit::beanstalkd::Beanstalkd;
 use poolcounter_testkit::daemon::{Client, Daemon, wait};
 use poolcounter_testkit::jobs_command::{
@@ -54,6 +54,48 @@ fn jobs_are_put_and_looked_at() {
     assert_eq!(jobs(&["delete", "1"]), "");
     assert_eq!(jobs(&["pause", "*/t", "60"]), "");
     assert_eq!(jobs(&["clear", "*/t"]), "CLEARED 2502\n");
+}
+
+#[test]
+fn jobs_are_moved_and_changed() {
+    let (_daemon, address, producer) = server(&[]);
+    let put = |tube: &str| producer.put(&NewJob { tube: Some(tube.into()), ..NewJob::new("x") }).expect("is put");
+    assert_eq!(["a/t", "b/t"].map(put), [1, 2].map(|id| PutOutcome::Inserted(JobId(id))));
+    let jobs = |arguments: &[&str]| jobs_with_input(&address, arguments, b"");
+    assert_eq!(jobs(&["move", "*/t", "c/t"]).stdout, "MOVED 2\n");
+    assert_eq!(jobs(&["move", "1", "a/t", "ready"]).stdout, "MOVED 1\n");
+    assert_eq!(jobs(&["set", "1", "pri=7", "delay=90", "ttr=5"]).status, Some(0));
+    let status = producer.status(JobId(1)).expect("is asked").expect("is there");
+    assert_eq!(
+        (&*status.tube, status.state, status.pri, status.ttr),
+        ("a/t", JobState::Delayed, 7, Duration::from_secs(5))
+    );
+    for (arguments, wanted) in [
+        (&["move", "9", "a/t"][..], "9: NOT_FOUND"),
+        (&["cancel", "1"], "1: NOT_FOUND"),
+        (&["set", "9", "pri=1"], "9: NOT_FOUND"),
+        (&["set", "1", "color=1"], "\"color=1\" is not pri=N, delay=SECONDS or ttr=SECONDS"),
+    ] {
+        let ended = jobs(arguments);
+        assert!(ended.status != Some(0) && ended.stderr.contains(wanted), "{ended:?}");
+    }
+}
+
+#[test]
+fn the_command_of_a_cancelled_job_is_ended() {
+    let (_daemon, address, producer) = server(&[]);
+    producer.put(&NewJob { tube: Some("a/t".into()), ..NewJob::new("x") }).expect("is put");
+    let script = "trap '' TERM; echo begun >>ran; if [ $JOB_ID = 1 ]; then sleep 600 & wait; fi";
+    let running = Running::start(&address, &["--grace", "1", "--on-lost", "warn"], script);
+    running.expect_lines("ran", &["begun"]);
+    assert_eq!(jobs(&address, &["cancel", "a/*"]), "CANCELLED 1\n");
+    producer.put(&NewJob { tube: Some("a/t".into()), ..NewJob::new("x") }).expect("is put");
+    // The slot is free only once the command has been killed.
+    running.expect_lines("ran", &["begun", "begun"]);
+    wait_for(&producer, [0, 0, 0, 0]);
+    running.signal();
+    let said = running.finish();
+    assert!(said.contains("job 1 of a/t: lost after ") && said.contains(": cancelled by "), "{said}");
 }
 
 #[test]

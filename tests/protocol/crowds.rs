@@ -90,7 +90,7 @@ const DIMENSIONS: [Dimension; 14] = [
 ];
 
 /// Requests that concern a crowd, if it is there.
-const REQUESTS: [(&str, &str); 34] = [
+const REQUESTS: [(&str, &str); 36] = [
     ("pools", "ACQ4ME key:7 1 9 0\n"),
     ("pools", "RELEASE key:0\n"),
     ("pools", "RELEASE wanted\n"),
@@ -120,6 +120,8 @@ const REQUESTS: [(&str, &str); 34] = [
     ("jobs", "pause-tube q/t 3\r\n"),
     ("jobs", "clear */*\r\n"),
     ("jobs", "kick-all *\r\n"),
+    ("jobs", "move */* common\r\n"),
+    ("jobs", "cancel */*\r\n"),
     ("jobs", "list-tubes\r\nsummary tube\r\nsummary wiki\r\nsummary runner\r\n"),
     ("jobs", "list-jobs q/t ready 10\r\nstats-tube q/t\r\nstats\r\n"),
     ("jobs", "use q/t\r\nkick 9999999\r\n"),

@@ -99,6 +99,11 @@ fn line(random: &mut Random, held: usize) -> String {
         31 => format!("limit group:{} {few}\r\n", ["*", "g1", "g2"][random.below(3)]),
         32 => format!("retry {pattern} {few} 1.5 2 5\r\n"),
         33 => format!("dead-letter {pattern} {}\r\n", TUBES[random.below(TUBES.len())]),
+        34 if few == 0 => {
+            let what = [id.to_string(), pattern.into()];
+            format!("move {} {tube}\r\nset-job {id} pri={pri} delay={delay}\r\n", what[random.below(2)])
+        }
+        34 if few == 1 => format!("cancel {id}\r\ncancel {pattern}\r\n"),
         34 => format!("root {tube} S {few}\r\nclear {pattern} buried\r\n"),
         _ => format!(
             "kick-all {pattern}\r\nstats-tube {tube}\r\nsummary\r\nlist-jobs {tube} ready 5\r\nstats-job {id}\r\n"

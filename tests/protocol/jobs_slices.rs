@@ -56,14 +56,18 @@ fn service_with(jobs: usize, line: impl Fn(usize) -> String) -> Service {
 }
 
 #[test]
-fn clear_and_kick_go_through_many_jobs_in_slices() {
+fn clear_move_and_kick_go_through_many_jobs_in_slices() {
     let jobs = many();
     let mut service = service_with(jobs, |_| "put 5 5000 60 1\r\na\r\n".into());
     service.send(2, b"kick-all *\r\n");
     let (reply, slices) = serve_others_until(&mut service, 2, "kick-all");
     assert_eq!(reply, format!("KICKED {jobs}"));
     assert!(slices >= jobs / SLICE - 1, "{slices} slices");
-    service.send(2, b"clear default\r\n");
+    service.send(2, b"move default new\r\n");
+    let (reply, slices) = serve_others_until(&mut service, 2, "move");
+    assert_eq!(reply, format!("MOVED {jobs}"));
+    assert!(slices >= jobs / SLICE - 1, "{slices} slices");
+    service.send(2, b"clear new\r\n");
     let (reply, slices) = serve_others_until(&mut service, 2, "clear");
     assert_eq!(reply, format!("CLEARED {jobs}"));
     assert!(slices >= jobs / SLICE - 1, "{slices} slices");

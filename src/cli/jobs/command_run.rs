@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Number of touches within a TTR, so that a late one does no harm.
 const TOUCHES: u32 = 3;
-/// Longest time between touches: bounds the time until a silently lost connection is noticed.
-const LONGEST_TOUCH: Duration = Duration::from_secs(600);
+/// Longest time between touches: bounds the time until a cancelled job, or a silently lost connection, is noticed.
+const LONGEST_TOUCH: Duration = Duration::from_secs(5);
 /// Bytes kept of the end of a command's output: the server's limit of a failure reason, less the line with the exit
 /// status.
 const TAIL: usize = 4000;
@@ -380,11 +380,15 @@ impl CommandRun {
         Ok(())
     }
 
-    /// Handles the loss of the job in progress to another runner.
+    /// Handles the loss of the job in progress, to another runner or because it was cancelled.
     fn lose(&mut self, plan: &Plan<'_>, held: &HeldJob, error: &Error) {
         self.is_lost = true;
         self.stop_feeding();
         let consequence = match plan.settings.on_lost {
+            _ if matches!(error, Error::Cancelled(_)) => {
+                self.process.terminate_within(plan.settings.grace);
+                "its command is terminated"
+            }
             OnLost::Warn => "its command runs on",
             OnLost::Term => {
                 self.process.terminate();

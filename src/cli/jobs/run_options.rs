@@ -132,7 +132,7 @@ pub const OPTIONS: &[Opt<RunSettings>] = &[
         long: "grace",
         hint: "SECONDS",
         doc: "Time for commands to finish after SIGTERM, before they are terminated and their jobs given back \
-              (default: 60).",
+              (default: 60). The command of a cancelled job is killed that long after it was terminated.",
         set: |settings, value| assign(&mut settings.grace, seconds(value)),
         ..Opt::BLANK
     },

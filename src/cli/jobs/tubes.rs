@@ -1,9 +1,9 @@
-//! Settings of tubes: retry rules, limits of reserved jobs, and dead-letter tubes; and copies of the store.
+//! Settings of tubes and jobs: retry rules, limits of reserved jobs, values of a job; and copies of the store.
 
-use super::failure;
+use super::{failure, found};
 use crate::command::{FAILURE, Failure};
 use crate::terminal::print;
-use poolcounter_client::{Error, LimitScope, Producer, Retry};
+use poolcounter_client::{Error, JobId, LimitScope, Producer, Retry};
 use poolcounter_service::options::{number, seconds};
 use std::process::ExitCode;
 
@@ -31,6 +31,20 @@ pub fn limit(producer: &Producer, what: &str, most: &str, scope: Option<&str>) -
         (Some(_), Some(_)) => return Err(Failure::misuse("the limit of a group is neither each nor all")),
         (None, Some(other)) => return Err(Failure::misuse(format!("\"{other}\" is neither each nor all"))),
     })
+}
+
+/// Handles `set ID [pri=N] [delay=SECONDS] [ttr=SECONDS]`.
+pub fn set_job(producer: &Producer, id: JobId, values: &[&str]) -> Result<ExitCode, Failure> {
+    let (mut pri, mut delay, mut ttr) = (None, None, None);
+    for value in values {
+        match value.split_once('=') {
+            Some(("pri", value)) => pri = Some(read(value, |word| number(word, 0..=u32::MAX))?),
+            Some(("delay", value)) => delay = Some(read(value, seconds)?),
+            Some(("ttr", value)) => ttr = Some(read(value, seconds)?),
+            _ => return Err(Failure::misuse(format!("\"{value}\" is not pri=N, delay=SECONDS or ttr=SECONDS"))),
+        }
+    }
+    found(&id.to_string(), producer.set_job(id, pri, delay, ttr).map_err(failure)?)
 }
 
 /// Handles `store-copy NAME`: prints the size of the copy in bytes.

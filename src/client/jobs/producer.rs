@@ -3,6 +3,7 @@
 use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or_not_found, refused, text};
 use super::{
     JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, put_outcomes,
+    whole_seconds,
 };
 use crate::connection::ClientConnection;
 use crate::error::{Error, Fault};
@@ -182,10 +183,8 @@ impl Producer {
         checked("the name", Some(name.as_bytes()), wire::is_tube)?;
         let mut session = self.session.borrow_mut();
         session.require("store-copy")?;
-        session.ask(format!("store-copy {name}\r\n").as_bytes(), LONGEST_COPY, |_, line| match line {
-            b"NOT_FOUND" => Ok(Ok(None)),
-            line => Ok(count_of(line, "COPIED")?.map(Some)),
-        })
+        let request = format!("store-copy {name}\r\n");
+        session.ask(request.as_bytes(), LONGEST_COPY, |_, line| count_or_not_found(line, "COPIED"))
     }
 
     /// Pauses the reserves of the matching tubes for `time`; zero ends a pause. Returns false if the tube does not
@@ -209,6 +208,52 @@ impl Producer {
         let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
         let request = format!("clear {pattern}{state}\r\n");
         self.ask_extension("clear", request.as_bytes(), |line| count_of(line, "CLEARED"))
+    }
+
+    /// Moves the job with this number, or the jobs of the matching tubes, to another tube: all that are not reserved, or
+    /// those in this state. Returns the number of moved jobs; None if no such job exists.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
+    pub fn move_jobs(&self, what: &str, tube: &str, state: Option<JobState>) -> Result<Option<u64>, Error> {
+        checked("the pattern", Some(what.as_bytes()), wire::is_pattern)?;
+        checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
+        let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
+        let request = format!("move {what} {tube}{state}\r\n");
+        self.ask_extension("move", request.as_bytes(), |line| count_or_not_found(line, "MOVED"))
+    }
+
+    /// Changes a job that is not reserved: its priority, the time until it is ready, and its TTR. Returns false if no
+    /// such job exists.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
+    pub fn set_job(
+        &self,
+        id: JobId,
+        pri: Option<u32>,
+        delay: Option<Duration>,
+        ttr: Option<Duration>,
+    ) -> Result<bool, Error> {
+        let values = [("pri", pri), ("delay", delay.map(whole_seconds)), ("ttr", ttr.map(whole_seconds))];
+        let values = values.into_iter().filter_map(|(name, value)| Some(format!(" {name}={}", value?)));
+        let request = format!("set-job {id}{}\r\n", values.collect::<String>());
+        self.ask_extension("set-job", request.as_bytes(), |line| expect_or_not_found(line, "SET"))
+    }
+
+    /// Deletes the job with this number, or the jobs of the matching tubes, while they are reserved; their runners are
+    /// told `who` has done so. Returns the number of deleted jobs; None if no such job is reserved.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
+    pub fn cancel(&self, what: &str, who: &str) -> Result<Option<u64>, Error> {
+        checked("the pattern", Some(what.as_bytes()), wire::is_pattern)?;
+        self.session.borrow_mut().identify(who.as_bytes())?;
+        let request = format!("cancel {what}\r\n");
+        self.ask_extension("cancel", request.as_bytes(), |line| count_or_not_found(line, "CANCELLED"))
     }
 
     /// Makes the buried and delayed jobs of the matching tubes ready, or the jobs in one of these states, and returns
@@ -418,6 +463,10 @@ impl Producer {
             line => Ok(read_text(connection, line, |text| of(wire::parse_map(text)?))?.map(Some)),
         })
     }
+}
+
+fn count_or_not_found(line: &[u8], word: &str) -> Said<Option<u64>> {
+    if line == b"NOT_FOUND" { Ok(Ok(None)) } else { Ok(count_of(line, word)?.map(Some)) }
 }
 
 fn read_text<T>(connection: &mut ClientConnection, line: &[u8], parse: impl FnOnce(&[u8]) -> Option<T>) -> Said<T> {

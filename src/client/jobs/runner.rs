@@ -1,6 +1,6 @@
 //! Runner of jobs: watches tubes, reserves jobs and reports their results.
 
-use super::session::{JobSession, expect, expect_or_not_found, line};
+use super::session::{JobSession, expect, line};
 use super::{JobStatus, Reservation, ReservedJob, checked, whole_seconds};
 use crate::connection::ClientConnection;
 use crate::error::Error;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 mod replies;
 
-use replies::{read_many, read_one, read_reserved, read_status};
+use replies::{expect_held, read_many, read_one, read_reserved, read_status};
 
 /// Largest number of jobs of one reserve.
 const MANY: usize = 1000;
@@ -159,7 +159,8 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::Expired`] if the TTR has run out, so that another runner may have the job; [`Error::Lost`] if the
+    /// [`Error::Expired`] if the TTR has run out, so that another runner may have the job; [`Error::Cancelled`] if it
+    /// was cancelled, and the runner has a name; [`Error::Lost`] if the
     /// connection on which it was reserved is gone; [`Error::Refused`].
     pub fn touch(&mut self, job: &ReservedJob) -> Result<(), Error> {
         self.end(job, &format!("touch {}\r\n", job.id), "TOUCHED")
@@ -297,11 +298,7 @@ impl Runner {
     }
 
     fn end_each(&mut self, jobs: &[&ReservedJob], verb: &str, word: &str) -> Result<Vec<Result<(), Error>>, Error> {
-        let read = |_: &mut ClientConnection, line: &[u8]| {
-            let is_ours = expect_or_not_found(line, word)?;
-            Ok(is_ours.and_then(|is_ours| if is_ours { Ok(()) } else { Err(Error::Expired) }))
-        };
-        self.ask_each(jobs, |id| format!("{verb} {id}\r\n"), read)
+        self.ask_each(jobs, |id| format!("{verb} {id}\r\n"), |_, line| expect_held(line, word))
     }
 
     /// Sends the same request for several jobs at once. A refused job does not affect the rest.
@@ -333,11 +330,10 @@ impl Runner {
 
     fn end(&mut self, job: &ReservedJob, request: &str, word: &str) -> Result<(), Error> {
         self.check(job)?;
-        let is_ours = self.session.ask(request.as_bytes(), Duration::ZERO, |_, line| {
+        self.session.ask(request.as_bytes(), Duration::ZERO, |_, line| {
             // A beanstalkd without memory buries a job that it cannot queue.
-            if line == b"BURIED" { Ok(Ok(true)) } else { expect_or_not_found(line, word) }
-        })?;
-        if is_ours { Ok(()) } else { Err(Error::Expired) }
+            if line == b"BURIED" { Ok(Ok(())) } else { expect_held(line, word) }
+        })
     }
 
     /// Fails if the job was reserved on an earlier connection.

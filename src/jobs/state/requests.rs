@@ -117,7 +117,7 @@ impl State {
     /// `touch`: restarts the TTR of a job.
     pub fn touch(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Touch);
-        let Some(key) = self.held_by(conn, id) else { return step.reply(conn, Reply::NotFound) };
+        let Some(key) = self.held_by(conn, id) else { return step.reply(conn, self.not_held(conn, id)) };
         let job = &mut self.jobs[key];
         let old = (job.at, id);
         job.at = step.now + Span::from_secs(u64::from(job.ttr));
@@ -173,14 +173,11 @@ impl State {
         match self.jobs.origin_of(key).map(|origin| origin.tube.to_vec()) {
             Some(tube) => {
                 let tube = self.tube_in_any_case(&tube);
-                self.change_tube(key, tube, None, step);
+                self.change_tube(key, tube, None, To::Ready, step);
             }
             None => self.move_job(key, To::Ready, step.now, step.timers),
         }
-        self.jobs.note(key, |history| {
-            history.kicks.bump();
-            history.attempts = SmallCount::ZERO;
-        });
+        self.note_kick(key);
         self.note_job(key);
         self.serve_waiting(step);
     }
@@ -317,18 +314,25 @@ impl State {
         let first = self.jobs.origin_of(key).map(|Origin { tube, attempts, at }| (tube.into(), attempts, at));
         let (tube, attempts, at): (Box<[u8]>, _, _) =
             first.unwrap_or_else(|| (self.tubes[old].name.clone(), attempts, micros(step.now)));
-        self.change_tube(key, dead, Some(Origin { tube: &tube, attempts, at }), step);
-        self.jobs.note(key, |history| history.attempts = SmallCount::ZERO);
+        self.change_tube(key, dead, Some(Origin { tube: &tube, attempts, at }), To::Ready, step);
     }
 
-    /// Moves a job to another tube, where it is ready.
-    fn change_tube(&mut self, key: JobKey, tube: TubeId, origin: Option<Origin<'_>>, step: &mut Step<'_, '_>) {
+    /// Moves a job to a place in another tube, where it has no attempts yet.
+    pub(super) fn change_tube(
+        &mut self,
+        key: JobKey,
+        tube: TubeId,
+        origin: Option<Origin<'_>>,
+        to: To,
+        step: &mut Step<'_, '_>,
+    ) {
         let old = self.jobs[key].tube;
         self.move_job(key, To::Nowhere, step.now, step.timers);
         self.jobs[key].tube = tube;
         self.jobs.set_origin(key, origin);
+        self.jobs.note(key, |history| history.attempts = SmallCount::ZERO);
         self.tubes[tube].total_jobs.bump();
-        self.move_job(key, To::Ready, step.now, step.timers);
+        self.move_job(key, to, step.now, step.timers);
         self.hide_if_unused(old, step.now, step.timers);
     }
 

@@ -113,6 +113,12 @@ commands! {
             CHANGES.extension();
         PauseAll = "pause-all", "<pattern> <seconds>", Some(MANAGE), "Hands out no job of some tubes, and of later ones, for a while.",
             CHANGES.extension();
+        Move = "move", "<id>|<pattern> <tube> [ready|delayed|buried]", Some(MANAGE), "Moves a job, or the jobs of some tubes, to another tube. A reserved job stays.",
+            CHANGES.extension();
+        SetJob = "set-job", "<id> [pri=<pri>] [delay=<seconds>] [ttr=<seconds>]", Some(MANAGE), "Changes a job that is not reserved.",
+            CHANGES.extension();
+        Cancel = "cancel", "<id>|<pattern>", Some(MANAGE), "Deletes a reserved job, or the reserved jobs of some tubes; the runner ends the command.",
+            CHANGES.extension();
         ListJobs = "list-jobs", "<tube> ready|reserved|delayed|buried <number> [after=<id>]", Some(READ), "Lists jobs of a tube.",
             ASKS.extension();
         Summary = "summary", "[wiki|type|tube|runner]", Some(READ), "Shows sums by parts of tubes' names, by tube or by runner.",
@@ -153,9 +159,9 @@ pub fn may_change(input: &[u8]) -> bool {
 
 /// Returns true if the first line is of a command that goes through the tubes of a pattern, or through all groups.
 pub fn goes_through_tubes(input: &[u8]) -> bool {
-    use JobCommand::{Clear, KickAll, Limit, PauseAll};
-    command_of(input)
-        .is_some_and(|(command, rest)| matches!(command, Clear | KickAll | Limit | PauseAll) && rest.contains(&b'*'))
+    use JobCommand::{Cancel, Clear, KickAll, Limit, Move, PauseAll};
+    let is_of_tubes = |command| matches!(command, Cancel | Clear | KickAll | Limit | Move | PauseAll);
+    command_of(input).is_some_and(|(command, rest)| is_of_tubes(command) && rest.contains(&b'*'))
 }
 
 /// Returns true if the first line is of a command about jobs, tubes or figures; false for a line that is incomplete.

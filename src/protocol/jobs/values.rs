@@ -184,6 +184,26 @@ pub enum LimitOf<'a> {
     Group(&'a [u8]),
 }
 
+/// Jobs that a request is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobsOf<'a> {
+    /// The job with this number.
+    Job(JobId),
+    /// All jobs of the tubes of a pattern.
+    Pattern(Pattern<'a>),
+}
+
+/// Values of `set-job`; None for a value that stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct JobChange {
+    /// New priority.
+    pub pri: Option<u32>,
+    /// Seconds until it is ready, from now on.
+    pub delay: Option<u32>,
+    /// New TTR in seconds; 0 counts as 1.
+    pub ttr: Option<u32>,
+}
+
 /// Longest backoff in seconds: the longest delay that a client can request.
 const LONGEST: f64 = u32::MAX as f64;
 
@@ -238,6 +258,8 @@ pub enum Reply {
     InternalError,
     /// The job or tube does not exist, or the connection does not hold it.
     NotFound,
+    /// The job was cancelled by this client.
+    CancelledBy(Arc<[u8]>),
     /// The job is deleted.
     Deleted,
     /// The job is ready or delayed again.
@@ -254,6 +276,12 @@ pub enum Reply {
     Paused,
     /// Number of jobs that were deleted.
     Cleared(u64),
+    /// Number of jobs that were moved.
+    Moved(u64),
+    /// Number of reserved jobs that were deleted.
+    Cancelled(u64),
+    /// The job has the new values.
+    JobSet,
     /// Newest timestamp of the root job.
     Root(u64),
     /// Number of superseded jobs that were dropped since the last reply of this kind.

@@ -3,7 +3,7 @@
 use super::commands::JobCommand;
 use super::name::{Pattern, TubeName};
 use super::request::{JobId, JobState, SummaryBy, Until};
-use super::values::{Backoff, Failure, LimitOf, Peek, Put, PutOptions, Refusal, Reserve};
+use super::values::{Backoff, Failure, JobChange, JobsOf, LimitOf, Peek, Put, PutOptions, Refusal, Reserve};
 
 pub mod client;
 pub mod replies;
@@ -94,6 +94,12 @@ pub enum Request<'a> {
     Clear(Pattern<'a>, Option<JobState>),
     /// `kick-all`
     KickAll(Pattern<'a>, Option<JobState>),
+    /// `move`
+    Move(JobsOf<'a>, TubeName<'a>, Option<JobState>),
+    /// `set-job`
+    SetJob(JobId, JobChange),
+    /// `cancel`
+    Cancel(JobsOf<'a>),
     /// `list-jobs tube state limit after`
     ListJobs(TubeName<'a>, JobState, u32, JobId),
     /// `summary`
@@ -220,6 +226,9 @@ fn read<'a>(command: JobCommand, words: &mut Words<'a>) -> Result<Line<'a>, word
         JobCommand::Retry => retry(words)?,
         JobCommand::DeadLetter => Request::DeadLetter(words.pattern()?, words.optional(Words::tube)?),
         JobCommand::Clear => Request::Clear(words.pattern()?, words.optional(Words::state)?),
+        JobCommand::Move => Request::Move(words.jobs()?, words.tube()?, words.optional(Words::waiting)?),
+        JobCommand::SetJob => Request::SetJob(words.id()?, words.change()?),
+        JobCommand::Cancel => Request::Cancel(words.jobs()?),
         JobCommand::StoreCopy => Request::StoreCopy(words.file_name()?),
         JobCommand::Extensions => Request::Extensions,
         JobCommand::Drain => Request::Drain,
@@ -392,6 +401,16 @@ mod tests {
             "retry a 1.5 2 3 4",
             "retry a 1 -2 3 4",
             "dead-letter a b*",
+            "move a",
+            "move a b*",
+            "move 7 b reserved",
+            "set-job 7",
+            "set-job a pri=1",
+            "set-job 7 pri=1 pri=2",
+            "set-job 7 pri=-1",
+            "set-job 7 color=1",
+            "cancel",
+            "cancel a b",
             "clear a held",
             "kick-all",
             "list-jobs a ready 0",

@@ -55,7 +55,12 @@ pub fn play(data: &[u8]) -> BTreeMap<String, u64> {
 /// Sends a request, unless it goes through several tubes in an unspecified order that waiting connections would reveal.
 fn say(twin: &mut JobsTwin, conn: usize, line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
-    if !matches!(words[0], "pause-all" | "limit" | "kick-all") || twin.is_ordered(words[1]) {
+    let is_ordered = match words[0] {
+        "pause-all" | "limit" | "kick-all" => twin.is_ordered(words[1]),
+        "move" | "cancel" => twin.is_ordered("*/*") && twin.is_ordered(words[1]),
+        _ => true,
+    };
+    if is_ordered {
         twin.say(conn, line);
     }
 }
@@ -104,6 +109,18 @@ fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
         33 => choices.pick(&["dead-letter a/*", "identify me", "identify you", "undrain", "undrain", "drain"]).into(),
         34 => format!("root {tube} S {few}"),
         35 => format!("clear {pattern}{}", choices.pick(&["", " ready", " delayed", " buried"])),
+        36 if few == 0 => {
+            let what = if choices.byte().is_multiple_of(2) { id.to_string() } else { pattern.into() };
+            format!("move {what} {tube}{}", choices.pick(&["", "", " ready", " delayed", " buried"]))
+        }
+        36 if few == 1 => {
+            let values = ["pri=0", "pri=7 ttr=2", "delay=0", "delay=2 pri=1", "ttr=0"];
+            format!("set-job {id} {}", choices.pick(&values))
+        }
+        36 if few == 2 => {
+            let what = if choices.byte().is_multiple_of(2) { id.to_string() } else { pattern.into() };
+            format!("cancel {what}")
+        }
         36 => format!("kick-all {pattern}{}", choices.pick(&["", " delayed", " buried"])),
         _ => query(choices, tube, id),
     }

@@ -4,8 +4,9 @@ use super::{MANY, NumberAndBody};
 use crate::Said;
 use crate::connection::ClientConnection;
 use crate::error::{Error, Fault};
-use crate::jobs::session::{body, line, refused, text};
+use crate::jobs::session::{body, expect_or_not_found, line, refused, text};
 use crate::jobs::{JobStatus, Reservation};
+use poolcounter_core::text::plain;
 use poolcounter_protocol::jobs::wire::client as wire;
 
 pub fn read_reserved(connection: &mut ClientConnection, line: &[u8]) -> Said<Reservation<NumberAndBody>> {
@@ -55,4 +56,12 @@ pub fn read_status(connection: &mut ClientConnection, line: &[u8]) -> Said<JobSt
     }
     let map = wire::parse_map(&text(connection, line)?);
     Ok(Ok(map.as_ref().and_then(JobStatus::of).ok_or(Fault::Garbled)?))
+}
+
+/// Parses a reply that starts with this word, or the loss of a job that the connection held.
+pub fn expect_held(reply: &[u8], wanted: &str) -> Said<()> {
+    if let Some(who) = reply.strip_prefix(b"NOT_FOUND cancelled by ") {
+        return Ok(Err(Error::Cancelled(plain(&String::from_utf8_lossy(who)).into_owned())));
+    }
+    Ok(expect_or_not_found(reply, wanted)?.and_then(|is_held| if is_held { Ok(()) } else { Err(Error::Expired) }))
 }

@@ -10,6 +10,7 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use slab::Slab;
 use std::ops::{Index, IndexMut};
+use std::sync::Arc;
 
 /// Greatest inaccuracy of a timer: one turn of the wheel.
 pub(in crate::state) const TICK: Span = Span::from_millis(1);
@@ -53,8 +54,12 @@ pub(in crate::state) enum Work {
     Refresh { reply: Reply, retired: Option<GateId> },
     /// Update the limits of the groups up to this position.
     Groups { reply: Reply, end: usize },
-    /// Delete jobs in this state, or in any but reserved; reserved ones are found in the table of jobs.
+    /// Delete waiting jobs, all or those in this state.
     Clear(Option<JobState>),
+    /// Move waiting jobs to this tube, all or those in this state.
+    Move(Box<[u8]>, Option<JobState>),
+    /// Delete reserved jobs, for this client. They are found in the table of jobs.
+    Cancel { who: Arc<[u8]>, reply: fn(u64) -> Reply },
     /// Make buried and delayed jobs ready.
     KickAll,
     /// Make this many buried jobs ready; if there were none, delayed ones.

@@ -8,12 +8,17 @@ use crate::stats::Jobs as Stat;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::Span;
+use std::sync::Arc;
 
 impl State {
     /// `clear`: deletes the jobs of these tubes that are in this state, or in any but reserved. Later requests of the
     /// holder of such a job get NOT_FOUND.
     pub fn clear(&mut self, conn: ConnId, pattern: Pattern<'_>, state: Option<JobState>, step: &mut Step<'_, '_>) {
-        self.begin_sweep(conn, pattern, Work::Clear(state), step);
+        let work = match state {
+            Some(JobState::Reserved) => Work::Cancel { who: self.who(conn, step), reply: Reply::Cleared },
+            waiting => Work::Clear(waiting),
+        };
+        self.begin_sweep(conn, pattern, work, step);
     }
 
     /// `kick-all`: makes the buried and delayed jobs of these tubes ready, or only the jobs in one of the states. Dead
@@ -132,8 +137,8 @@ impl State {
         }
         let pattern = self.background[id].pattern.clone();
         let pattern = Pattern::parse(&pattern).expect("a sweep is begun with a pattern");
-        if let Work::Clear(Some(JobState::Reserved)) = self.background[id].work {
-            return self.clear_reserved(id, pattern, budget, step);
+        if let Work::Cancel { who, .. } = &self.background[id].work {
+            return self.cancel_all(id, pattern, &who.clone(), budget, step);
         }
         if let Some(name) = pattern.plain() {
             return self.tubes.find(name.bytes()).is_none_or(|tube| self.work_on(id, tube, budget, step));
@@ -156,7 +161,14 @@ impl State {
     }
 
     /// Deletes reserved jobs, which no tube lists. Returns true when every place of the table of jobs is done.
-    fn clear_reserved(&mut self, id: SweepId, pattern: Pattern<'_>, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
+    fn cancel_all(
+        &mut self,
+        id: SweepId,
+        pattern: Pattern<'_>,
+        who: &Arc<[u8]>,
+        budget: &mut u32,
+        step: &mut Step<'_, '_>,
+    ) -> bool {
         while *budget > 0 {
             let is_meant =
                 |job: &Job| job.place == JobPlacement::Reserved && pattern.matches(&self.tubes[job.tube].name);
@@ -168,7 +180,7 @@ impl State {
             }
             *budget = budget.saturating_sub(seen);
             self.background[id].count += meant.len() as u64;
-            meant.into_iter().for_each(|key| self.delete_job(key, step.now, step.timers));
+            meant.into_iter().for_each(|key| self.cancel_one(key, who, step));
             self.serve_waiting(step);
             let Some(next) = next else { return true };
             self.background[id].next = next;
@@ -195,10 +207,14 @@ impl State {
 
     /// Works on one tube, and returns true once the tube is done.
     fn work_on(&mut self, id: SweepId, tube: TubeId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
-        if matches!(self.background[id].work, Work::Refresh { .. }) {
-            self.refresh(tube);
-            self.serve_waiting(step);
-            return true;
+        match &self.background[id].work {
+            Work::Refresh { .. } => {
+                self.refresh(tube);
+                self.serve_waiting(step);
+                return true;
+            }
+            Work::Move(target, _) if **target == *self.tubes[tube].name => return true,
+            _ => {}
         }
         while let Some(key) = self.next_of(id, tube) {
             if *budget == 0 {
@@ -210,11 +226,18 @@ impl State {
                 Work::Clear(_) => {
                     self.delete_job(key, step.now, step.timers);
                 }
+                Work::Move(target, _) => {
+                    let target = target.clone();
+                    let is_moved = self.move_one(key, &target, step);
+                    self.background[id].count -= u64::from(!is_moved);
+                }
                 Work::Kick { left, .. } => {
                     *left -= 1;
                     self.kick_one(key, step);
                 }
-                Work::KickAll | Work::Refresh { .. } | Work::Groups { .. } => self.kick_one(key, step),
+                Work::KickAll | Work::Cancel { .. } | Work::Refresh { .. } | Work::Groups { .. } => {
+                    self.kick_one(key, step);
+                }
             }
             if self.tubes.get(tube).is_none() {
                 return true;
@@ -231,16 +254,17 @@ impl State {
         let given_up = || buried().or_else(|| tube.dead.first().and_then(|id| self.jobs.find(*id)));
         let delayed = || tube.delayed.first().and_then(|(_, id)| self.jobs.find(*id));
         match &self.background[id].work {
-            Work::Clear(Some(JobState::Ready)) => ready(),
-            Work::Clear(None) => ready().or_else(delayed).or_else(buried),
+            Work::Clear(state) | Work::Move(_, state) => match state {
+                None => ready().or_else(delayed).or_else(buried),
+                Some(JobState::Ready) => ready(),
+                Some(JobState::Delayed) => delayed(),
+                Some(JobState::Buried) => buried(),
+                Some(JobState::Reserved) => None,
+            },
             Work::KickAll => given_up().or_else(delayed),
-            Work::Kick { left: 0, .. }
-            | Work::Clear(Some(JobState::Reserved))
-            | Work::Refresh { .. }
-            | Work::Groups { .. } => None,
+            Work::Kick { left: 0, .. } | Work::Cancel { .. } | Work::Refresh { .. } | Work::Groups { .. } => None,
             Work::Kick { buried: true, .. } => given_up(),
-            Work::Clear(Some(JobState::Buried)) => buried(),
-            Work::Kick { buried: false, .. } | Work::Clear(Some(JobState::Delayed)) => delayed(),
+            Work::Kick { buried: false, .. } => delayed(),
         }
     }
 
@@ -255,6 +279,8 @@ impl State {
             }
             Work::Groups { reply, .. } => (reply, true),
             Work::Clear(_) => (Reply::Cleared(sweep.count), sweep.count > 0),
+            Work::Move(..) => (Reply::Moved(sweep.count), sweep.count > 0),
+            Work::Cancel { reply, .. } => (reply(sweep.count), sweep.count > 0),
             Work::KickAll | Work::Kick { .. } => (Reply::Kicked(sweep.count), sweep.count > 0),
         };
         let Some(conn) = sweep.conn else { return };

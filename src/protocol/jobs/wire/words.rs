@@ -3,7 +3,7 @@
 use crate::jobs::name::{Pattern, TubeName};
 use crate::jobs::request::JobId;
 use crate::jobs::request::{ALL_STATES, JobState, SummaryBy};
-use crate::jobs::values::MOST_LISTED;
+use crate::jobs::values::{JobChange, JobsOf, MOST_LISTED};
 
 /// Error of a malformed line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,6 +147,43 @@ impl<'a> Words<'a> {
             JobState::Delayed | JobState::Buried => Ok(state),
             JobState::Ready | JobState::Reserved => Err(Wrong),
         })
+    }
+
+    /// Reads the state of jobs that nobody has reserved.
+    pub fn waiting(&mut self) -> Result<JobState, Wrong> {
+        self.state().and_then(|state| if state == JobState::Reserved { Err(Wrong) } else { Ok(state) })
+    }
+
+    /// Reads a pattern, or a word of digits, which is the number of a job.
+    pub fn jobs(&mut self) -> Result<JobsOf<'a>, Wrong> {
+        let word = self.word()?;
+        match number(word, 0, u64::MAX) {
+            Ok(id) => Ok(JobsOf::Job(JobId(id))),
+            Err(Wrong) => Pattern::parse(word).map(JobsOf::Pattern).ok_or(Wrong),
+        }
+    }
+
+    /// Reads one or more of `pri=N`, `delay=S` and `ttr=S`, each once.
+    pub fn change(&mut self) -> Result<JobChange, Wrong> {
+        let mut change = JobChange::default();
+        loop {
+            let word = self.word()?;
+            let equals = word.iter().position(|byte| *byte == b'=').ok_or(Wrong)?;
+            let value = match &word[..equals] {
+                b"pri" => &mut change.pri,
+                b"delay" => &mut change.delay,
+                b"ttr" => &mut change.ttr,
+                _ => return Err(Wrong),
+            };
+            // Lossless: it is within the limits.
+            let number = number(&word[equals + 1..], 0, u32::MAX.into())? as u32;
+            if value.replace(number).is_some() {
+                return Err(Wrong);
+            }
+            if self.is_empty() {
+                return Ok(change);
+            }
+        }
     }
 
     /// Reads the weight of a watch.

@@ -54,6 +54,9 @@ impl Jobs {
                 kicked.iter().for_each(|job| self.kick_one(*job));
                 self.promise_count(id, "KICKED", kicked.len());
             }
+            "move" => self.move_jobs(id, words[1], words[2], words.get(3).copied()),
+            "set-job" => self.set_job(id, number(1), &words[2..]),
+            "cancel" => self.cancel(id, words[1]),
             "clear" => self.clear(id, words[1], words.get(2).copied()),
             "pause-tube" => match self.tubes.get_mut(words[1]).filter(|tube| tube.hidden.is_none()) {
                 Some(tube) => {
@@ -242,7 +245,11 @@ impl Jobs {
     }
 
     fn touch(&mut self, id: usize, job: u64) {
-        if self.holds(id, job) {
+        let is_named = !self.conns[&id].name.is_empty();
+        if let Some(who) = self.cancelled.get(&job).filter(|_| is_named) {
+            let text = format!("NOT_FOUND cancelled by {who}");
+            self.tell(id, None, &text);
+        } else if self.holds(id, job) {
             let now = self.now;
             let job = self.job(job);
             job.place = Place::Reserved(id, now + job.ttr * SECOND);
@@ -294,18 +301,18 @@ impl Jobs {
         let job = self.job(id);
         let own = (job.tube.clone(), job.attempts, now);
         job.origin.get_or_insert(own);
-        job.attempts = 0;
         self.change_tube(id, dead);
+        self.ready(id);
     }
 
-    fn change_tube(&mut self, id: u64, name: String) {
-        self.job(id).tube = name.clone();
+    pub(super) fn change_tube(&mut self, id: u64, name: String) {
+        let job = self.job(id);
+        (job.tube, job.attempts) = (name.clone(), 0);
         let tube = self.tubes.entry(name).or_default();
         if tube.hidden.take().is_some() {
             (tube.total, tube.deletes, tube.pauses) = (0, 0, 0);
         }
         tube.total += 1;
-        self.ready(id);
     }
 
     pub(super) fn ready(&mut self, id: u64) {
@@ -387,10 +394,10 @@ impl Jobs {
         let job = self.job(id);
         job.kicks += 1;
         job.attempts = 0;
-        match job.origin.take() {
-            Some((tube, ..)) => self.change_tube(id, tube),
-            None => self.ready(id),
+        if let Some((tube, ..)) = job.origin.take() {
+            self.change_tube(id, tube);
         }
+        self.ready(id);
         self.serve();
     }
 
@@ -407,7 +414,7 @@ impl Jobs {
     }
 
     /// Replies with a count, which waits for the commit only if it is not 0.
-    fn promise_count(&mut self, id: usize, word: &str, count: usize) {
+    pub(super) fn promise_count(&mut self, id: usize, word: &str, count: usize) {
         let text = format!("{word} {count}");
         if count > 0 { self.promise(id, &text) } else { self.tell(id, None, &text) }
     }

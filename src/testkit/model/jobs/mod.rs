@@ -5,6 +5,7 @@
 //! each other tube has one. So the model takes the daemon's choice as a hint, and checks that it is allowed.
 
 mod commands;
+mod manage;
 mod queries;
 mod reserve;
 
@@ -177,6 +178,8 @@ pub struct Jobs {
     /// Superseded jobs that the daemon may have met, and dropped, on its way to another.
     passed: BTreeSet<u64>,
     turns: Turns,
+    /// Names of the clients that have cancelled jobs, by job.
+    cancelled: BTreeMap<u64, String>,
     timeouts: u64,
     lost: u64,
     dead: u64,
@@ -216,6 +219,7 @@ impl Jobs {
             hints: BTreeMap::new(),
             passed: BTreeSet::new(),
             turns: Turns::new(),
+            cancelled: BTreeMap::new(),
             timeouts: 0,
             lost: 0,
             dead: 0,
@@ -253,6 +257,7 @@ impl Jobs {
     /// Hands over to another process, which does not know the last turns.
     pub fn hand_over(&mut self) {
         self.turns.clear();
+        self.cancelled.clear();
     }
 
     /// Hands over to another process that reads the jobs that are not reserved from the store: buried ones come back in
