@@ -158,26 +158,7 @@ pub const COMMANDS: &[Command] = &[
         list: || requests_of(jobs::REQUESTS),
         notes: "A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.\n\
                 \"poolcounter help jobs REQUEST\" prints the options of a request.",
-        requests: &[
-            Command {
-                name: "jobs run",
-                usage: "[options] PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]",
-                summary: "run a command for each job of some tubes",
-                options: || described(jobs::run::OPTIONS),
-                words: WordsAllowed::Anywhere,
-                run: jobs::run::run,
-                ..Command::BLANK
-            },
-            Command {
-                name: "jobs put",
-                usage: "[options] TUBE [BODY]",
-                summary: "put a job into a queue: the body is an argument, or the standard input",
-                options: || described(jobs::put::OPTIONS),
-                words: WordsAllowed::Anywhere,
-                run: jobs::put::run,
-                ..Command::BLANK
-            },
-        ],
+        requests: jobs::COMMANDS,
         run: jobs::run,
         ..Command::BLANK
     },

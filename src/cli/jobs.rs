@@ -14,6 +14,7 @@ pub mod put;
 mod rests;
 pub mod run;
 mod run_options;
+pub mod schedule;
 mod show;
 mod slot;
 mod tally;
@@ -22,9 +23,9 @@ mod words;
 
 pub use options::{JobsCommandSettings, OPTIONS};
 
-use super::command::{Failure, MISUSE, wrong_request};
+use super::command::{Command, Failure, MISUSE, wrong_request};
 use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
-use super::table::Given;
+use super::table::{Given, WordsAllowed, described};
 use super::terminal::{print, print_bytes, printable};
 use copy::Place;
 use poolcounter_client::{Error, JobId, JobState, Producer, SummaryBy, own_user};
@@ -53,11 +54,42 @@ pub const REQUESTS: &[(&str, &str)] = &[
     ("retry [PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]]", "set how failed jobs are tried again, or print what is set"),
     ("limit [PATTERN N [each | all]]", "set how many jobs run at a time, also for group:NAME, or print what is set"),
     ("dead-letter [PATTERN [TUBE]]", "set where jobs go after their last attempt, or print what is set"),
+    ("schedule [put NAME TUBE [BODY] | delete NAME]", "put a job periodically, end that, or print what is put"),
     ("drain", "refuse new jobs, while the others are run"),
     ("undrain", "accept new jobs again"),
     ("store-copy NAME", "copy the store of the daemon to a file of this name beside it"),
     ("init-db URL", "print (or with --run, execute) the SQL for --jobs-store postgres:URL"),
     ("copy FROM TO", "copy all jobs from one store to another (sqlite:PATH, postgres:URL), without a daemon"),
+];
+/// Requests with options of their own.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "jobs run",
+        usage: "[options] PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]",
+        summary: "run a command for each job of some tubes",
+        options: || described(run::OPTIONS),
+        words: WordsAllowed::Anywhere,
+        run: run::run,
+        ..Command::BLANK
+    },
+    Command {
+        name: "jobs put",
+        usage: "[options] TUBE [BODY]",
+        summary: "put a job into a queue: the body is an argument, or the standard input",
+        options: || described(put::OPTIONS),
+        words: WordsAllowed::Anywhere,
+        run: put::run,
+        ..Command::BLANK
+    },
+    Command {
+        name: "jobs schedule",
+        usage: "[options] [put NAME TUBE [BODY] | delete NAME]",
+        summary: "put a job periodically, end that, or print what is put",
+        options: || described(schedule::OPTIONS),
+        words: WordsAllowed::Anywhere,
+        run: schedule::run,
+        ..Command::BLANK
+    },
 ];
 /// Default maximum of jobs in a list.
 const LIMIT: u32 = 100;

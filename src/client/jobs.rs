@@ -2,10 +2,12 @@
 
 mod producer;
 mod runner;
+mod schedule;
 pub(super) mod session;
 
 pub use producer::Producer;
 pub use runner::Runner;
+pub use schedule::{Schedule, ScheduleTimes};
 
 use super::Said;
 use super::connection::ClientConnection;

@@ -293,7 +293,7 @@ pub use dial::{SILENCE_LIMIT, connect_unix};
 pub use error::{Error, Failure, Fault};
 pub use jobs::{
     JobExtras, JobStatus, LimitScope, ListedJob, NewJob, Producer, PutOutcome, Reservation, ReservedJob, Retry, Runner,
-    SummaryRow,
+    Schedule, ScheduleTimes, SummaryRow,
 };
 pub use members::{LeaseToken, Member, MemberLoss, Members, Offered, Operator, Rows, RowsOfEach, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};

@@ -27,6 +27,7 @@ pub mod stats;
 pub mod store;
 mod store_driver;
 mod tables;
+pub mod timetable;
 mod views;
 
 use options::ShowBodies;
@@ -171,6 +172,9 @@ impl JobQueue {
         self.state.ends_connections = ownership == Ownership::Expired;
         self.state.set_shut(self.keeps_jobs || ownership != Ownership::Owns, &mut step);
         self.state.note_time(time.now);
+        if self.state.set_wall(time.wall) {
+            self.state.reckon_schedules(&mut step);
+        }
         take(&mut self.state, &mut step);
         self.state.commit_at_once(&mut step);
         events.iter().for_each(|event| self.send(event, context));
@@ -270,6 +274,10 @@ impl Service for JobQueue {
             Timer::Store => self.look_after_store(context),
             Timer::Lease => self.look_after_lease(context),
             Timer::Memory => self.return_memory(),
+            Timer::Periodic => {
+                let can_put = !self.is_store_failing(context.time.now);
+                self.step(context, |state, step| state.put_periodic(can_put, step));
+            }
             timer => {
                 let was_crowded = self.state.is_crowded();
                 self.step(context, |state, step| state.expire(timer, step));

@@ -95,6 +95,9 @@ impl JobQueue {
                 };
                 return self.begin_query(conn, question, context);
             }
+            Request::ListSchedules => {
+                self.state.schedules(now).for_each(|schedule| yaml::write_schedule(&mut text, &schedule));
+            }
             Request::ListSettings(of) => {
                 let of = of.map(|pattern| pattern.bytes().into());
                 return self.begin_query(conn, Question::Settings(of), context);

@@ -3,11 +3,12 @@
 
 use super::JobQueue;
 use super::buried_groups::summary_text;
+use super::state::periodic::text_of;
 use super::state::queries::{JobStats, Summary};
-use super::state::{SumBy, Summaries};
+use super::state::{ShownSchedule, SumBy, Summaries};
 use super::stats::Jobs as Stat;
 use super::store::{Health, OwnerHealth};
-use super::tables::{DELETES, PUT, READY, RUN, name_or_nothing, runners_table, stores_table};
+use super::tables::{DELETES, PUT, READY, RUN, name_or_nothing, runners_table, schedules_table, stores_table};
 use poolcounter_core::count::Count;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
@@ -65,6 +66,7 @@ impl JobQueue {
             part(1),
             filled(self.tables.tubes(), self.state.largest_tubes(MOST_ROWS, now), row_of_tube),
             stores_table().rows(self.row_of_store(now).into_iter()),
+            schedules_table().rows(self.state.schedules(now).take(MOST_ROWS).map(row_of_schedule)),
         ]
     }
 
@@ -197,6 +199,23 @@ pub(super) fn rows_of_buried(buried: Vec<(JobStats<'_>, Span)>) -> Vec<Vec<Cell>
         ]
     };
     buried.into_iter().map(row).collect()
+}
+
+fn row_of_schedule(schedule: ShownSchedule<'_>) -> Vec<Cell> {
+    let time = |span: Option<Span>| span.map_or(Cell::Nothing, Cell::time);
+    let (tube, times, missed) = schedule.options().map_or_else(Default::default, |(options, of)| {
+        (&*options.tube, text_of(&of.times), if of.is_made_up { "once" } else { "skip" })
+    });
+    vec![
+        Cell::text(schedule.name),
+        name_or_nothing(tube),
+        Cell::text(times),
+        Cell::text(missed),
+        time(schedule.next),
+        time(schedule.last),
+        Cell::Number(schedule.skipped),
+        Cell::text(if schedule.is_of_file { "file" } else { "command" }),
+    ]
 }
 
 fn row_of_runner((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {

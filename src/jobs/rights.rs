@@ -8,6 +8,7 @@ use super::state::{JobId, JobsOf, LimitOf, ManyEntry, Put, PutOptions, Reserve};
 use poolcounter_core::id::ConnId;
 use poolcounter_protocol::jobs::commands::{JobCommand, RESERVE};
 use poolcounter_protocol::jobs::name::TubeName;
+use poolcounter_protocol::jobs::wire::schedule::is_schedule;
 use poolcounter_protocol::jobs::wire::stream::Item;
 use poolcounter_protocol::jobs::wire::{Request, replies};
 use poolcounter_service::access::{Denial, Need, Takes};
@@ -38,6 +39,8 @@ enum About<'a> {
     Names(Vec<Key<'a>>),
     /// The tubes and groups of these puts.
     Puts(Vec<&'a Put>),
+    /// The tube of a periodic job; no permission is needed if there is no such job.
+    Schedule(&'a [u8]),
     /// Only the connection itself.
     Itself,
 }
@@ -46,6 +49,7 @@ enum About<'a> {
 /// None: it is answered in any case, as it gives something back or cannot be read. Each variant is matched with all its fields, so that a new one with a tube or a group needs a decision here.
 fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
     let request = match item {
+        Item::Put(put, _) if is_schedule(put) => return Some((JobCommand::SchedulePut, About::Puts(vec![put]))),
         Item::Put(put, _) => return Some((JobCommand::Put, About::Puts(vec![put]))),
         Item::PutMany(entries) => {
             let puts: Vec<&Put> = entries.iter().filter_map(put_of).collect();
@@ -91,6 +95,8 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
         Request::SetJob(id, _) => (JobCommand::SetJob, About::Job(*id)),
         Request::Cancel(JobsOf::Job(id)) => (JobCommand::Cancel, About::Job(*id)),
         Request::Cancel(JobsOf::Pattern(pattern)) => (JobCommand::Cancel, tube(pattern.bytes())),
+        Request::ScheduleDelete(name) => (JobCommand::ScheduleDelete, About::Schedule(name)),
+        Request::ListSchedules => (JobCommand::ListSchedules, About::All),
         Request::Drain => (JobCommand::Drain, About::All),
         Request::Undrain => (JobCommand::Undrain, About::All),
         Request::StoreCopy(_) => (JobCommand::StoreCopy, About::All),
@@ -125,7 +131,7 @@ fn keys_of<'a>(puts: &[&'a Put], used: &'a [u8]) -> Vec<Key<'a>> {
             continue;
         };
         // A root job belongs to the tube into which its leaf is put.
-        let PutOptions { tube, key: _, until: _, root: _, group } = &**options;
+        let PutOptions { tube, key: _, until: _, root: _, group, schedule: _ } = &**options;
         keys.push(Key::Borrowed(if tube.is_empty() { used } else { tube }));
         keys.extend((!group.is_empty()).then(|| group_key(group)));
     }
@@ -186,7 +192,7 @@ impl JobQueue {
                 context.count_request(conn);
                 return false;
             }
-            About::Job(id) | About::JobAnd(id, _) | About::OthersJob(id) => match self.state.tube_of(id) {
+            About::Job(_) | About::JobAnd(..) | About::OthersJob(_) | About::Schedule(_) => match self.tube_of(&about) {
                 Some(tube) => {
                     let other = if let About::JobAnd(_, other) = about { Some(other) } else { None };
                     std::iter::once(tube).chain(other).map(Key::Borrowed).collect()
@@ -211,6 +217,15 @@ impl JobQueue {
         };
         self.deny(conn, denial, context);
         true
+    }
+
+    /// Returns the tube of a job, or of a periodic job.
+    fn tube_of(&self, about: &About<'_>) -> Option<&[u8]> {
+        match *about {
+            About::Job(id) | About::JobAnd(id, _) | About::OthersJob(id) => self.state.tube_of(id),
+            About::Schedule(name) => self.state.tube_of_schedule(name),
+            _ => None,
+        }
     }
 
     fn deny(&mut self, conn: ConnId, denial: Denial, context: &mut Context<'_>) {

@@ -61,6 +61,8 @@ impl JobQueue {
             self.state.begin_reading();
         }
         self.state.is_shut = true;
+        // Periodic jobs that are restored need it.
+        self.state.set_wall(context.time.wall);
         let Head { name, sessions } = saved.take()?;
         self.name = name;
         for _ in 0..sessions {

@@ -5,6 +5,7 @@ use super::sessions::session_of;
 use super::state::{Event, Refusal, Reply, State, Step};
 use super::stats::Jobs as Stat;
 use super::wire::Request;
+use super::wire::schedule::is_schedule;
 use super::wire::stream::{Cut, Item};
 use poolcounter_core::id::ConnId;
 use poolcounter_service::contract::{Context, Then};
@@ -35,6 +36,9 @@ impl JobQueue {
         match item {
             Item::Put(..) | Item::PutMany(_) if self.is_store_failing(context.time.now) => {
                 self.refuse_put(conn, context);
+            }
+            Item::Put(put, body) if is_schedule(&put) => {
+                self.step(context, |state, step| state.schedule_put(conn, &put, &body, step));
             }
             Item::Put(put, body) => self.step(context, |state, step| state.put(conn, &put, body, step)),
             Item::PutMany(entries) => self.step(context, |state, step| state.put_many(conn, entries, step)),
@@ -85,6 +89,7 @@ impl JobQueue {
             Request::Move(what, tube, which) => step(&mut |state, step| state.move_jobs(conn, what, tube, which, step)),
             Request::SetJob(id, change) => step(&mut |state, step| state.set_job(conn, id, change, step)),
             Request::Cancel(what) => step(&mut |state, step| state.cancel(conn, what, step)),
+            Request::ScheduleDelete(name) => step(&mut |state, step| state.schedule_delete(conn, name, step)),
             Request::Drain => step(&mut |state, step| state.drain(conn, true, step)),
             Request::Undrain => step(&mut |state, step| state.drain(conn, false, step)),
             other => return self.ask(conn, other, context),

@@ -27,6 +27,7 @@ mod jobs;
 pub mod leaves;
 mod limits;
 mod manage;
+pub mod periodic;
 mod put;
 mod reading;
 mod record;
@@ -46,8 +47,9 @@ pub use commits::{Commit, Handed};
 pub use figures::{health, queries, views};
 pub use file_settings::FileSetting;
 pub use job::{History, Origin, URGENT};
+pub use periodic::ShownSchedule;
 pub use queries::Summaries;
-pub use record::{Record, Setting, Stored};
+pub use record::{Progress, Record, Setting, Stored};
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
 pub use shown_settings::ShownSetting;
@@ -70,6 +72,7 @@ use figures::{sums, tally};
 use ids::TubeId;
 use jobs::Jobs;
 use limits::Limits;
+use periodic::Schedules;
 use reading::Reading;
 use roots::Roots;
 use schedule::{background, bulk, burials};
@@ -158,6 +161,8 @@ timer_keys! {
         Room,
         /// A pause ends.
         Pause,
+        /// A periodic job is due.
+        Periodic,
         /// The oldest root job is forgotten, or a tube's rates are.
         Forget,
         /// The job that has been buried for longest expires.
@@ -222,6 +227,7 @@ pub struct State {
     feeds: Feeds,
     limits: Limits,
     settings: Settings,
+    schedules: Schedules,
     roots: Roots,
     conns: Conns,
     background: Background,
@@ -259,6 +265,7 @@ impl State {
             feeds: Feeds::default(),
             limits: Limits::default(),
             settings: Settings::default(),
+            schedules: Schedules::default(),
             roots: Roots::default(),
             conns: Conns::default(),
             background: Background::default(),
@@ -303,6 +310,7 @@ impl State {
                 self.work(true, step);
             }
             Timer::Pause => self.end_pauses(step),
+            Timer::Periodic => self.put_periodic(true, step),
             Timer::Forget => {
                 self.background.forget_is_due();
                 self.forget(step);
@@ -364,9 +372,10 @@ impl State {
     pub fn begin_anew(&mut self, timers: &mut Timers<'_, Timer>) -> State {
         let (of_sweeps, of_conns, of_tubes) =
             (self.background.take_timers(), self.conns.take_timers(), self.tubes.take_timers());
-        let of_pauses = self.settings.pause_timer.take();
-        of_sweeps.into_iter().chain(of_conns).chain(of_tubes).chain(of_pauses).for_each(|timer| timers.cancel(timer));
+        let of_settings = [self.settings.pause_timer.take(), self.schedules.timer.take()].into_iter().flatten();
+        of_sweeps.into_iter().chain(of_conns).chain(of_tubes).chain(of_settings).for_each(|timer| timers.cancel(timer));
         let mut state = State { kept_bytes: self.kept_bytes, ..State::new(self.bounds) };
+        state.schedules.wall = self.schedules.wall;
         let (changes, bytes) = self.queue();
         state.set_queue(changes, bytes);
         state
@@ -375,6 +384,7 @@ impl State {
     /// Returns the number of armed timers that belong to no connection.
     pub fn background_timers(&self) -> usize {
         let delays = self.tubes.iter().filter(|(_, tube)| tube.delay_timer.is_some()).count();
-        delays + self.background.timers() + usize::from(self.settings.pause_timer.is_some())
+        let of_settings = [&self.settings.pause_timer, &self.schedules.timer].into_iter().flatten().count();
+        delays + self.background.timers() + of_settings
     }
 }

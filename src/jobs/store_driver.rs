@@ -204,7 +204,7 @@ impl JobQueue {
             self.go_by_clock(context);
         }
         if self.state.keeps_no_changes() {
-            return;
+            return self.look_again(false, context);
         }
         self.state.set_batch_bytes(self.store.batch_bytes());
         let before = self.state.uncollected().0;
@@ -228,7 +228,12 @@ impl JobQueue {
         if handed_over > FEW {
             context.timers.typed::<Timer>().charge(handed_over * ROW_COST);
         }
-        if self.driver.timer.is_none() && (gathers || self.store.is_busy() || self.goes_by_clock()) {
+        self.look_again(gathers || self.store.is_busy(), context);
+    }
+
+    /// Arms the timer of the next look, if something waits or goes by the clock.
+    fn look_again(&mut self, waits: bool, context: &mut Context<'_>) {
+        if self.driver.timer.is_none() && (waits || self.goes_by_clock()) {
             self.driver.timer = Some(context.timers.typed().arm(context.time.now + LOOK, Timer::Store));
         }
     }

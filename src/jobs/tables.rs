@@ -252,6 +252,36 @@ pub(super) fn settings_table() -> Table {
     .empty("Nothing is set.")
 }
 
+/// Periodic jobs.
+pub(super) fn schedules_table() -> Table {
+    Table::new(
+        "schedules",
+        "Periodic jobs",
+        vec![
+            Column::new("name", "name", ColumnUnit::Name, "Its name.").label("schedule"),
+            Column::linked("tube", "tube", TUBES, "Tube into which it is put."),
+            Column::new("times", "times", ColumnUnit::Text, "Expression of cron and zone, or seconds."),
+            Column::new("missed", "if missed", ColumnUnit::Text, "Whether a job is put late for a missed time."),
+            Column::new("next", "next in", ColumnUnit::Seconds, "Time until it is put next, by schedule.")
+                .each("schedule_next"),
+            Column::new("last", "last", ColumnUnit::Seconds, "Time since it was put last, by schedule.")
+                .each("schedule_last"),
+            Column::count(
+                "skipped",
+                "skipped",
+                "schedule_skipped",
+                "Times at which a periodic job was not put, by schedule.",
+            )
+            .marked(Emphasis::Caution),
+            Column::new("origin", "set by", ColumnUnit::Text, "The configuration file, or a command."),
+        ],
+    )
+    .help(
+        "A time is skipped while the job of the one before still waits, when there is no room, or when it was missed.",
+    )
+    .empty("No job is put periodically.")
+}
+
 /// One job.
 pub(super) fn job_table() -> Table {
     Table::new(

@@ -11,6 +11,7 @@ use poolcounter_jobs::state::{
 };
 use poolcounter_jobs::stats::Jobs as Stat;
 use poolcounter_jobs::wire::yaml::{self, ServerStats};
+use poolcounter_protocol::jobs::wire::schedule::is_schedule;
 use poolcounter_protocol::jobs::wire::stream::{Cut, Item, Stream};
 use poolcounter_protocol::jobs::wire::{Request, replies};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -63,6 +64,7 @@ pub struct Service {
     /// Connections with replies that wait for their commit.
     busy: BTreeSet<usize>,
     store: Store,
+    wall: Span,
     /// Events so far, if they are recorded.
     pub happened: Option<Vec<Happened>>,
 }
@@ -121,6 +123,7 @@ impl Store {
             Setting::DeadLetter(pattern, value) => (3, pattern, value.is_some()),
             Setting::Pause(pattern, value) | Setting::TubePause(pattern, value) => (4, pattern, value.is_some()),
             Setting::File(name, value) => (5, name, value.is_some()),
+            Setting::Schedule(name, value) => (6, name, value.is_some()),
         };
         let bytes = postcard::to_allocvec(&setting).expect("a vector takes every byte");
         match is_set {
@@ -177,6 +180,7 @@ impl Service {
             peers: BTreeMap::new(),
             busy: BTreeSet::new(),
             store: Store::default(),
+            wall: Span::ZERO,
             happened: None,
         }
     }
@@ -333,6 +337,16 @@ impl Service {
         Some(text)
     }
 
+    /// Sets the time of day at [`Time::START`].
+    pub fn set_wall(&mut self, wall: Span) {
+        self.wall = wall;
+        self.step(|state, step| {
+            if state.set_wall(wall) {
+                state.reckon_schedules(step);
+            }
+        });
+    }
+
     /// Replaces the service by another that is restored from its saved state.
     pub fn hand_over(&mut self) {
         self.hand_over_to(self.state.bounds);
@@ -349,6 +363,7 @@ impl Service {
             .save(false, &mut |record| saved.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
         (self.state, self.wheel) = (new_state(bounds, self.commits), Wheel::default());
         self.wheel.expire(self.now);
+        self.set_wall(self.wall);
         for record in &saved {
             let record = postcard::from_bytes(record).expect("what was saved can be read");
             self.step(|state, step| state.restore(record, step).expect("what was saved makes sense"));
@@ -455,6 +470,9 @@ impl Service {
 
     fn handle(&mut self, conn: ConnId, item: Item<'_>) {
         match item {
+            Item::Put(put, body) if is_schedule(&put) => {
+                self.step(|state, step| state.schedule_put(conn, &put, &body, step));
+            }
             Item::Put(put, body) => self.step(|state, step| state.put(conn, &put, body, step)),
             Item::PutMany(entries) => self.put_many(conn, entries),
             Item::Fail(failure, text) => self.step(|state, step| state.fail(conn, failure, &text, step)),
@@ -501,6 +519,7 @@ impl Service {
             Request::Move(what, tube, which) => self.step(|state, step| state.move_jobs(conn, what, tube, which, step)),
             Request::SetJob(id, change) => self.step(|state, step| state.set_job(conn, id, change, step)),
             Request::Cancel(what) => self.step(|state, step| state.cancel(conn, what, step)),
+            Request::ScheduleDelete(name) => self.step(|state, step| state.schedule_delete(conn, name, step)),
             Request::Drain => self.step(|state, step| state.drain(conn, true, step)),
             Request::Undrain => self.step(|state, step| state.drain(conn, false, step)),
             Request::Quit | Request::StoreCopy(_) => {}
@@ -555,6 +574,9 @@ impl Service {
                 }),
                 false => not_found(bytes),
             },
+            Request::ListSchedules => write_text(bytes, |bytes| {
+                state.schedules(now).for_each(|schedule| yaml::write_schedule(bytes, &schedule));
+            }),
             Request::ListSettings(of) => write_text(bytes, |bytes| {
                 let mut next = Some(0);
                 while let Some(first) = next {

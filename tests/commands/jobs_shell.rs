@@ -7,7 +7,7 @@ use poolcounter_client::{JobId, JobState, NewJob, Producer, PutOutcome};
 use poolcounter_testkit::beanstalkd::Beanstalkd;
 use poolcounter_testkit::daemon::{Client, Daemon, wait};
 use poolcounter_testkit::jobs_command::{
-    Ended, Running, TIMEOUTS, counts, errors, jobs, jobs_with_input, server, wait_for, without_time,
+    Ended, Running, TIMEOUTS, counts, errors, jobs, jobs_with_input, server, until, wait_for, without_time,
 };
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
@@ -78,6 +78,36 @@ fn jobs_are_moved_and_changed() {
     ] {
         let ended = jobs(arguments);
         assert!(ended.status != Some(0) && ended.stderr.contains(wanted), "{ended:?}");
+    }
+}
+
+#[test]
+fn jobs_are_put_periodically() {
+    let (_daemon, address, _producer) = server(&[]);
+    let jobs = |arguments: &[&str]| jobs(&address, arguments);
+    let nightly = ["schedule", "put", "nightly", "a/t", "all", "--cron", "30 2 * * *"];
+    assert_eq!(jobs(&[&nightly[..], &["--timezone", "Europe/Berlin", "--missed", "once"]].concat()), "");
+    assert_eq!(jobs(&["schedule", "put", "often", "b/t", "x", "--every", "1", "--key=k", "--pri=3", "--ttr=9"]), "");
+    until("a job is put", || jobs(&["summary", "tube"]).contains("b/t"));
+    let rows = jobs(&["schedule"]);
+    let row = |number: usize| rows.lines().nth(number).expect("a row").split_whitespace().collect::<Vec<_>>();
+    assert_eq!(row(0), ["NAME", "TUBE", "TIMES", "ZONE", "MISSED", "NEXT_S", "LAST_S", "SKIPPED", "ORIGIN"]);
+    assert_eq!(row(1)[..9], ["nightly", "a/t", "30", "2", "*", "*", "*", "Europe/Berlin", "once"], "{rows}");
+    assert_eq!(row(2)[..7], ["often", "b/t", "every", "1", "s", "-", "skip"], "{rows}");
+    let json = jobs(&["schedule", "-j"]);
+    assert!(json.contains(r#","schedules":[{"name":"nightly","tube":"a/t","cron":"30 2 * * *","#), "{json}");
+    assert!(json.contains(r#""key":"k","pri":3,"ttr":9,"bytes":1,"next":"#), "{json}");
+    assert_eq!(jobs(&["schedule", "delete", "often"]), "");
+    for (arguments, sentence) in [
+        (&["schedule", "delete", "often"][..], "often: NOT_FOUND"),
+        (&["schedule", "put", "n", "t", "x"], "jobs schedule put needs either --cron or --every"),
+        (&["schedule", "put", "n", "t", "x", "--cron", "0 0 31 2 *"], "there is no such day"),
+        (&["schedule", "put", "n", "t", "x", "--cron=@daily", "--timezone=Berlin"], "there is no such zone"),
+        (&["schedule", "put", "n", "t", "x", "--every=9", "--timezone=UTC"], "--timezone goes together with --cron"),
+        (&["schedule", "put", "a b", "t", "x", "--every=9"], "the name \"a b\": it must not have ' '"),
+    ] {
+        let ended = jobs_with_input(&address, arguments, b"");
+        assert!(ended.status != Some(0) && ended.stderr.contains(sentence), "{arguments:?}: {ended:?}");
     }
 }
 

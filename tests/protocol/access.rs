@@ -147,6 +147,9 @@ const JOBS: &[Row] = &[
     ("list-jobs", Mine, "list-jobs mine ready 1\r\n"),
     ("summary", All, "summary\r\n"),
     ("list-settings", Mine, "list-settings mine\r\n"),
+    ("schedule-put", Mine, "schedule-put n 0 9 1 tube=mine every=9\r\na\r\n"),
+    ("schedule-delete", Mine, "schedule-delete s\r\n"),
+    ("list-schedules", All, "list-schedules\r\n"),
     ("kick", Mine, "use mine\r\nkick 1\r\n"),
     ("kick-job", Mine, "kick-job 1\r\n"),
     ("kick-all", Mine, "kick-all mine/*\r\n"),
@@ -220,8 +223,8 @@ fn denies(service: &str, command: &str, rights: &[String]) -> bool {
     world.guard(may(rights));
     if service == "jobs" {
         let operator = world.connect_from(OPERATOR, "jobs");
-        let inserted = world.ask(operator, b"use mine\r\nput 0 0 9 1\r\na\r\n");
-        assert_eq!(inserted, b"USING mine\r\nINSERTED 1\r\n");
+        let setup = b"use mine\r\nput 0 0 9 1\r\na\r\nschedule-put s 0 9 1 tube=mine every=9\r\na\r\n";
+        assert_eq!(world.ask(operator, setup), b"USING mine\r\nINSERTED 1\r\nSCHEDULED\r\n");
     }
     let client = world.connect_from(CLIENT, service);
     let answer = world.ask(client, &request(service, command).1);
@@ -342,6 +345,8 @@ fn touched() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
         ("jobs", "use b\r\nset-job 1 pri=1 delay=1 ttr=1\r\n", &["manage:mine"]),
         ("jobs", "use b\r\ncancel 1\r\n", &["manage:mine"]),
         ("jobs", "use b\r\ncancel a/*\r\n", &["manage:a/*"]),
+        ("jobs", "use b\r\nschedule-put n 0 9 1 tube=a key=c every=9\r\na\r\n", &["manage:a"]),
+        ("jobs", "use b\r\nschedule-delete s\r\n", &["manage:mine"]),
         ("jobs", "use b\r\nclear a ready\r\n", &["admin:a"]),
         ("http", "GET /a?range=hour HTTP/1.1\r\nHost: localhost\r\n\r\n", &["read:/a"]),
         (
@@ -387,11 +392,14 @@ fn tries(service: &str, request: &[u8], rights: &[String]) -> bool {
     let mut world = World::with(AllSettings::defaults(SERVICES).with(http));
     world.guard(may(rights));
     let operator = world.connect_from(OPERATOR, "jobs");
-    assert_eq!(world.ask(operator, b"use mine\r\nput 0 0 9 1\r\na\r\n"), b"USING mine\r\nINSERTED 1\r\n");
+    let setup = b"use mine\r\nput 0 0 9 1\r\na\r\nschedule-put s 0 9 1 tube=mine every=9\r\na\r\n";
+    assert_eq!(world.ask(operator, setup), b"USING mine\r\nINSERTED 1\r\nSCHEDULED\r\n");
     let providing = world.connect_from(OPERATOR, "members");
     assert_eq!(world.ask(providing, b"POOL mine 0 1\n"), b"OK\n");
     let looks = |world: &mut World| {
-        let summary = [&b"stats-job 1\r\nlist-tubes\r\nsummary tube\r\nroot mine c 1\r\nroot a c 1\r\n"[..]].concat();
+        let summary =
+            [&b"stats-job 1\r\nlist-tubes\r\nlist-schedules\r\nsummary tube\r\nroot mine c 1\r\nroot a c 1\r\n"[..]]
+                .concat();
         (world.ask(operator, &summary), world.ask(providing, b"POOLS\nMEMBERS mine\n"))
     };
     let before = looks(&mut world);

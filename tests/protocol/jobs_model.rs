@@ -10,7 +10,7 @@ use poolcounter_testkit::seeds::{self, sum};
 const ENOUGH: u64 = 75;
 
 /// Replies that must occur in some history.
-const WORDS: [&str; 26] = [
+const WORDS: [&str; 27] = [
     "INSERTED",
     "DUPLICATE",
     "SUPERSEDED",
@@ -35,6 +35,7 @@ const WORDS: [&str; 26] = [
     "LIMIT",
     "RETRY",
     "DEAD_LETTER",
+    "SCHEDULED",
     "WATCHING",
     "NOT_IGNORED",
 ];

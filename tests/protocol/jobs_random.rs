@@ -73,7 +73,7 @@ fn line(random: &mut Random, held: usize) -> String {
     let id = if random.once_in(3) { 1 + random.below(40) } else { held };
     let (pri, delay, ttr) = (random.below(3), [0, 0, 0, 1, 5][random.below(5)], [1, 2, 60][random.below(3)]);
     let few = random.below(4);
-    match random.below(36) {
+    match random.below(37) {
         0..=3 => format!("put {pri} {delay} {ttr} 1\r\na\r\n"),
         4..=9 => put_job(random, tube),
         10 => {
@@ -105,6 +105,11 @@ fn line(random: &mut Random, held: usize) -> String {
         }
         34 if few == 1 => format!("cancel {id}\r\ncancel {pattern}\r\n"),
         34 => format!("root {tube} S {few}\r\nclear {pattern} buried\r\n"),
+        35 if random.once_in(4) => format!("schedule-delete s{few}\r\nlist-schedules\r\n"),
+        35 => {
+            let times = ["every=100", "cron=*/5 * * * *", "missed=once cron=@hourly"][random.below(3)];
+            format!("schedule-put s{few} {pri} {ttr} 1 tube={tube} {times}\r\np\r\n")
+        }
         _ => format!(
             "kick-all {pattern}\r\nstats-tube {tube}\r\nsummary\r\nlist-jobs {tube} ready 5\r\nstats-job {id}\r\n"
         ),

@@ -18,6 +18,7 @@ mod jobs_memory;
 mod jobs_model;
 mod jobs_random;
 mod jobs_report;
+mod jobs_schedules;
 mod jobs_slices;
 mod jobs_statements;
 mod jobs_turns;

@@ -157,8 +157,10 @@ fn indented(text: &str) -> String {
 }
 
 /// Names of texts, which stay as they are even if they look like numbers.
-const TEXTS: [&str; 13] =
-    ["tube", "name", "key", "group", "error", "body", "hostname", "version", "os", "platform", "of", "origin", "value"];
+const TEXTS: [&str; 14] = [
+    "tube", "name", "key", "group", "error", "body", "hostname", "version", "os", "platform", "of", "origin", "value",
+    "cron",
+];
 
 /// Returns a map as JSON. The `id` of a server is a text, that of a job a number.
 fn object_of(map: Vec<(String, String)>, is_of_server: bool) -> Value {
@@ -188,6 +190,27 @@ pub fn settings(producer: &Producer, settings: &JobsCommandSettings, command: &s
         ["of", "value", "left", "origin"].map(|name| printable(cell(name).as_bytes())).into()
     };
     print_table(&[heads].into_iter().chain(made.iter().map(cells)).collect::<Vec<_>>())
+}
+
+/// Prints the periodic jobs.
+///
+/// # Errors
+///
+/// As [`summary`].
+pub fn schedules(producer: &Producer, is_json: bool) -> Result<ExitCode, Failure> {
+    let all = producer.schedules().map_err(failure)?;
+    if is_json {
+        return print_json(producer, "schedules", &all.into_iter().map(|map| object_of(map, false)).collect());
+    }
+    let heads = ["NAME", "TUBE", "TIMES", "ZONE", "MISSED", "NEXT_S", "LAST_S", "SKIPPED", "ORIGIN"];
+    let cells = |map: &Vec<(String, String)>| {
+        let cell = |wanted| map.iter().find(|(name, _)| name == wanted).map(|(_, value)| printable(value.as_bytes()));
+        let times = cell("cron").or_else(|| cell("every").map(|seconds| format!("every {seconds} s")));
+        let rest = ["timezone", "missed", "next", "last", "skipped", "origin"].map(cell);
+        let row = [cell("name"), cell("tube"), times].into_iter().chain(rest);
+        row.map(|text| text.unwrap_or_else(|| "-".into())).collect::<Vec<_>>()
+    };
+    print_table(&[heads.map(String::from).into()].into_iter().chain(all.iter().map(cells)).collect::<Vec<_>>())
 }
 
 /// Prints the statistics of the server, or of a tube or job.

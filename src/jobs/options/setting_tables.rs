@@ -2,14 +2,22 @@
 //! value that cannot be wrong.
 
 use super::JobsSettings;
-use crate::state::{Backoff, FileSetting, Pattern, TubeName};
-use poolcounter_protocol::jobs::wire::client::is_group;
+use crate::state::periodic::definition_of;
+use crate::state::{Backoff, FileSetting, Pattern, Put, PutOptions, TubeName};
+use crate::timetable::Timetable;
+use poolcounter_protocol::jobs::values::{Schedule, ScheduleTimes};
+use poolcounter_protocol::jobs::wire::client::{is_group, is_key};
+use poolcounter_protocol::jobs::wire::schedule;
 use poolcounter_service::options::{
     Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, flag, number, seconds,
 };
 
 /// Most settings of tubes: a reload compares each of them with the present settings, in one step.
 const MOST_SETTINGS: usize = 1000;
+
+/// Priority and time to run of periodic jobs that name none, as of the command `jobs put`.
+const USUAL_PRI: u32 = 65_536;
+const USUAL_TTR: u32 = 60;
 
 /// The tables.
 pub const TABLES: &[TableOpt<JobsSettings>] = &[
@@ -61,6 +69,35 @@ pub const TABLES: &[TableOpt<JobsSettings>] = &[
             example: "pattern = \"enwiki/sendMail\"\ntube = \"enwiki/failed/sendMail\"\n",
         },
         add: |settings, table| settings.add_table(table, &["pattern", "tube"], read_dead_letter),
+    },
+    TableOpt {
+        about: TableDoc {
+            key: "jobs.schedule",
+            doc_short: "Job that is put periodically. There can be several.",
+            doc_long: "
+                With
+                .Va cron ,
+                it is put by the time of day in
+                .Va timezone ,
+                or in UTC; with
+                .Va every ,
+                each time that this many seconds are over.
+                Its key is schedule: and its name, unless
+                .Va key
+                is set; its time is skipped while another job with the key waits.
+                A time that is more than a minute over was missed; with
+                .Va missed
+                set to once, the job is put late then, once.
+                A command
+                .Ic schedule
+                with the same name overrides the table until the table changes.",
+            example: "name = \"nightly\"\ncron = \"30 2 * * *\"\ntimezone = \"Europe/Berlin\"\n\
+                tube = \"enwiki/cleanUp\"\nbody = \"all\"\npri = 65536\nttr = 60\nmissed = \"skip\"\n",
+        },
+        add: |settings, table| {
+            let names = &["name", "cron", "every", "timezone", "tube", "body", "key", "pri", "ttr", "missed"];
+            settings.add_table(table, names, read_schedule)
+        },
     },
 ];
 
@@ -137,6 +174,47 @@ fn read_dead_letter(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
     Ok(FileSetting::DeadLetter(values.required("pattern", pattern)?, values.required("tube", tube)?))
 }
 
+fn read_schedule(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
+    let wrong = |what: &str| Misplaced::new(values.0.at, what);
+    let name = values.required("name", group)?;
+    let zone = values.optional("timezone", Ok)?;
+    let cron = values.optional("cron", Ok)?;
+    let every = values.optional("every", |text| number(text, 1..=u32::MAX))?;
+    let times = match (cron, every) {
+        (Some(cron), None) => {
+            ScheduleTimes::Cron { expression: cron.into(), timezone: zone.unwrap_or(schedule::UTC).into() }
+        }
+        (None, Some(_)) if zone.is_some() => return Err(wrong("timezone: only together with cron")),
+        (None, Some(every)) => ScheduleTimes::Every(every),
+        _ => return Err(wrong("either cron or every is required")),
+    };
+    Timetable::new(&times).map_err(|sentence| wrong(&sentence))?;
+    let missed = values.optional("missed", |text| match text {
+        "skip" => Ok(false),
+        "once" => Ok(true),
+        _ => Err("skip or once".into()),
+    })?;
+    let body = values.optional("body", |text| Ok(text.as_bytes()))?.unwrap_or_default();
+    let options = PutOptions {
+        tube: values.required("tube", tube)?,
+        key: values.optional("key", key)?.unwrap_or_else(|| schedule::key_of(&name)),
+        schedule: Some(Box::new(Schedule { name: name.clone(), times, is_made_up: missed.unwrap_or(false) })),
+        ..PutOptions::default()
+    };
+    let put = Put {
+        pri: values.optional("pri", |text| number(text, 0..=u32::MAX))?.unwrap_or(USUAL_PRI),
+        delay: 0,
+        ttr: values.optional("ttr", |text| number(text, 0..=u32::MAX))?.unwrap_or(USUAL_TTR),
+        options: Some(Box::new(options)),
+    };
+    Ok(FileSetting::Schedule(name, definition_of(&put, body).into()))
+}
+
+fn key(text: &str) -> Result<Box<[u8]>, String> {
+    let name = text.as_bytes();
+    if is_key(name) { Ok(name.into()) } else { Err("a key of 1 to 200 bytes without spaces".into()) }
+}
+
 fn pattern(text: &str) -> Result<Box<[u8]>, String> {
     let pattern = Pattern::parse(text.as_bytes()).map(|pattern| pattern.bytes().into());
     pattern.ok_or_else(|| "a tube or a pattern, such as */sendMail".into())
@@ -182,6 +260,19 @@ mod tests {
             ("jobs.limit", &[p, ("number", "7"), ("all", "true")], FileSetting::Limit(a(), 7, true)),
             ("jobs.limit", &[("group", "*"), ("number", "7")], FileSetting::GroupLimit(b"*"[..].into(), 7)),
             ("jobs.dead_letter", &[p, ("tube", "t")], FileSetting::DeadLetter(a(), b"t"[..].into())),
+            (
+                "jobs.schedule",
+                &[("name", "n"), ("tube", "t"), ("cron", "@daily"), ("timezone", "Europe/Berlin"), ("body", "b")],
+                FileSetting::Schedule(
+                    b"n"[..].into(),
+                    b"65536 60 1 tube=t timezone=Europe/Berlin cron=@daily\nb"[..].into(),
+                ),
+            ),
+            (
+                "jobs.schedule",
+                &[("name", "n"), ("tube", "t"), ("every", "60"), ("missed", "once"), ("key", "k"), ("ttr", "9")],
+                FileSetting::Schedule(b"n"[..].into(), b"65536 9 0 tube=t key=k missed=once every=60\n"[..].into()),
+            ),
         ] {
             assert_eq!(read(key, entries), Ok(vec![setting]), "{key}: {entries:?}");
         }
@@ -200,6 +291,14 @@ mod tests {
             ("jobs.limit", &[("pattern", "a*"), ("number", "1")], 1, "pattern: \"a*\" is not a tube or a pattern"),
             ("jobs.limit", &[p, ("group", "g"), ("number", "1")], 0, "group: not together with pattern"),
             ("jobs.limit", &[("group", "a b"), ("number", "1")], 1, "group: \"a b\" is not a name"),
+            ("jobs.schedule", &[("name", "n"), ("tube", "t")], 0, "either cron or every is required"),
+            (
+                "jobs.schedule",
+                &[("name", "n"), ("tube", "t"), ("cron", "0 0 31 2 *")],
+                0,
+                "cron \"0 0 31 2 *\": there is no such day",
+            ),
+            ("jobs.schedule", &[("name", "n"), ("tube", "t"), ("every", "0")], 3, "every: \"0\" is not a number"),
             ("jobs.dead_letter", &[p, ("tube", "*/a")], 2, "tube: \"*/a\" is not the name of a tube"),
         ] {
             let wrong = read(key, entries).expect_err(named);

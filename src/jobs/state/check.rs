@@ -43,6 +43,7 @@ impl State {
         self.check_sets();
         self.check_conns();
         self.check_commits();
+        self.check_schedules();
         self.background.check();
         self.roots.check();
         self.settings.check();

@@ -32,6 +32,7 @@ pub(super) enum SettingKind {
     Pause,
     /// Settings that the configuration file had.
     File,
+    Schedule,
 }
 
 /// Estimated bytes of a change beside the bytes of a body: its row.

@@ -2,7 +2,7 @@
 //! for it.
 
 use super::commits::{Change, SettingKind};
-use super::record::Setting;
+use super::record::{Progress, Setting};
 use super::{Backoff, Pattern, State, Step};
 
 /// A setting of the configuration file.
@@ -16,6 +16,8 @@ pub enum FileSetting {
     Retry(Box<[u8]>, Backoff),
     /// Tube of jobs after their last attempt.
     DeadLetter(Box<[u8]>, Box<[u8]>),
+    /// Periodic job: its name and its definition.
+    Schedule(Box<[u8]>, Box<[u8]>),
 }
 
 impl FileSetting {
@@ -25,6 +27,7 @@ impl FileSetting {
             FileSetting::GroupLimit(name, most) => Setting::GroupLimit(name, Some(*most)),
             FileSetting::Retry(pattern, backoff) => Setting::Retry(pattern, Some(*backoff)),
             FileSetting::DeadLetter(pattern, tube) => Setting::DeadLetter(pattern, Some(tube)),
+            FileSetting::Schedule(name, definition) => Setting::Schedule(name, Some((Progress::default(), definition))),
         }
     }
 
@@ -48,6 +51,7 @@ fn absence(name: &[u8]) -> Option<Setting<'_>> {
         b"group-limit" => Setting::GroupLimit(of, None),
         b"retry" => Setting::Retry(of, None),
         b"dead-letter" => Setting::DeadLetter(of, None),
+        b"schedule" => Setting::Schedule(of, None),
         _ => return None,
     })
 }
@@ -111,6 +115,13 @@ impl State {
                     None => drop(self.settings.dead_letters.remove(pattern)),
                 }
                 (SettingKind::DeadLetter, pattern)
+            }
+            Setting::Schedule(name, schedule) => {
+                match schedule {
+                    Some((_, definition)) => _ = self.set_schedule(name, definition, step),
+                    None => _ = self.remove_schedule(name),
+                }
+                return;
             }
             Setting::Pause(..) | Setting::TubePause(..) | Setting::File(..) => return,
         };

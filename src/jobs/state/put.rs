@@ -39,7 +39,7 @@ impl State {
         self.forget_hidden(step.timers);
         let has_room = match put.options {
             None => self.next_id < END_OF_IDS && self.has_memory_for(JOB_BYTES + body.bytes().len()),
-            Some(_) => self.has_room(conn, &[(put, body.bytes().len())]),
+            Some(_) => self.has_room(self.used_tube(conn), &[(put, body.bytes().len())]),
         };
         if !has_room {
             return step.reply(conn, if self.is_draining { Reply::Draining } else { Reply::OutOfMemory });
@@ -60,7 +60,7 @@ impl State {
             ManyEntry::Refused(_) => None,
         });
         let sizes: Vec<(&Put, usize)> = sizes.collect();
-        if !self.is_draining && !self.has_room(conn, &sizes) {
+        if !self.is_draining && !self.has_room(self.used_tube(conn), &sizes) {
             return step.reply(conn, Reply::OutOfMemory);
         }
         let (first, mut left) = (step.events.len(), MOST_DROPPED);
@@ -76,10 +76,25 @@ impl State {
         step.hold_together(conn, first);
     }
 
-    /// Returns true if there is room for these jobs of a connection and what comes with them, and a number for each, even
-    /// if none is a duplicate.
-    fn has_room(&self, conn: ConnId, puts: &[(&Put, usize)]) -> bool {
-        let used = self.used_tube(conn);
+    /// Puts a job without a client, and returns whether it was put: not while puts are refused or there is no room for
+    /// it, and not if another holds its key.
+    pub(super) fn put_itself(&mut self, put: &Put, body: Body, step: &mut Step<'_, '_>) -> bool {
+        self.forget_hidden(step.timers);
+        let Some(options) = put.options.as_ref().filter(|_| !self.is_draining) else { return false };
+        if !self.has_room(b"", &[(put, body.bytes().len())]) {
+            return false;
+        }
+        let Some(tube) = self.tube_for(&options.tube, step.timers) else { return false };
+        let is_put = self.try_put(tube, put, body, false, &mut MOST_DROPPED.clone(), step).is_ok();
+        if !is_put {
+            self.hide_if_unused(tube, step.now, step.timers);
+        }
+        is_put
+    }
+
+    /// Returns true if there is room for these jobs of a connection that uses the tube `used`, and for what comes with
+    /// them, and a number for each, even if none is a duplicate.
+    fn has_room(&self, used: &[u8], puts: &[(&Put, usize)]) -> bool {
         let (mut tubes, mut roots, mut bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
         let (mut groups, mut buckets) = (BTreeSet::new(), BTreeSet::new());
         for (put, body) in puts {

@@ -64,11 +64,41 @@ pub enum Setting<'a> {
     File(&'a [u8], Option<&'a [u8]>),
     /// Pause that ends with its tube.
     TubePause(&'a [u8], Option<(Time, u32)>),
+    /// Periodic job: what has become of it, and its definition, which is its line in `schedule-put` behind its name, a
+    /// line feed, and its body.
+    Schedule(&'a [u8], Option<(Progress, &'a [u8])>),
+}
+
+/// Progress of a periodic job, by the time of day in microseconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Progress {
+    /// Times up to this one are over.
+    pub from: i64,
+    /// Time for which a job was put last.
+    pub last: Option<i64>,
+    /// Number of times at which none was put.
+    pub skipped: u64,
+}
+
+impl Progress {
+    fn text(&self) -> String {
+        let last = self.last.map_or("-".into(), |last| last.to_string());
+        format!("{} {last} {}", self.from, self.skipped)
+    }
+
+    /// Returns the progress in the value of a setting, and the definition behind it.
+    pub fn split(value: &[u8]) -> Option<(Progress, &[u8])> {
+        let mut words = value.splitn(4, |byte| *byte == b' ');
+        let mut word = || std::str::from_utf8(words.next()?).ok();
+        let (from, last, skipped) = (word()?.parse().ok()?, word()?, word()?.parse().ok()?);
+        let last = if last == "-" { None } else { Some(last.parse().ok()?) };
+        Some((Progress { from, last, skipped }, words.next()?))
+    }
 }
 
 impl<'a> Setting<'a> {
     /// Kinds of settings.
-    pub const KINDS: [&'static str; 6] = ["limit", "group-limit", "retry", "dead-letter", "pause", "file"];
+    pub const KINDS: [&'static str; 7] = ["limit", "group-limit", "retry", "dead-letter", "pause", "file", "schedule"];
 
     /// Returns its kind, and its pattern or group.
     pub fn name(&self) -> (&'static str, &'a [u8]) {
@@ -79,6 +109,7 @@ impl<'a> Setting<'a> {
             Setting::DeadLetter(pattern, _) => (Self::KINDS[3], pattern),
             Setting::Pause(pattern, _) | Setting::TubePause(pattern, _) => (Self::KINDS[4], pattern),
             Setting::File(name, _) => (Self::KINDS[5], name),
+            Setting::Schedule(name, _) => (Self::KINDS[6], name),
         }
     }
 
@@ -93,6 +124,9 @@ impl<'a> Setting<'a> {
                 format!("{attempts} {first} {factor} {max}").into()
             }),
             Setting::DeadLetter(_, text) | Setting::File(_, text) => text.map(Into::into),
+            Setting::Schedule(_, schedule) => {
+                schedule.map(|(progress, definition)| [progress.text().as_bytes(), b" ", definition].concat())
+            }
             Setting::Pause(_, pause) => pause.map(|(until, seconds)| format!("{} {seconds}", wall(until)).into()),
             Setting::TubePause(_, pause) => {
                 pause.map(|(until, seconds)| format!("{} {seconds} tube", wall(until)).into())

@@ -177,7 +177,7 @@ impl State {
                 self.figures.restore(&figures);
                 self.restore_commits(committed);
             }
-            Saved::Setting(setting) => self.restore_setting(setting, step.timers),
+            Saved::Setting(setting) => self.restore_setting(setting, step.now, step.timers),
             Saved::Root(tube, signature, newest, changed) => {
                 // A store has a later time if the clock was set back. Root jobs are in the order of time.
                 let changed = changed.min(micros(step.now));

@@ -69,7 +69,7 @@ impl State {
     pub(super) fn settings_bytes(&self) -> usize {
         let Settings { backoffs, dead_letters, pauses, ends, .. } = &self.settings;
         let of_patterns = self.limits.of_tubes.bytes() + backoffs.bytes() + dead_letters.bytes() + pauses.bytes();
-        of_patterns + (self.limits.of_groups.len() + ends.len()) * ENTRY_BYTES
+        of_patterns + (self.limits.of_groups.len() + ends.len()) * ENTRY_BYTES + self.schedules.bytes
     }
 
     /// Returns whether a setting of this pattern may be added, or is there.
@@ -77,7 +77,7 @@ impl State {
         map.of(pattern).is_some() || self.has_room_for_settings() && map.has_room_for(pattern)
     }
 
-    fn has_room_for_settings(&self) -> bool {
+    pub(super) fn has_room_for_settings(&self) -> bool {
         self.settings_bytes() < (self.bounds.max_memory / SHARE).max(LEAST_BYTES)
     }
 
@@ -279,6 +279,10 @@ impl State {
                 }
             }
             SettingKind::File => Setting::File(pattern, self.settings.from_file.get(pattern).map(|value| &**value)),
+            SettingKind::Schedule => {
+                let periodic = self.schedules.by_name.get(pattern);
+                Setting::Schedule(pattern, periodic.map(|periodic| (periodic.progress, &*periodic.definition)))
+            }
         }
     }
 
@@ -291,11 +295,12 @@ impl State {
         let dead = self.settings.dead_letters.iter().map(|(pattern, _)| pattern).map(of(SettingKind::DeadLetter));
         let pauses = self.settings.pauses.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Pause));
         let from_file = self.settings.from_file.keys().map(|name| &**name).map(of(SettingKind::File));
-        limits.chain(groups).chain(backoffs).chain(dead).chain(pauses).chain(from_file)
+        let schedules = self.schedules.by_name.keys().map(|name| &**name).map(of(SettingKind::Schedule));
+        limits.chain(groups).chain(backoffs).chain(dead).chain(pauses).chain(schedules).chain(from_file)
     }
 
     /// Restores a setting, before there are tubes.
-    pub(super) fn restore_setting(&mut self, setting: Setting<'_>, timers: &mut Timers<'_, Timer>) {
+    pub(super) fn restore_setting(&mut self, setting: Setting<'_>, now: Time, timers: &mut Timers<'_, Timer>) {
         match setting {
             Setting::Limit(pattern, Some((most, is_all))) => drop(self.set_limit(pattern, most, is_all)),
             Setting::GroupLimit(name, Some(most)) => drop(self.limits.of_groups.insert(name.into(), most)),
@@ -310,7 +315,9 @@ impl State {
                 self.set_pause(name, Some(Paused { until, seconds, ends_with_tube: true }), timers);
             }
             Setting::File(name, Some(value)) => drop(self.settings.from_file.insert(name.into(), value.into())),
-            Setting::Limit(_, None)
+            Setting::Schedule(name, Some(schedule)) => self.restore_schedule(name, schedule, now, timers),
+            Setting::Schedule(_, None)
+            | Setting::Limit(_, None)
             | Setting::File(_, None)
             | Setting::GroupLimit(_, None)
             | Setting::Retry(_, None)

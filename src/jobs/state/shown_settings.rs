@@ -1,7 +1,8 @@
 //! Settings for people: each with its value as in its command, and with its origin.
 
 use super::limits::Limit;
-use super::record::Setting;
+use super::periodic::line_of;
+use super::record::{Progress, Setting};
 use super::{Pattern, State};
 use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::{Span, Time};
@@ -50,6 +51,9 @@ impl State {
 
     /// Returns whether a setting applies to a tube, or to some tube of a pattern with `*`.
     fn applies_to(&self, setting: &Setting<'_>, of: Pattern<'_>) -> bool {
+        if let Setting::Schedule(name, _) = setting {
+            return self.tube_of_schedule(name).is_some_and(|tube| of.matches(tube));
+        }
         let own = setting.name().1;
         let is_alike = Pattern::parse(own).is_some_and(|own| own.overlaps(of));
         let is_of_group = matches!(setting, Setting::GroupLimit(..));
@@ -69,6 +73,19 @@ impl State {
         first == Some(own)
     }
 
+    /// Returns whether the configuration file has a setting as it is.
+    pub(super) fn is_of_file(&self, setting: &Setting<'_>) -> bool {
+        let (kind, name) = setting.name();
+        let value = match *setting {
+            Setting::Schedule(name, Some((_, definition))) => {
+                Setting::Schedule(name, Some((Progress::default(), definition))).value(|_| 0)
+            }
+            other => other.value(|_| 0),
+        };
+        let of_file = self.settings.from_file.get(&*[kind.as_bytes(), b" ", name].concat());
+        of_file.is_some() && of_file.map(|of_file| &**of_file) == value.as_deref()
+    }
+
     fn shown(&self, setting: Setting<'_>, now: Time) -> Option<ShownSetting> {
         let (kind, name) = setting.name();
         let (value, left) = match setting {
@@ -77,12 +94,13 @@ impl State {
                 let (until, seconds) = pause?;
                 (seconds.to_string().into_bytes(), Some(until.since(now)))
             }
+            Setting::Schedule(_, schedule) => (line_of(schedule?.1).to_vec(), None),
             other => (other.value(|_| 0)?, None),
         };
-        let from_file = self.settings.from_file.get(&*[kind.as_bytes(), b" ", name].concat());
-        let is_of_file = from_file.is_some_and(|of_file| **of_file == *value);
+        let is_of_file = self.is_of_file(&setting);
         let (command, of) = match setting {
             Setting::GroupLimit(..) => ("limit", [b"group:", name].concat()),
+            Setting::Schedule(..) => ("schedule-put", name.to_vec()),
             _ => (kind, name.to_vec()),
         };
         Some(ShownSetting { command, of, value, left, is_of_file })

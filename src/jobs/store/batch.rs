@@ -2,7 +2,7 @@
 //! with their jobs. Times are times of day, so that they mean the same to every process.
 
 use super::{Commit, RefusedChange, Visit};
-use crate::state::{Backoff, Body, History, JobId, Origin, Record, Saved, Setting, Stored, TubeName, Until};
+use crate::state::{Backoff, Body, History, JobId, Origin, Progress, Record, Saved, Setting, Stored, TubeName, Until};
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
@@ -379,6 +379,7 @@ pub fn read_setting<'a>(epoch: Span, kind: &str, of: &'a [u8], value: &'a [u8]) 
         },
         "dead-letter" => Setting::DeadLetter(of, Some(value)),
         "file" => Setting::File(of, Some(value)),
+        "schedule" => Setting::Schedule(of, Some(Progress::split(value)?)),
         "pause" => match words()?[..] {
             [until, seconds, ref rest @ ..] => {
                 let pause = Some((moment(epoch, until.parse().ok()?), seconds.parse().ok()?));

@@ -11,6 +11,7 @@ impl JobQueue {
     #[cold]
     pub(super) fn go_by_clock(&mut self, context: &mut Context<'_>) {
         let wall = context.time.wall;
+        self.step(context, |_, _| {});
         if self.driver.has_begun() && self.store.keeps_times() {
             if self.store.ownership() != Ownership::Owns {
                 // Times that are still to be read were stored by the clock as it was.
@@ -22,8 +23,8 @@ impl JobQueue {
         self.driver.wall = wall;
     }
 
-    /// Returns whether a step of the clock must be seen soon: something is delayed or paused.
+    /// Returns whether a step of the clock must be seen soon: something is delayed or paused, or put periodically.
     pub(super) fn goes_by_clock(&self) -> bool {
-        self.state.has_deadlines() && self.store.keeps_times()
+        self.state.has_schedules() || self.state.has_deadlines() && self.store.keeps_times()
     }
 }

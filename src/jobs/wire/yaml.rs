@@ -1,12 +1,13 @@
 //! Statistics and lists as YAML, as beanstalkd writes them.
 
 use crate::state::ALL_STATES;
-use crate::state::ShownSetting;
 use crate::state::queries::{JobStats, Summary, TubeStats};
+use crate::state::{ShownSchedule, ShownSetting};
 use crate::stats::Jobs;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::commands::{self, JobCommand};
+use poolcounter_protocol::jobs::values::ScheduleTimes;
 use std::io::Write;
 
 macro_rules! put {
@@ -142,6 +143,27 @@ pub fn write_setting(bytes: &mut Vec<u8>, setting: &ShownSetting) {
         put!(bytes, "  left: {}", left.as_micros() / 1_000_000);
     }
     put!(bytes, "  origin: {}", if *is_of_file { "file" } else { "command" });
+}
+
+/// Writes one entry of `list-schedules`.
+pub fn write_schedule(bytes: &mut Vec<u8>, schedule: &ShownSchedule<'_>) {
+    let ShownSchedule { name, put, body_bytes, next, last, skipped, is_of_file } = schedule;
+    let Some((options, times)) = schedule.options() else { return };
+    put!(bytes, "- name: {}\n  tube: {}", quoted(name), quoted(&options.tube));
+    match &times.times {
+        ScheduleTimes::Every(seconds) => put!(bytes, "  every: {seconds}"),
+        ScheduleTimes::Cron { expression, timezone } => {
+            put!(bytes, "  cron: {}\n  timezone: {}", quoted(expression.as_bytes()), quoted(timezone.as_bytes()));
+        }
+    }
+    put!(bytes, "  missed: {}", if times.is_made_up { "once" } else { "skip" });
+    put!(bytes, "  key: {}\n  pri: {}\n  ttr: {}\n  bytes: {body_bytes}", quoted(&options.key), put.pri, put.ttr);
+    for (name, span) in [("next", next), ("last", last)] {
+        if let Some(span) = span {
+            put!(bytes, "  {name}: {}", span.as_micros() / 1_000_000);
+        }
+    }
+    put!(bytes, "  skipped: {skipped}\n  origin: {}", if *is_of_file { "file" } else { "command" });
 }
 
 /// Writes one entry of `summary`. Times are seconds, rates jobs a second over the last 1, 5 and 15 minutes.

@@ -125,6 +125,12 @@ commands! {
             ASKS.extension();
         ListSettings = "list-settings", "[<pattern>]", Some(READ), "Lists the settings of tubes and groups, or those that apply to some tubes.",
             ASKS.extension();
+        SchedulePut = "schedule-put", "<name> <pri> <ttr> <bytes> tube=<tube> [key=<key>] [missed=skip|once] every=<seconds>|[timezone=<zone>] cron=<expression>", Some(MANAGE), "Sets a periodic job, whose body follows.",
+            CHANGES.extension();
+        ScheduleDelete = "schedule-delete", "<name>", Some(MANAGE), "Ends a periodic job.",
+            CHANGES.extension();
+        ListSchedules = "list-schedules", "", Some(READ), "Lists the periodic jobs.",
+            ASKS.extension();
         ReserveMany = "reserve-many", "<number> <seconds>", Some(RESERVE), "Waits for jobs, and reserves several at once.",
             ASKS.extension();
         Dropped = "dropped", "<tube>", Some(RESERVE), "Takes the number of jobs that were dropped in a tube as superseded.",

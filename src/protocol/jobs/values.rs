@@ -64,6 +64,33 @@ pub struct PutOptions {
     pub root: Option<(Box<[u8]>, u64)>,
     /// Group.
     pub group: Box<[u8]>,
+    /// Times at which it is put; None for now.
+    pub schedule: Option<Box<Schedule>>,
+}
+
+/// Name and times of a periodic job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Name.
+    pub name: Box<[u8]>,
+    /// Times.
+    pub times: ScheduleTimes,
+    /// True if a job is put late for a time that was missed.
+    pub is_made_up: bool,
+}
+
+/// Times of a periodic job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ScheduleTimes {
+    /// Each time that this many seconds are over, beginning with the request.
+    Every(u32),
+    /// By the time of day in a zone.
+    Cron {
+        /// Expression of cron, with five fields, or six of which the first is the second.
+        expression: Box<str>,
+        /// Name of the zone in the database of IANA.
+        timezone: Box<str>,
+    },
 }
 
 /// Reason for which a put is refused.
@@ -286,6 +313,8 @@ pub enum Reply {
     Root(u64),
     /// Number of superseded jobs that were dropped since the last reply of this kind.
     Dropped(u64),
+    /// The periodic job is set.
+    Scheduled,
     /// The limit is set.
     Limit(u32),
     /// The backoff is set.

@@ -7,6 +7,7 @@ use super::values::{Backoff, Failure, JobChange, JobsOf, LimitOf, Peek, Put, Put
 
 pub mod client;
 pub mod replies;
+pub mod schedule;
 pub mod stream;
 mod words;
 
@@ -106,6 +107,10 @@ pub enum Request<'a> {
     Summary(SummaryBy),
     /// `list-settings`
     ListSettings(Option<Pattern<'a>>),
+    /// `schedule-delete name`
+    ScheduleDelete(&'a [u8]),
+    /// `list-schedules`
+    ListSchedules,
     /// `drain`
     Drain,
     /// `undrain`
@@ -134,8 +139,8 @@ pub enum Line<'a> {
     Fail(Failure, u32),
     /// A malformed line, or an unknown command.
     Refused(Refusal),
-    /// A malformed line that names the number of bytes that follow.
-    RefusedBody(u32),
+    /// A malformed line of this command that names the number of bytes that follow.
+    RefusedBody(JobCommand, u32),
 }
 
 /// Commands whose words end with a space for beanstalkd, so that they are unknown to it without arguments.
@@ -182,6 +187,9 @@ fn read<'a>(command: JobCommand, words: &mut Words<'a>) -> Result<Line<'a>, word
         JobCommand::PutJob => return put_job(words),
         JobCommand::PutMany => return put_many(words),
         JobCommand::Fail => return fail(words),
+        JobCommand::SchedulePut => return schedule::read(words),
+        JobCommand::ScheduleDelete => Request::ScheduleDelete(words.text(MAX_GROUP)?),
+        JobCommand::ListSchedules => Request::ListSchedules,
         JobCommand::Use => Request::Use(words.tube()?),
         JobCommand::Reserve => Request::Reserve(Reserve { timeout: None, many: None }),
         JobCommand::ReserveWithTimeout => Request::Reserve(Reserve { timeout: Some(words.timeout()?), many: None }),
@@ -277,7 +285,7 @@ fn put_job(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
     let (pri, delay, ttr, bytes) = (words.u32()?, words.u32()?, words.u32()?, words.u32()?);
     Ok(match options(words) {
         Ok(options) => Line::Put(Put { pri, delay, ttr, options: Some(Box::new(options)) }, bytes),
-        Err(words::Wrong) => Line::RefusedBody(bytes),
+        Err(words::Wrong) => Line::RefusedBody(JobCommand::PutJob, bytes),
     })
 }
 
@@ -419,6 +427,9 @@ mod tests {
             "list-jobs a ready 5 after",
             "summary wikis",
             "store-copy",
+            "schedule-put a 1 1",
+            "schedule-delete a b",
+            "list-schedules a",
             "fail 1 2 3",
             "fail 1 2 3 4 burn",
             "fail 1 2 3 4 bury now",
@@ -484,7 +495,7 @@ mod tests {
             "put-job 1 2 3 9 key=a\x7f",
             "put-job 1 2 3 9 x",
         ] {
-            assert_eq!(parse(line.as_bytes()), Line::RefusedBody(9), "{line}");
+            assert_eq!(parse(line.as_bytes()), Line::RefusedBody(JobCommand::PutJob, 9), "{line}");
         }
         assert!(bad("put-job 1 2 3 9x") && bad("put-job 1 2 3"));
     }

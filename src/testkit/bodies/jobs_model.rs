@@ -127,7 +127,7 @@ fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
 }
 
 fn query(choices: &mut Choices<'_>, tube: &str, id: u64) -> String {
-    match choices.byte() % 16 {
+    match choices.byte() % 18 {
         0 => format!("peek {id}"),
         1 => "peek-ready".into(),
         2 => "peek-delayed".into(),
@@ -145,6 +145,12 @@ fn query(choices: &mut Choices<'_>, tube: &str, id: u64) -> String {
         }
         12 => "list-settings".into(),
         13 => format!("list-settings {tube}"),
+        14 => "list-schedules".into(),
+        15 if id.is_multiple_of(4) => format!("schedule-delete s{}", id % 8),
+        15 => {
+            let (name, key) = (choices.byte() % 2, choices.pick(&["", " key=k0", " key=k1"]));
+            format!("schedule-put s{name} 1 60 1 tube={tube}{key} every={}\r\np", choices.pick(&[600_000, 1_000_000]))
+        }
         _ => format!("summary {}", choices.pick(&["wiki", "type", "tube", "runner"])),
     }
 }

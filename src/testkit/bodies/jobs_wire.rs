@@ -27,7 +27,7 @@ fn look_at(line: &[u8]) {
         }
         Line::PutMany(count) => assert!((1..=MANY).contains(&count)),
         Line::Request(request) => look_at_request(&request),
-        Line::Fail(..) | Line::Refused(_) | Line::RefusedBody(_) => {}
+        Line::Fail(..) | Line::Refused(_) | Line::RefusedBody(..) => {}
     }
 }
 

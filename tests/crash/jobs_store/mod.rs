@@ -14,6 +14,7 @@ mod meddling;
 mod memory;
 mod random;
 mod reading;
+mod schedules;
 mod shrinking;
 mod speed;
 mod store;

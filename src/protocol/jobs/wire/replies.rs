@@ -47,6 +47,7 @@ pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: usize)
         Reply::KickedJob => line(bytes, "KICKED"),
         Reply::Paused => line(bytes, "PAUSED"),
         Reply::Retry => line(bytes, "RETRY"),
+        Reply::Scheduled => line(bytes, "SCHEDULED"),
         Reply::Refused(Refusal::BadFormat) => line(bytes, "BAD_FORMAT"),
         Reply::Refused(Refusal::WrongForm(command)) => {
             let Command { word, arguments, .. } = command.row();

@@ -1,7 +1,7 @@
 //! Parser of a connection's input into requests. It keeps incomplete bodies, so that they do not stay in the buffer
 //! that connections share.
 
-use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, parse};
+use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, parse, schedule};
 use crate::jobs::commands::{JobCommand, extension_of};
 use crate::jobs::request::JobId;
 use crate::jobs::values::{Body, Failure, ManyEntry, Put, Refusal};
@@ -136,8 +136,7 @@ impl Stream {
         });
         out.put(&SavedStream { phase, many })?;
         body.map_or(Ok(()), |body| out.put_bytes(body))?;
-        let entries = self.many.iter().flat_map(|many| &many.entries);
-        for entry in entries {
+        for entry in self.many.iter().flat_map(|many| &many.entries) {
             if let ManyEntry::Put(_, body) = entry {
                 out.put_bytes(body.bytes())?;
             }
@@ -231,13 +230,16 @@ impl Stream {
                 }
                 self.begin_body(BodyOwner::Put(put), bytes)
             }
+            Line::Put(put, _) if self.many.is_some() && schedule::is_schedule(&put) => {
+                self.refuse_line(JobCommand::PutMany.wrong_form())
+            }
             // `dead-letter` is the only command that can look like a request of HTTP.
             Line::Refused(_) | Line::Request(Request::DeadLetter(..)) if is_from_browser(&input[..end]) => {
                 return turn_browser_away(input);
             }
             Line::Put(_, bytes) if bytes > max_size => self.skip(bytes, Refusal::JobTooBig),
             Line::Put(put, bytes) => self.begin_body(BodyOwner::Put(put), bytes),
-            Line::RefusedBody(bytes) => self.skip(bytes, JobCommand::PutJob.wrong_form()),
+            Line::RefusedBody(command, bytes) => self.skip(bytes, command.wrong_form()),
             Line::Refused(_) if self.many.is_some() && is_put(&input[..end]) => {
                 self.refuse(extension_of(&input[..end]).map_or(Refusal::BadFormat, JobCommand::wrong_form))
             }
@@ -385,8 +387,7 @@ fn end_of_line(bytes: &[u8]) -> Option<usize> {
 
 /// Returns true if a line begins with the word of a put, even if it is malformed.
 fn is_put(line: &[u8]) -> bool {
-    let word = line.split(|byte| *byte == b' ').next();
-    matches!(word, Some(b"put" | b"put-job"))
+    matches!(line.split(|byte| *byte == b' ').next(), Some(b"put" | b"put-job"))
 }
 
 /// Makes room for `more` bytes of a body, at most doubling it: its length may be a lie.

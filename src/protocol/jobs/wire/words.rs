@@ -66,6 +66,11 @@ impl<'a> Words<'a> {
         self.0.is_empty()
     }
 
+    /// Reads all text that is left, as one argument.
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
     /// Returns the value if no text is left.
     pub fn end<T>(&self, value: T) -> Result<T, Wrong> {
         if self.0.is_empty() { Ok(value) } else { Err(Wrong) }

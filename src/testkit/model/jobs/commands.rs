@@ -1,6 +1,6 @@
 //! Effects of the requests.
 
-use super::{Backoff, Job, Jobs, Place, SECOND, USUAL, by_literalness, matches};
+use super::{Backoff, Job, Jobs, Place, SECOND, Schedule, USUAL, by_literalness, matches};
 use poolcounter_core::time::Span;
 
 impl Jobs {
@@ -82,6 +82,11 @@ impl Jobs {
                 self.backoffs.insert(words[1].into(), backoff);
                 self.promise(id, "RETRY");
             }
+            "schedule-put" => self.schedule_put(id, head, body),
+            "schedule-delete" => match self.schedules.remove(words[1]) {
+                Some(_) => self.promise(id, "DELETED"),
+                None => self.tell(id, None, "NOT_FOUND"),
+            },
             "dead-letter" => match words.get(2) {
                 Some(tube) => {
                     self.dead_letters.insert(words[1].into(), (*tube).into());
@@ -123,6 +128,35 @@ impl Jobs {
             self.note(&tube, 0, 1);
             return self.tell(id, Some(commit), "SUPERSEDED");
         }
+        let job = Job {
+            tube,
+            body: body.into(),
+            pri: number(1),
+            delay: number(2),
+            ttr: number(3).max(1),
+            key,
+            until_deleted: option("until") == Some("deleted"),
+            root,
+            group: option("group").unwrap_or_default().into(),
+            ..self.new_job()
+        };
+        match self.insert(job) {
+            Ok(job) => {
+                self.conn(id).put = self.commit;
+                self.promise(id, &format!("INSERTED {job}"));
+            }
+            Err(holder) => {
+                let after = if let Place::Pending(commit) = holder.place { Some(commit) } else { None };
+                let conn = self.conn(id);
+                conn.put = conn.put.max(after.unwrap_or(0));
+                self.tell(id, after, &format!("DUPLICATE {}", holder.id));
+            }
+        }
+    }
+
+    /// Puts a job, unless another holds its key.
+    fn insert(&mut self, job: Job) -> Result<u64, Box<Job>> {
+        let (tube, key, root) = (job.tube.clone(), job.key.clone(), job.root.clone());
         let holders: Vec<Job> =
             self.jobs.values().filter(|job| !key.is_empty() && job.holds(&tube, &key)).cloned().collect();
         let gives_way = |job: &Job| {
@@ -133,22 +167,70 @@ impl Jobs {
         };
         if let Some(holder) = holders.iter().find(|job| !gives_way(job)) {
             self.note(&tube, 1, 0);
-            let after = if let Place::Pending(commit) = holder.place { Some(commit) } else { None };
-            let conn = self.conn(id);
-            conn.put = conn.put.max(after.unwrap_or(0));
-            return self.tell(id, after, &format!("DUPLICATE {}", holder.id));
+            return Err(Box::new(holder.clone()));
         }
         if let Some((signature, timestamp)) = &root {
             self.raise(&tube, signature, *timestamp);
         }
         holders.iter().for_each(|holder| self.drop_superseded(holder.id));
+        self.next_id += 1;
+        self.total += 1;
+        let tube = self.tubes.entry(job.tube.clone()).or_default();
+        if tube.hidden.take().is_some() {
+            (tube.total, tube.deletes, tube.pauses) = (0, 0, 0);
+        }
+        tube.total += 1;
+        let id = job.id;
+        self.jobs.insert(id, job);
+        Ok(id)
+    }
+
+    fn schedule_put(&mut self, id: usize, line: &str, body: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let option = |name: &str| words[5..].iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let (name, tube) = (words[1].to_string(), option("tube").expect("it has one"));
+        let own_key = format!("schedule:{name}");
+        let (key, every) = (option("key").unwrap_or(&own_key).into(), option("every").expect("it has"));
+        let every = every.parse::<u64>().expect("a number") * SECOND;
+        let (line, body, tube, from) = (line.to_string(), body.to_string(), tube.into(), self.now);
+        let old = self.schedules.get(&name);
+        if old.is_none_or(|old| (&old.line, &old.body) != (&line, &body)) {
+            let (last, skipped) = old.map_or((None, 0), |old| (old.last, old.skipped));
+            self.schedules.insert(name, Schedule { line, body, tube, key, every, from, last, skipped });
+        }
+        self.promise(id, "SCHEDULED");
+    }
+
+    /// Puts a periodic job that is due.
+    pub(super) fn put_periodic(&mut self, name: &str) {
+        let mut schedule = self.schedules.remove(name).expect("it is there");
+        let words: Vec<&str> = schedule.line.split(' ').collect();
+        let number = |at: usize| words[at].parse::<u64>().expect("a number");
+        schedule.from += schedule.every;
         let job = Job {
-            id: self.next_id,
-            tube,
-            body: body.into(),
-            pri: number(1),
-            delay: number(2),
+            tube: schedule.tube.clone(),
+            body: schedule.body.clone(),
+            pri: number(2),
             ttr: number(3).max(1),
+            key: schedule.key.clone(),
+            ..self.new_job()
+        };
+        if !self.is_draining && !self.is_full && self.insert(job).is_ok() {
+            schedule.last = Some(schedule.from);
+        } else {
+            schedule.skipped += 1;
+        }
+        self.schedules.insert(name.into(), schedule);
+    }
+
+    fn new_job(&self) -> Job {
+        Job {
+            id: self.next_id,
+            tube: String::new(),
+            body: String::new(),
+            pri: 0,
+            delay: 0,
+            ttr: 0,
             created: self.now,
             since: self.now,
             place: Place::Pending(self.commit),
@@ -160,23 +242,13 @@ impl Jobs {
             reserved_at: 0,
             kicks: 0,
             attempts: 0,
-            key,
-            until_deleted: option("until") == Some("deleted"),
-            root,
-            group: option("group").unwrap_or_default().into(),
+            key: String::new(),
+            until_deleted: false,
+            root: None,
+            group: String::new(),
             error: String::new(),
             origin: None,
-        };
-        self.next_id += 1;
-        self.total += 1;
-        let tube = self.tubes.entry(job.tube.clone()).or_default();
-        if tube.hidden.take().is_some() {
-            (tube.total, tube.deletes, tube.pauses) = (0, 0, 0);
         }
-        tube.total += 1;
-        self.conn(id).put = self.commit;
-        self.promise(id, &format!("INSERTED {}", job.id));
-        self.jobs.insert(job.id, job);
     }
 
     fn raise(&mut self, tube: &str, signature: &str, timestamp: u64) {

@@ -110,6 +110,21 @@ impl Told {
     }
 }
 
+/// Periodic job with `every`.
+#[derive(Clone, Debug)]
+struct Schedule {
+    /// Line of its request.
+    line: String,
+    body: String,
+    tube: String,
+    key: String,
+    every: u64,
+    /// Times up to this one are over.
+    from: u64,
+    last: Option<u64>,
+    skipped: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Backoff {
     attempts: u64,
@@ -133,6 +148,7 @@ enum Due {
     Conn(usize),
     Delay(String),
     Pause(String),
+    Schedule(String),
 }
 
 /// Tubes that had a turn, by a job that waits for its turn.
@@ -150,6 +166,7 @@ pub struct Jobs {
     backoffs: BTreeMap<String, Backoff>,
     dead_letters: BTreeMap<String, String>,
     pauses: BTreeMap<String, (u64, u64)>,
+    schedules: BTreeMap<String, Schedule>,
     /// Tubes whose pauses end with them.
     tube_pauses: BTreeSet<String>,
     /// Newest timestamp, the time of its change, and the commit that has it.
@@ -201,6 +218,7 @@ impl Jobs {
             backoffs: BTreeMap::new(),
             dead_letters: BTreeMap::new(),
             pauses: BTreeMap::new(),
+            schedules: BTreeMap::new(),
             tube_pauses: BTreeSet::new(),
             roots: BTreeMap::new(),
             sums: BTreeMap::new(),
@@ -433,6 +451,8 @@ impl Jobs {
         let waits = self.conns.iter().filter_map(|(id, conn)| Some((conn.wait?.until?, Due::Conn(*id))));
         all.extend(waits);
         all.extend(self.pauses.iter().map(|(pattern, (until, _))| (*until, Due::Pause(pattern.clone()))));
+        let schedules = self.schedules.iter();
+        all.extend(schedules.map(|(name, schedule)| (schedule.from + schedule.every, Due::Schedule(name.clone()))));
         all.sort_unstable();
         all
     }
@@ -454,6 +474,7 @@ impl Jobs {
                 self.pauses.remove(pattern);
                 self.serve();
             }
+            Due::Schedule(name) => self.put_periodic(name),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Queries, which change nothing. Of texts, the model returns only the lines that it can know.
 
-use super::{Backoff, Job, Jobs, Place, SECOND, by_literalness, matches, part_of};
+use super::{Backoff, Job, Jobs, Place, SECOND, Schedule, by_literalness, matches, part_of};
 use std::collections::BTreeMap;
 
 impl Jobs {
@@ -43,6 +43,7 @@ impl Jobs {
                 self.list(words[1], words[2], words[3].parse().expect("a number"), after)
             }
             "list-settings" => Some(self.settings(words.get(1).copied())),
+            "list-schedules" => Some(self.schedules()),
             "summary" => Some(self.summary(words.get(1).copied().unwrap_or("wiki"))),
             other => panic!("the model does not know {other}"),
         };
@@ -50,6 +51,24 @@ impl Jobs {
             Some(lines) => self.tell(id, None, &format!("OK\n{}", lines.join("\n"))),
             None => self.tell(id, None, "NOT_FOUND"),
         }
+    }
+
+    fn schedules(&self) -> Vec<String> {
+        let lines = |(name, schedule): (&String, &Schedule)| {
+            let next = (schedule.from + schedule.every - self.now) / SECOND;
+            let last = schedule.last.map(|last| format!("  last: {}", (self.now - last) / SECOND));
+            let known = [
+                format!("- name: \"{name}\""),
+                format!("  tube: \"{}\"", schedule.tube),
+                format!("  every: {}", schedule.every / SECOND),
+                format!("  key: \"{}\"", schedule.key),
+                format!("  bytes: {}", schedule.body.len()),
+                format!("  next: {next}"),
+            ];
+            let rest = [format!("  skipped: {}", schedule.skipped), "  origin: command".into()];
+            known.into_iter().chain(last).chain(rest).collect::<Vec<_>>()
+        };
+        self.schedules.iter().flat_map(lines).collect()
     }
 
     fn count(&self, is_meant: impl Fn(&Job) -> bool) -> usize {
@@ -207,6 +226,9 @@ impl Jobs {
             if is_first(self.pauses.keys().collect(), pattern) {
                 add("pause", pattern, seconds.to_string(), Some(*until));
             }
+        }
+        for (name, schedule) in self.schedules.iter().filter(|(_, of)| tube.is_none_or(|tube| tube == of.tube)) {
+            add("schedule-put", name, schedule.line.splitn(3, ' ').last().unwrap_or_default().into(), None);
         }
         lines
     }

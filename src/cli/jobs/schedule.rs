@@ -1,0 +1,169 @@
+//! `jobs schedule`: sets and ends periodic jobs, and prints them.
+
+use super::options::QUEUE_SERVER;
+use super::{failure, found, show, wrong_form};
+use crate::command::Failure;
+use crate::servers::{ServerOptions, Servers, has_servers};
+use crate::table::Given;
+use poolcounter_client::{NewJob, Schedule, ScheduleTimes};
+use poolcounter_jobs::timetable::Timetable;
+use poolcounter_jobs::values;
+use poolcounter_service::options::{Opt, assign, number, seconds};
+use std::io::{Read, stdin};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Settings of the command.
+pub struct ScheduleSettings {
+    servers: Servers,
+    is_json: bool,
+    cron: Option<String>,
+    timezone: Option<String>,
+    every: Option<u32>,
+    is_made_up: bool,
+    pri: u32,
+    ttr: Duration,
+    key: Option<Vec<u8>>,
+}
+
+/// Options of the command.
+pub const OPTIONS: &[Opt<ScheduleSettings>] = &[
+    Opt {
+        long: "cron",
+        hint: "EXPRESSION",
+        doc: "For put: times of day, as five fields of cron (minute, hour, day, month, day of the week), or six with \
+              the second first. There are @hourly, @daily, @weekly, @monthly and @yearly, too.",
+        set: |settings, value| assign(&mut settings.cron, Ok(Some(value.into()))),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "timezone",
+        hint: "ZONE",
+        doc: "For put: zone of these times, such as Europe/Berlin (default: UTC).",
+        set: |settings, value| assign(&mut settings.timezone, Ok(Some(value.into()))),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "every",
+        hint: "SECONDS",
+        doc: "For put: time from one job to the next, instead of times of day.",
+        set: |settings, value| assign(&mut settings.every, number(value, 1..=u32::MAX).map(Some)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "missed",
+        hint: "skip|once",
+        doc: "For put: whether a job is put late, once, for times that were missed because no daemon ran (default: \
+              skip).",
+        set: |settings, value| {
+            let is_made_up = match value {
+                "skip" => Ok(false),
+                "once" => Ok(true),
+                _ => Err("skip or once".into()),
+            };
+            assign(&mut settings.is_made_up, is_made_up)
+        },
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "key",
+        hint: "KEY",
+        doc: "For put: key of the jobs: a time is skipped while a job with it waits in the tube (default: schedule: \
+              and the name).",
+        set_bytes: Some(|settings, value| assign(&mut settings.key, Ok(Some(value.into())))),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "pri",
+        hint: "N",
+        doc: "For put: priority of the jobs (default: 65536).",
+        set: |settings, value| assign(&mut settings.pri, number(value, 0..=u32::MAX)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "ttr",
+        hint: "SECONDS",
+        doc: "For put: time to run (TTR) of the jobs (default: 60).",
+        set: |settings, value| assign(&mut settings.ttr, seconds(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        short: "j",
+        long: "json",
+        doc: "Print JSON, without put or delete. The output is a list of one object: server and schedules.",
+        set: |settings, _| assign(&mut settings.is_json, Ok(true)),
+        ..Opt::BLANK
+    },
+    Opt { doc: QUEUE_SERVER, ..Opt::SERVER },
+    Opt::TLS,
+];
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// Fails if the command line is wrong, no server replies, or the server refuses.
+pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+    let mut settings = ScheduleSettings::default();
+    given.apply(OPTIONS, &mut settings)?;
+    let producer = settings.servers.producer();
+    let texts: Vec<String> = given.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    match *texts.iter().map(|text| &**text).collect::<Vec<_>>() {
+        [] => show::schedules(&producer, settings.is_json),
+        ["delete", name] => found(name, producer.schedule_delete(name).map_err(failure)?),
+        ["put", name, tube] => {
+            let mut body = Vec::new();
+            let read = stdin().lock().read_to_end(&mut body);
+            read.map_err(|error| format!("cannot read the standard input: {error}"))?;
+            super::tubes::set(producer.schedule_put(&settings.schedule(name, tube, body)?))
+        }
+        ["put", name, tube, _] => {
+            let body = given.words[3].as_bytes().into();
+            super::tubes::set(producer.schedule_put(&settings.schedule(name, tube, body)?))
+        }
+        ref words => Err(wrong_form(&[&["schedule"], words].concat())),
+    }
+}
+
+impl ScheduleSettings {
+    /// Returns the periodic job that the options describe.
+    fn schedule(&self, name: &str, tube: &str, body: Vec<u8>) -> Result<Schedule, Failure> {
+        let times = match (&self.cron, self.every) {
+            (Some(cron), None) => ScheduleTimes::Cron { expression: cron.clone(), timezone: self.timezone.clone() },
+            (None, Some(_)) if self.timezone.is_some() => {
+                return Err(Failure::misuse("--timezone goes together with --cron"));
+            }
+            (None, Some(every)) => ScheduleTimes::Every(Duration::from_secs(every.into())),
+            _ => return Err(Failure::misuse("jobs schedule put needs either --cron or --every")),
+        };
+        if let ScheduleTimes::Cron { expression, timezone } = &times {
+            let timezone = timezone.as_deref().unwrap_or("UTC").into();
+            let times = values::ScheduleTimes::Cron { expression: (&**expression).into(), timezone };
+            Timetable::new(&times).map_err(Failure::misuse)?;
+        }
+        let ScheduleSettings { pri, ttr, ref key, is_made_up, .. } = *self;
+        let mut job = NewJob { tube: Some(tube.into()), pri, ttr, ..NewJob::new(body) };
+        job.extras.key.clone_from(key);
+        Ok(Schedule { name: name.into(), job, times, is_made_up })
+    }
+}
+
+impl Default for ScheduleSettings {
+    fn default() -> Self {
+        let NewJob { pri, ttr, .. } = NewJob::new("");
+        ScheduleSettings {
+            servers: Servers::default(),
+            is_json: false,
+            cron: None,
+            timezone: None,
+            every: None,
+            is_made_up: false,
+            pri,
+            ttr,
+            key: None,
+        }
+    }
+}
+
+has_servers!(ScheduleSettings);
