@@ -20,6 +20,7 @@ mod deaths;
 mod disk;
 mod durable;
 mod hostile;
+mod inbox;
 mod instructions;
 mod jobs;
 mod leases;

@@ -5,6 +5,7 @@ use super::cases;
 use super::clients::Clients;
 use super::disk::Directory;
 use super::durable::{self, Done};
+use super::inbox;
 use super::jobs::{few, stock};
 use super::machine;
 use super::queues::{self, BODY, Cycle, Filling};
@@ -43,7 +44,11 @@ pub fn all<'a>(database: &'a Database, settings: &'a Settings) -> Vec<Case<'a>> 
     }
     let loads = [(1, 1), (16, 1), (64, 1), (1_000, 1), (64, 10)];
     let puts = loads.map(|(clients, depth)| case(true, (clients, depth), database, settings));
-    puts.into_iter().chain(loads.map(|(clients, depth)| case(false, (clients, depth), database, settings))).collect()
+    let inbox = inbox_case(database, settings);
+    puts.into_iter()
+        .chain([inbox])
+        .chain(loads.map(|(clients, depth)| case(false, (clients, depth), database, settings)))
+        .collect()
 }
 
 fn case<'a>(
@@ -73,6 +78,51 @@ fn case<'a>(
     few(Case { name, programs, rounds: settings.rounds, figures, measure: Box::new(measure) })
 }
 
+/// Rows that applications insert with their own data.
+fn inbox_case<'a>(database: &'a Database, settings: &'a Settings) -> Case<'a> {
+    let figures = vec![
+        Figure { name: "row waits ms, median", wanted: Nothing, against: Some(SkipLocked) },
+        Figure { name: "row waits ms, p99", wanted: Wanted::AtMost(50.0), against: Some(SkipLocked) },
+        Figure { name: "row waits ms, most", wanted: Nothing, against: Some(SkipLocked) },
+    ];
+    let measure = move |program| measure_inbox(program, database, settings);
+    let programs = cases::installed(&[Ours, SkipLocked]);
+    few(Case {
+        name: "postgres, inbox, 1000 rows/s".into(),
+        programs,
+        rounds: settings.rounds,
+        figures,
+        measure: Box::new(measure),
+    })
+}
+
+fn measure_inbox(program: Program, database: &Database, settings: &Settings) -> io::Result<Values> {
+    let cluster = start(database, settings)?;
+    let schema = next_schema();
+    let say = |sql: &str| cluster.try_query(&schema, sql).map_err(io::Error::other);
+    let measured = if program == SkipLocked {
+        say(&format!("CREATE SCHEMA {schema}"))?;
+        say(skip_locked::TABLES)?;
+        let url = cluster.url_at(&schema, cluster.port);
+        inbox::measure(cluster, &schema, skip_locked::PUT, settings, |taken| {
+            inbox::poll(&url, skip_locked::CLAIM, taken);
+            Ok(())
+        })
+    } else {
+        let server = Server::start_with_store(&cluster.url(&schema), settings)?;
+        await_owner(&server)?;
+        const INSERT: &str = "INSERT INTO inbox (tube, body) VALUES ('default', $1)";
+        inbox::measure(cluster, &schema, INSERT, settings, |taken| inbox::reserve(server.address, taken))
+    };
+    say(&format!("DROP SCHEMA {schema} CASCADE"))?;
+    measured
+}
+
+fn next_schema() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("bench_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
 /// Database of all cases, which the first of them starts.
 pub type Database = OnceCell<Cluster>;
 
@@ -85,8 +135,7 @@ fn measure(program: Program, load: Load, database: &Database, settings: &Setting
         return Ok(values(&done, f64::NAN));
     }
     let cluster = start(database, settings)?;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let schema = format!("bench_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let schema = next_schema();
     if program == SkipLocked {
         let [speed, cost] = skip_locked::measure(cluster, &schema, load, settings)?;
         return Ok(vec![speed, speed, cost, f64::NAN, f64::NAN]);

@@ -38,7 +38,7 @@ pub struct Load {
     pub body_bytes: usize,
 }
 
-const TABLES: &str = "
+pub const TABLES: &str = "
     CREATE TABLE queue (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         tube text NOT NULL,
@@ -47,9 +47,9 @@ const TABLES: &str = "
         body bytea NOT NULL
     );
     CREATE INDEX queue_order ON queue (tube, pri, id);";
-const PUT: &str = "INSERT INTO queue (tube, pri, body) VALUES ('default', 1000, $1) RETURNING id";
+pub const PUT: &str = "INSERT INTO queue (tube, pri, body) VALUES ('default', 1000, $1) RETURNING id";
 const PUT_MANY: &str = "INSERT INTO queue (tube, pri, body) SELECT 'default', 1000, body FROM unnest($1::bytea[]) AS new (body) RETURNING id";
-const CLAIM: &str = "DELETE FROM queue WHERE id = (SELECT id FROM queue WHERE tube = 'default' ORDER BY pri, id LIMIT 1 \
+pub const CLAIM: &str = "DELETE FROM queue WHERE id = (SELECT id FROM queue WHERE tube = 'default' ORDER BY pri, id LIMIT 1 \
     FOR UPDATE SKIP LOCKED) RETURNING id, body";
 const CLAIM_MANY: &str = "DELETE FROM queue WHERE id = ANY (ARRAY(SELECT id FROM queue WHERE tube = 'default' \
     ORDER BY pri, id LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING id, body";

@@ -54,12 +54,18 @@ static FAILS: ConditionInfo = ConditionInfo::warning(
 static BURIED: ConditionInfo = ConditionInfo::warning("buried", "Jobs were buried in the last day.").labelled();
 static STUCK: ConditionInfo =
     ConditionInfo::warning("stuck", "A runner has held a job for longer than jobs.warn_hold.").labelled();
+static INBOX: ConditionInfo = ConditionInfo::warning(
+    "inbox",
+    "Rows of the inbox in PostgreSQL are refused, as they are not valid, or it cannot be read.",
+);
 static DRAINS: ConditionInfo = ConditionInfo::warning("drains", "Puts are refused by a drain.");
 static PAUSED: ConditionInfo = ConditionInfo::warning("paused", "Tubes are paused for more than an hour.").labelled();
 static STANDBY: ConditionInfo = ConditionInfo::warning("standby", "Another daemon serves the jobs of the store.");
 
-pub(super) static CONDITIONS: &[&ConditionInfo] =
-    &[&NO_RUNNER, &NOT_KEPT, &FULL, &VERY_LATE, &LATE, &UNWATCHED, &FAILS, &BURIED, &STUCK, &PAUSED, &DRAINS, &STANDBY];
+pub(super) static CONDITIONS: &[&ConditionInfo] = &[
+    &NO_RUNNER, &NOT_KEPT, &FULL, &VERY_LATE, &LATE, &UNWATCHED, &FAILS, &BURIED, &STUCK, &PAUSED, &INBOX, &DRAINS,
+    &STANDBY,
+];
 
 /// State of earlier looks that the conditions need.
 #[derive(Default)]
@@ -111,6 +117,13 @@ impl JobQueue {
         let ([put, deleted], within) = self.watcher.minute.growth(now, [put, deleted]);
         let health = self.health();
         let owner = health.as_ref().and_then(|health| health.owner.clone()).map(|owner| owner.address);
+        if let Some((refused, why)) = health.as_ref().and_then(|health| health.refused.as_ref()) {
+            let sentence = match refused {
+                0 => format!("inbox: it cannot be read: {why}"),
+                number => format!("inbox: rows refused: {number}; one has this reason: {why}"),
+            };
+            look.note(Condition::of_service(&INBOX, "/jobs", sentence));
+        }
         let fault = health.and_then(|health| health.fault);
         let is_reached = fault.is_none();
         self.watcher.note_fault(fault, now, look);

@@ -31,9 +31,9 @@ pub mod timetable;
 mod views;
 
 use options::ShowBodies;
+pub use options::store_of;
 pub use options::{JobsSettings, StoreKind};
 pub use poolcounter_protocol::jobs::{commands, name, request, values};
-pub use store_driver::store_of;
 
 /// The protocol: lines to requests, replies and lists to bytes.
 pub mod wire {

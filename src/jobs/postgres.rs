@@ -1,6 +1,8 @@
 //! The store that keeps jobs in a database of PostgreSQL, as the loop sees it. Several daemons share one database; one
 //! of them owns the queue, and the other daemons stand by. A thread asks the database and sends events to the loop.
 
+mod bell;
+mod inbox;
 mod link;
 mod load;
 mod messages;
@@ -26,7 +28,8 @@ pub use url::PostgresUrl;
 pub use worker::init_db;
 
 use super::store::{HandedOver, Jobs, Store as _, Verdict};
-use owner::{Holder, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
+use bell::Bell;
+use owner::{Holder, Inbox, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Wake;
 use poolcounter_store::desk::Desk;
@@ -82,6 +85,10 @@ pub struct Postgres {
     failed_at: Time,
     /// Time at which it went on with the queue of the previous process, by the backend's clock.
     begun: Time,
+    /// Rung with each order, for the thread.
+    bell: Arc<Bell>,
+    /// The inbox, with the rows that the service has not taken.
+    inbox: Inbox,
 }
 
 /// Access to the database, or to a model of one.
@@ -138,9 +145,10 @@ impl Postgres {
         let (name, identity) = (place.name(), place.name_without_servers());
         let begun = Instant::now();
         let clock = Arc::new(move || Time::START + Span::from_micros(1) + begun.elapsed().into());
+        let bell = place.bell.clone();
         let start = worker::starter(place, clock.clone());
         let mut store = Postgres::with(name, Backend { clock, start, patience: FIRST_WORD });
-        store.identity = identity;
+        (store.identity, store.bell) = (identity, bell);
         store
     }
 
@@ -173,6 +181,8 @@ impl Postgres {
             handed_over: HandedOver::default(),
             failed_at: Time::START,
             begun: Time::START,
+            bell: Arc::default(),
+            inbox: Inbox::default(),
         }
     }
 
@@ -195,6 +205,7 @@ impl Postgres {
         if !self.desk.order(Order { term: self.term, wish }) {
             self.fail("its thread has ended");
         }
+        self.bell.ring();
     }
 
     /// Notes that the store fails, and logs the reason at the first failure.
@@ -267,6 +278,7 @@ impl Postgres {
                 self.holder = holder;
                 return Some(self.desk.rewritten(number));
             }
+            StoreEvent::Inbox(inbox) => self.inbox = inbox,
             StoreEvent::NextSlice(number) => return self.desk.next_slice(number).or_else(|| self.verdict()),
         }
         self.verdict()
@@ -306,8 +318,16 @@ impl Postgres {
         log::error!("the jobs in {} are not this daemon's any more: {why}", self.name);
         self.term += 1;
         self.standing = Role::StandsBy;
-        (self.gathering, self.holder) = (None, Holder::default());
+        (self.gathering, self.holder, self.inbox) = (None, Holder::default(), Inbox::default());
         self.desk.forget();
+    }
+}
+
+impl Drop for Postgres {
+    /// Ends the thread, which may wait.
+    fn drop(&mut self) {
+        self.desk.end_orders();
+        self.bell.ring();
     }
 }
 

@@ -192,16 +192,18 @@ impl JobQueue {
                 context.count_request(conn);
                 return false;
             }
-            About::Job(_) | About::JobAnd(..) | About::OthersJob(_) | About::Schedule(_) => match self.tube_of(&about) {
-                Some(tube) => {
-                    let other = if let About::JobAnd(_, other) = about { Some(other) } else { None };
-                    std::iter::once(tube).chain(other).map(Key::Borrowed).collect()
+            About::Job(_) | About::JobAnd(..) | About::OthersJob(_) | About::Schedule(_) => {
+                match self.tube_of(&about) {
+                    Some(tube) => {
+                        let other = if let About::JobAnd(_, other) = about { Some(other) } else { None };
+                        std::iter::once(tube).chain(other).map(Key::Borrowed).collect()
+                    }
+                    None => {
+                        context.count_request(conn);
+                        return false;
+                    }
                 }
-                None => {
-                    context.count_request(conn);
-                    return false;
-                }
-            },
+            }
             About::Names(names) => names,
             About::Puts(puts) => keys_of(&puts, self.state.used_tube(conn)),
         };

@@ -8,6 +8,7 @@ pub use poolcounter_store::contract::{
 };
 pub use poolcounter_store::health::{Health, OwnerHealth};
 
+use super::state::inbox::InboxRow;
 use super::state::{JobId, Saved, Stored};
 use batch::{Batch, Row};
 use page::Page;
@@ -32,6 +33,7 @@ impl Contents for Jobs {
     type Page = Page;
     type Record<'a> = Saved<'a>;
     type Refused = RefusedRow;
+    type Request = InboxRow;
 
     fn add(batch: &mut Batch, change: Stored<'_>, epoch: Span) {
         batch.add(change, epoch);

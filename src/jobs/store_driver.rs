@@ -2,8 +2,9 @@
 //! that would change more than the store can take.
 
 use super::loading::Loading;
+use super::state::inbox::InboxRow;
 use super::state::{Commit, Handed, SnapshotPlace, State, Timer};
-use super::store::{HandedOver, Jobs, Ownership, PageOrder, Store, Verdict};
+use super::store::{HandedOver, Ownership, PageOrder, Verdict};
 use super::{JobQueue, JobsSettings};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::log_limit::Fault;
@@ -16,6 +17,7 @@ use std::collections::VecDeque;
 mod clock;
 mod copying;
 mod failing;
+mod inbox;
 mod succession;
 
 /// Time between two checks of waiting replies, and so the precision of the end of their wait.
@@ -73,6 +75,8 @@ pub(super) struct StoreDriver {
     pub is_ending: bool,
     /// True if the last commit took so long that the end of the daemon waits for no other.
     is_slow: bool,
+    /// Row of the inbox for whose job there was no room.
+    inbox: Option<InboxRow>,
     /// Work on jobs that are not visible yet, in slices.
     unseen: Option<Unseen>,
     /// Handle that wakes the loop for the next slice.
@@ -124,6 +128,7 @@ impl StoreDriver {
             is_settling: false,
             is_ending: false,
             is_slow: false,
+            inbox: None,
             unseen: None,
             wake: None,
         }
@@ -141,6 +146,7 @@ impl StoreDriver {
     pub fn lose(&mut self) {
         (self.under_way, self.collecting_since, self.snapshot) = (None, None, None);
         (self.loading, self.page, self.has_settings, self.unseen) = (None, None, false, None);
+        self.inbox = None;
         self.marks.clear();
         self.held_back.clear();
         self.copy = None;
@@ -228,7 +234,7 @@ impl JobQueue {
         if handed_over > FEW {
             context.timers.typed::<Timer>().charge(handed_over * ROW_COST);
         }
-        self.look_again(gathers || self.store.is_busy(), context);
+        self.look_again(gathers || self.store.is_busy() || self.driver.inbox.is_some(), context);
     }
 
     /// Arms the timer of the next look, if something waits or goes by the clock.
@@ -272,6 +278,7 @@ impl JobQueue {
         self.step(context, |_, _| {});
         self.await_end_of_lease(context);
         self.set_from_file(context);
+        self.take_from_inbox(context);
         let begins_to_fail = !was_failing && self.store.is_failing();
         if (self.store.ownership() == Ownership::Reads || self.driver.is_settling) && !begins_to_fail {
             return;
@@ -372,22 +379,6 @@ impl JobQueue {
         let held_back = self.driver.held_back.iter().map(|(_, conn)| conn);
         for conn in held_back.chain(self.driver.copy.iter().flatten()) {
             assert!(self.sessions[conn.index()].is_open, "{conn} waits for the store, and is not open");
-        }
-    }
-}
-
-/// Returns the store of the settings, not open yet.
-pub fn store_of(settings: &JobsSettings) -> Box<dyn Store<Jobs>> {
-    use super::options::StoreKind;
-    match &settings.store {
-        StoreKind::Memory => Box::<super::store::Memory>::default(),
-        StoreKind::Sqlite(path) => Box::new(super::sqlite::Sqlite::new(super::sqlite::DatabaseFile {
-            path: super::options::absolute(path),
-            vfs: None,
-        })),
-        #[cfg(feature = "postgres")]
-        StoreKind::Postgres(place) => {
-            Box::new(super::postgres::Postgres::new(place.place.clone()).named(&settings.name))
         }
     }
 }

@@ -28,6 +28,8 @@ pub trait Contents: Sized + Send + 'static {
     type Record<'a>;
     /// Change that a store can never take.
     type Refused: Send;
+    /// Request that comes by the store itself, such as a row that another program has written there.
+    type Request: Send;
 
     /// Adds a change to a batch. `epoch` is the time of day at the service's
     /// [`Time::START`](poolcounter_core::time::Time::START).
@@ -177,6 +179,11 @@ pub trait Store<C: Contents>: Send {
     /// Sends the added changes as a slice of everything that the service has, as [`Verdict::Rewrite`] and
     /// [`Verdict::NextSlice`] ask for it.
     fn add_slice(&mut self, _is_last: bool) {}
+
+    /// Returns the next request that came by the store. Its changes are committed before the store reads more of them.
+    fn next_request(&mut self) -> Option<C::Request> {
+        None
+    }
 
     /// Returns the next event of the store; None without one.
     fn verdict(&mut self) -> Option<VerdictOf<C>>;

@@ -81,6 +81,11 @@ impl<C: Contents, O, E> Desk<C, O, E> {
         orders.is_some_and(|orders| orders.send(order).is_ok())
     }
 
+    /// Ends the orders: the thread ends once it has finished what is under way.
+    pub fn end_orders(&mut self) {
+        self.thread.iter_mut().for_each(|thread| thread.orders = None);
+    }
+
     /// Returns the next event of the thread, for which it waits at most for this time; None if none comes, or the
     /// thread has ended.
     pub fn next_event(&self, patience: Duration) -> Option<E> {

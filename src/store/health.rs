@@ -17,6 +17,9 @@ pub struct Health {
     pub file_bytes: u64,
     /// Number of rewrites.
     pub rewrites: u64,
+    /// Number of requests in the store that were refused, and the reason of one. With 0, requests cannot be read for this
+    /// reason.
+    pub refused: Option<(u64, String)>,
     /// Owner of the place; None if daemons do not share it.
     pub owner: Option<OwnerHealth>,
 }

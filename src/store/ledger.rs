@@ -263,6 +263,7 @@ impl Contents for Entries {
     type Page = Page;
     type Record<'a> = Row;
     type Refused = Infallible;
+    type Request = Infallible;
 
     fn add(batch: &mut Batch, change: Option<Change>, _: Span) {
         match change {

@@ -165,8 +165,8 @@ fn a_role_needs_no_more_than_its_own_schema() {
     assert!(init.status.success(), "{}", String::from_utf8_lossy(&init.stderr));
     let sql = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relkind = 'r' \
                AND relnamespace = 'plain'::regnamespace";
-    assert_eq!(say_as(&cluster, sql), ["job meta owner root setting"]);
-    say_as(&cluster, "DROP TABLE job, meta, owner, root, setting");
+    assert_eq!(say_as(&cluster, sql), ["inbox job meta owner root setting"]);
+    say_as(&cluster, "DROP TABLE inbox, job, meta, owner, root, setting; DROP FUNCTION tell_inbox");
     say_as(&cluster, &printed);
 
     let mut command = Command::new(Daemon::program());

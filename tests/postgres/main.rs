@@ -5,6 +5,7 @@ mod access;
 mod crowd;
 mod cut;
 mod far;
+mod inbox;
 mod kept;
 mod long;
 mod proxy;

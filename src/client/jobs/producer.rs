@@ -2,8 +2,8 @@
 
 use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or_not_found, refused, text};
 use super::{
-    JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, Schedule, SummaryRow, checked, put_outcome,
-    put_outcomes, whole_seconds,
+    JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, put_outcomes,
+    whole_seconds,
 };
 use crate::connection::ClientConnection;
 use crate::error::{Error, Fault};
@@ -429,42 +429,6 @@ impl Producer {
         session.ask(&request, Duration::ZERO, |connection, line| read_text(connection, line, wire::parse_maps))
     }
 
-    /// Sets a periodic job. One that is set already as it is goes on.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoExtension`]; [`Error::Refused`] with `BAD_FORMAT` if the server does not know the expression or the
-    /// zone; the errors of [`Producer::put`].
-    pub fn schedule_put(&self, schedule: &Schedule) -> Result<(), Error> {
-        self.ask_extension("schedule-put", &schedule.request()?, |line| expect(line, "SCHEDULED"))
-    }
-
-    /// Ends a periodic job, and returns false if there is none of this name. Jobs that it has put stay.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
-    pub fn schedule_delete(&self, name: &str) -> Result<bool, Error> {
-        checked("the name", Some(name.as_bytes()), wire::is_group)?;
-        let request = format!("schedule-delete {name}\r\n");
-        self.ask_extension("schedule-delete", request.as_bytes(), |line| expect_or_not_found(line, "DELETED"))
-    }
-
-    /// Returns the periodic jobs: maps with the `name`, its `tube`, `every` or `cron` and `timezone`, `missed`, `key`,
-    /// `pri`, `ttr`, the `bytes` of the body, the seconds until the `next` and since the `last`, the number of times
-    /// that were `skipped`, and the `origin`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
-    pub fn schedules(&self) -> Result<Vec<YamlMap>, Error> {
-        let mut session = self.session.borrow_mut();
-        session.require("list-schedules")?;
-        session.ask(b"list-schedules\r\n", Duration::ZERO, |connection, line| {
-            read_text(connection, line, wire::parse_maps)
-        })
-    }
-
     /// Returns the name of the server of the current connection; None before the first request.
     pub fn server(&self) -> Option<String> {
         self.session.borrow().server().map(String::from)
@@ -477,7 +441,7 @@ impl Producer {
         self.ask_extension(word, request.as_bytes(), |line| expect(line, done))
     }
 
-    fn ask_extension<T>(
+    pub(super) fn ask_extension<T>(
         &self,
         word: &'static str,
         request: &[u8],
@@ -505,7 +469,11 @@ fn count_or_not_found(line: &[u8], word: &str) -> Said<Option<u64>> {
     if line == b"NOT_FOUND" { Ok(Ok(None)) } else { Ok(count_of(line, word)?.map(Some)) }
 }
 
-fn read_text<T>(connection: &mut ClientConnection, line: &[u8], parse: impl FnOnce(&[u8]) -> Option<T>) -> Said<T> {
+pub(super) fn read_text<T>(
+    connection: &mut ClientConnection,
+    line: &[u8],
+    parse: impl FnOnce(&[u8]) -> Option<T>,
+) -> Said<T> {
     if wire::is_refusal(line) {
         return Ok(Err(refused(line)));
     }

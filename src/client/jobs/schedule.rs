@@ -1,8 +1,10 @@
 //! Periodic jobs, as their requests.
 
+use super::producer::{Producer, read_text};
+use super::session::{expect, expect_or_not_found};
 use super::{NewJob, checked, whole_seconds};
 use crate::error::Error;
-use poolcounter_protocol::jobs::wire::client as wire;
+use poolcounter_protocol::jobs::wire::client::{self as wire, YamlMap};
 use std::time::Duration;
 
 /// Job that the server puts periodically.
@@ -35,7 +37,7 @@ pub enum ScheduleTimes {
 
 impl Schedule {
     /// Returns its request.
-    pub(super) fn request(&self) -> Result<Vec<u8>, Error> {
+    fn request(&self) -> Result<Vec<u8>, Error> {
         let Schedule { name, job, times, is_made_up } = self;
         checked("the name", Some(name.as_bytes()), wire::is_group)?;
         let tube = job.tube.as_deref().unwrap_or_default();
@@ -62,5 +64,43 @@ impl Schedule {
         request.extend_from_slice(&job.body);
         request.extend_from_slice(b"\r\n");
         Ok(request)
+    }
+}
+
+impl Producer {
+    /// Sets a periodic job. One that is set already as it is goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; [`Error::Refused`] with `BAD_FORMAT` if the server does not know the expression or the
+    /// zone; the errors of [`Producer::put`].
+    pub fn schedule_put(&self, schedule: &Schedule) -> Result<(), Error> {
+        self.ask_extension("schedule-put", &schedule.request()?, |line| expect(line, "SCHEDULED"))
+    }
+
+    /// Ends a periodic job, and returns false if there is none of this name. Jobs that it has put stay.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
+    pub fn schedule_delete(&self, name: &str) -> Result<bool, Error> {
+        checked("the name", Some(name.as_bytes()), wire::is_group)?;
+        let request = format!("schedule-delete {name}\r\n");
+        self.ask_extension("schedule-delete", request.as_bytes(), |line| expect_or_not_found(line, "DELETED"))
+    }
+
+    /// Returns the periodic jobs: maps with the `name`, its `tube`, `every` or `cron` and `timezone`, `missed`, `key`,
+    /// `pri`, `ttr`, the `bytes` of the body, the seconds until the `next` and since the `last`, the number of times
+    /// that were `skipped`, and the `origin`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
+    pub fn schedules(&self) -> Result<Vec<YamlMap>, Error> {
+        let mut session = self.session.borrow_mut();
+        session.require("list-schedules")?;
+        session.ask(b"list-schedules\r\n", Duration::ZERO, |connection, line| {
+            read_text(connection, line, wire::parse_maps)
+        })
     }
 }

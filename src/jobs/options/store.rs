@@ -2,7 +2,9 @@
 
 use super::JobsSettings;
 #[cfg(feature = "postgres")]
-use crate::postgres::PostgresUrl;
+use crate::postgres::{Postgres, PostgresUrl};
+use crate::sqlite::{DatabaseFile, Sqlite};
+use crate::store::{Jobs, Memory, Store};
 use poolcounter_service::options::{nearest, number};
 use poolcounter_store::place::path_of;
 use std::path::PathBuf;
@@ -23,6 +25,16 @@ pub enum StoreKind {
     /// In a database of PostgreSQL.
     #[cfg(feature = "postgres")]
     Postgres(Box<PostgresUrl>),
+}
+
+/// Returns the store of the settings, not open yet.
+pub fn store_of(settings: &JobsSettings) -> Box<dyn Store<Jobs>> {
+    match &settings.store {
+        StoreKind::Memory => Box::<Memory>::default(),
+        StoreKind::Sqlite(path) => Box::new(Sqlite::new(DatabaseFile { path: absolute(path), vfs: None })),
+        #[cfg(feature = "postgres")]
+        StoreKind::Postgres(place) => Box::new(Postgres::new(place.place.clone()).named(&settings.name)),
+    }
 }
 
 /// Limits of the changes that wait for a commit. Beyond them, connections that change more are not read.

@@ -107,6 +107,16 @@ impl Link {
         self.session.as_ref().map(|session| session.ahead)
     }
 
+    /// Waits for an order of the loop, for news in the inbox, and at most for this time.
+    pub fn wait(&self, most: Duration) {
+        self.place.bell.wait(&self.runtime, most);
+    }
+
+    /// Returns whether the inbox has had news since the last call.
+    pub fn take_news(&self) -> bool {
+        self.place.bell.take_news()
+    }
+
     /// Ends the session that was too late. The one that renews the lease takes its place if it is answered, so that the
     /// lease does not run out before the next request.
     fn give_up(&mut self) -> Answer {
@@ -143,7 +153,8 @@ impl Link {
             StoreRequest::Renew(epoch) if self.is_rewriting || self.reading.is_some() => self.renew_beside(*epoch),
             StoreRequest::BeginAnew => self.begin_anew(renewals),
             StoreRequest::WriteAnew(batch) => self.write_anew(batch, renewals),
-            StoreRequest::EndAnew(fence, next_id) => self.end_anew(fence, *next_id, renewals),
+            StoreRequest::EndAnew(fence, next_id, batch) => self.end_anew(fence, *next_id, *batch, renewals),
+            StoreRequest::ReadInbox => self.run_long(LONG_ANSWER_TIME, renewals, |session, _| session.read_inbox()),
             StoreRequest::Commit(fence, batch) => match self.commit(fence, batch, renewals) {
                 Err(Trouble::Failed(error)) if is_of_row(&error) => self.find_unfit(fence, batch, error, renewals),
                 answer => answer,
@@ -219,9 +230,14 @@ impl Link {
         &mut self,
         fence: &Fence,
         next_id: Option<u64>,
+        batch: Option<&Batch>,
         renewals: &mut Renewals<'_>,
     ) -> Result<Answer, Trouble> {
+        // The jobs of the batch are among those that are written anew.
+        let inbox = batch.map_or_else(Rows::default, |batch| Rows::of_inbox(batch, &batch.rows));
+        let inbox = &inbox;
         let answer = self.run_long(LONG_ANSWER_TIME, renewals, |session, address| async move {
+            all_of(session.write(inbox)).await?;
             let is_set = session.fence(fence, next_id, address).await?;
             // A failed statement has undone the transaction.
             session.client.batch_execute(sql::COMMIT).await?;

@@ -1,10 +1,12 @@
 //! Messages between the loop, the [`Owner`](super::owner::Owner) and the database.
 
 use crate::state::Commit;
+use crate::state::inbox::InboxRow;
 use crate::store::batch::Batch;
 use crate::store::page::Page;
 use crate::store::{HandedOver, Mark, RefusedRow};
 use poolcounter_core::time::Span;
+use std::collections::VecDeque;
 
 /// Order of the loop, with its term as the owner: an order from an earlier term has no effect.
 pub struct Order {
@@ -65,6 +67,21 @@ pub enum StoreEvent {
     Rewrite(u64, Holder),
     /// The slice of this rewrite is written.
     NextSlice(u64),
+    /// Rows of the inbox that wait.
+    Inbox(Inbox),
+}
+
+/// Content of the inbox.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Inbox {
+    /// The first rows that wait.
+    pub rows: VecDeque<InboxRow>,
+    /// True if more wait.
+    pub has_more: bool,
+    /// Number of refused rows, up to a limit.
+    pub refused: u64,
+    /// Reason of one of them; without any, the reason for which the inbox cannot be read.
+    pub reason: String,
 }
 
 /// Owner of the queue.
@@ -112,14 +129,16 @@ pub enum StoreRequest<'a> {
     Renew(u64),
     /// Read a page.
     Read(Cursor),
+    /// Read the first rows of the inbox.
+    ReadInbox,
     /// Commit a batch, in one transaction with its number.
     Commit(Fence, &'a Batch),
     /// Begin a transaction that deletes everything.
     BeginAnew,
     /// Write rows, in that transaction.
     WriteAnew(&'a Batch),
-    /// End that transaction, with the number of the next job.
-    EndAnew(Fence, Option<u64>),
+    /// End that transaction, with the number of the next job, and with what a batch takes from the inbox.
+    EndAnew(Fence, Option<u64>, Option<&'a Batch>),
 }
 
 /// Condition of the row for a commit, and its values after it.
@@ -147,6 +166,8 @@ pub enum Answer {
     Seen(OwnerRow),
     /// The lease was renewed, and this is the owner's last batch; None if the row has another owner.
     Renewed(Option<u64>, Reach),
+    /// Rows of the inbox.
+    Inbox(Inbox),
     /// A page, and the position of the next.
     Page(Page, Cursor),
     /// True if the fence held. If not, nothing was written.
@@ -200,16 +221,5 @@ impl OwnerRow {
     /// Returns the owner of the queue.
     pub fn holder(&self) -> Holder {
         Holder { queue: self.queue, address: self.address.clone(), epoch: self.epoch, since: self.since }
-    }
-}
-
-impl Batch {
-    /// Removes rows that the database can never take.
-    pub fn leave_out(&mut self, rows: &[RefusedRow]) {
-        let mut index = 0;
-        self.rows.retain(|_| {
-            index += 1;
-            !rows.iter().any(|row| row.index + 1 == index)
-        });
     }
 }

@@ -36,6 +36,8 @@ pub const NOBODY: &str = "nobody";
 const GRACE: Span = Span::from_secs(LEASE_SECONDS);
 /// Time between two renewals of an idle owner, and between two looks of a standby.
 pub const BEAT: Span = Span::from_secs(1);
+/// Time between two looks at an inbox without news: a notification may be lost with its connection.
+const INBOX_LOOK: Span = Span::from_secs(10);
 /// Pause before a failed request is repeated, at first and at most.
 const FIRST_PAUSE: Span = Span::from_millis(20);
 const LONGEST_PAUSE: Span = BEAT;
@@ -120,6 +122,10 @@ pub struct Owner {
     /// Number of the next job, as the slices have it.
     next_id: Option<u64>,
     rewrites: u64,
+    /// Time of the next look at the inbox.
+    inbox_at: Time,
+    /// Number of rows of the inbox that the loop has, and has not committed.
+    in_hand: usize,
     term: u64,
     asked: Time,
     events: VecDeque<StoreEvent>,
@@ -151,6 +157,8 @@ impl Owner {
             slice: None,
             next_id: None,
             rewrites: 0,
+            inbox_at: now,
+            in_hand: 0,
             term: 0,
             asked: now,
             events: VecDeque::new(),
@@ -250,7 +258,9 @@ impl Owner {
                     let (from, to) = (self.batch, batch.commit.0);
                     Next::Ask(StoreRequest::Commit(Fence { epoch, from, to, attempt: self.attempt }, batch))
                 }
-                None => Next::Wait(renewal),
+                None if self.in_hand > 0 => Next::Wait(renewal),
+                None if self.inbox_at <= now => Next::Ask(StoreRequest::ReadInbox),
+                None => Next::Wait(renewal.min(self.inbox_at)),
             },
             Phase::Rewrites(_, Stage::Begins) => Next::Ask(StoreRequest::BeginAnew),
             Phase::Rewrites(_, Stage::Writes) => match &self.slice {
@@ -262,6 +272,7 @@ impl Owner {
                 Next::Ask(StoreRequest::EndAnew(
                     Fence { epoch, from: left.to, to: self.target(), attempt: self.attempt },
                     self.next_id,
+                    self.under_way.as_ref().map(|under_way| &under_way.batch),
                 ))
             }
         }
@@ -290,6 +301,7 @@ impl Owner {
             // The row says why.
             Answer::Renewed(..) | Answer::Committed(false, _) => self.doubt(),
             Answer::Page(page, cursor) => self.read(page, cursor),
+            Answer::Inbox(inbox) => self.read_inbox(inbox, now),
             Answer::Unfit(rows) => self.leave_out(rows),
             Answer::Failed { sentence, is_connected } => {
                 self.is_connected = is_connected;
@@ -355,6 +367,8 @@ impl Owner {
         if was_rewriting {
             self.works();
         }
+        let taken = self.under_way.as_ref().map_or(0, |under_way| under_way.batch.taken());
+        self.in_hand = self.in_hand.saturating_sub(taken);
         self.unsaid =
             self.under_way.take().map(|UnderWay { batch, begun }| (batch.commit, begun)).or(self.unsaid.take());
     }
@@ -395,6 +409,17 @@ impl Owner {
             self.phase = Phase::Owns;
         }
         self.events.push_back(StoreEvent::Page(page));
+    }
+
+    /// Notes that the inbox may have new rows.
+    pub fn note_inbox(&mut self, now: Time) {
+        self.inbox_at = now;
+    }
+
+    fn read_inbox(&mut self, inbox: Inbox, now: Time) {
+        self.inbox_at = if inbox.has_more { now } else { now + INBOX_LOOK };
+        self.in_hand = inbox.rows.len();
+        self.events.push_back(StoreEvent::Inbox(inbox));
     }
 
     /// Makes the row be read before anything else.

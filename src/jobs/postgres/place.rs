@@ -1,5 +1,6 @@
 //! Location of the database: the URL, with the defaults, files and variables that libpq uses.
 
+use super::bell::Bell;
 use super::tls::{self, Verify};
 use percent_encoding::percent_decode_str;
 use poolcounter_core::file::open_regular;
@@ -10,6 +11,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
@@ -31,6 +33,8 @@ pub struct Place {
     pub config: Config,
     /// TLS of the connection.
     pub tls: MakeRustlsConnect,
+    /// Rung by orders of the loop and by news in the inbox.
+    pub bell: Arc<Bell>,
     /// True if the password is in the URL; if not, it is sought for each connection.
     has_password: bool,
 }
@@ -89,7 +93,7 @@ impl Place {
         // The URL may name several servers; the one that takes commits is used.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         let has_password = config.get_password().is_some();
-        Ok(Place { config, tls: tls::connector(verify, security.root.as_deref())?, has_password })
+        Ok(Place { config, tls: tls::connector(verify, security.root.as_deref())?, bell: Arc::default(), has_password })
     }
 
     /// Returns the parameters of the connection, with the password of the environment as it is now, and the reason if

@@ -29,6 +29,10 @@ pub struct Rows<'a> {
     pub settings_gone: (Vec<&'a str>, Vec<&'a [u8]>),
     /// Settings.
     pub settings: (Vec<&'a str>, Vec<&'a [u8]>, Vec<&'a [u8]>),
+    /// Rows of the inbox that were taken.
+    pub taken: Vec<i64>,
+    /// Rows of the inbox that are refused, and the reasons.
+    pub refused: (Vec<i64>, Vec<&'a str>),
 }
 
 /// Tubes, signatures, newest timestamps and times of change.
@@ -106,6 +110,7 @@ impl<'a> Rows<'a> {
     /// Returns the net changes of some rows of a batch.
     pub fn of_part(batch: &'a Batch, rows: &'a [Row]) -> Rows<'a> {
         let (mut jobs, mut roots, mut settings) = (Last::new(), Last::new(), Last::new());
+        let mut inbox = Rows::of_inbox(batch, rows);
         for row in rows {
             let name = |text: &Text| ascii(batch.text(*text));
             match row {
@@ -123,14 +128,30 @@ impl<'a> Rows<'a> {
                 Row::Setting(kind, of, value) => {
                     settings.set((*kind, batch.text(*of)), |_| value.map(|value| batch.text(value)));
                 }
-                Row::NextId(_) => {}
+                Row::NextId(_) | Row::Taken(..) => {}
             }
         }
-        let mut rows = Rows::default();
+        let rows = &mut inbox;
         jobs.1.into_iter().for_each(|(id, fate)| rows.add_job(batch, id, fate));
         roots.1.into_iter().for_each(|(root, value)| rows.add_root(root, value));
         settings.1.into_iter().for_each(|(setting, value)| rows.add_setting(setting, value));
-        rows
+        inbox
+    }
+
+    /// Returns what some rows of a batch change in the inbox.
+    pub fn of_inbox(batch: &'a Batch, rows: &'a [Row]) -> Rows<'a> {
+        let mut changes = Rows::default();
+        for row in rows {
+            match row {
+                Row::Taken(id, _, why) if why.is_empty() => changes.taken.push(*id),
+                Row::Taken(id, _, why) => {
+                    changes.refused.0.push(*id);
+                    changes.refused.1.push(std::str::from_utf8(batch.text(*why)).unwrap_or_default());
+                }
+                _ => {}
+            }
+        }
+        changes
     }
 
     /// Returns the statements that write them.
@@ -148,6 +169,8 @@ impl<'a> Rows<'a> {
         add(sql::ROOT, roots.0.is_empty(), vec![&roots.0, &roots.1, &roots.2, &roots.3]);
         add(sql::SETTING_GONE, settings_gone.0.is_empty(), vec![&settings_gone.0, &settings_gone.1]);
         add(sql::SETTING, settings.0.is_empty(), vec![&settings.0, &settings.1, &settings.2]);
+        add(sql::INBOX_TAKEN, self.taken.is_empty(), vec![&self.taken]);
+        add(sql::INBOX_REFUSE, self.refused.0.is_empty(), vec![&self.refused.0, &self.refused.1]);
         changes
     }
 

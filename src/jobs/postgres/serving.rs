@@ -1,8 +1,9 @@
 //! The store as the service calls it.
 
-use super::owner::{Holder, StoreEvent, Wish};
+use super::owner::{Holder, Inbox, StoreEvent, Wish};
 use super::{Gathering, LEASE_BEYOND_TRUST, Postgres, Role, STUCK_AFTER, TICKS_BEFORE_NEXT};
 use crate::state::Stored;
+use crate::state::inbox::InboxRow;
 use crate::store::batch::signed;
 use crate::store::{HandedOver, Health, Jobs, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
 use poolcounter_core::time::Span;
@@ -141,11 +142,17 @@ impl Store<Jobs> for Postgres {
         self.take(event?)
     }
 
+    fn next_request(&mut self) -> Option<InboxRow> {
+        self.inbox.rows.pop_front()
+    }
+
     fn health(&self) -> Option<Health> {
         let Holder { address, epoch, since, .. } = self.holder.clone();
         // Exact to a microsecond, more than the value is.
         let since = ((since * 1e6) as i64).saturating_sub(signed(self.epoch));
         let owner = Some(OwnerHealth { is_self: self.ownership() == Ownership::Owns, address, epoch, since });
-        Some(Health { owner, ..self.desk.health(self.desk.fault.reason()) })
+        let Inbox { refused, reason, .. } = &self.inbox;
+        let refused = (!reason.is_empty()).then(|| (*refused, reason.clone()));
+        Some(Health { owner, refused, ..self.desk.health(self.desk.fault.reason()) })
     }
 }

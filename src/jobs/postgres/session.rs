@@ -232,11 +232,18 @@ pub async fn open(place: &Place) -> Result<(Client, Warning, JoinHandle<()>), Tr
         _ => refused(error),
     })?;
     let warning = Warning::default();
-    let noted = warning.clone();
+    let (noted, bell) = (warning.clone(), place.bell.clone());
     let carrier = tokio::spawn(async move {
         // The next request gets the error.
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-            let AsyncMessage::Notice(notice) = message else { continue };
+            let notice = match message {
+                AsyncMessage::Notice(notice) => notice,
+                AsyncMessage::Notification(_) => {
+                    bell.tell_news();
+                    continue;
+                }
+                _ => continue,
+            };
             let is_warning = notice.parsed_severity() == Some(Severity::Warning);
             if is_warning || notice.code().code().starts_with(WARNINGS) {
                 *noted.lock().expect("no holder panics") =

@@ -102,6 +102,20 @@ pub const SETTING_GONE: &str =
 pub const SETTING: &str = "INSERT INTO setting (kind, pattern, value) SELECT kind, pattern, value \
      FROM unnest($1::text[], $2::bytea[], $3::bytea[]) AS new (kind, pattern, value)";
 
+/// Deletes rows of the inbox that were taken.
+pub const INBOX_TAKEN: &str = "DELETE FROM inbox WHERE id = ANY ($1::bigint[])";
+/// Notes the reasons for which rows of the inbox are refused.
+pub const INBOX_REFUSE: &str = "UPDATE inbox SET refused = new.reason \
+     FROM unnest($1::bigint[], $2::text[]) AS new (id, reason) WHERE inbox.id = new.id";
+
+/// Reads the first rows of the inbox that wait, up to 4 MB of bodies, or one.
+pub const INBOX: &str = "SELECT id, tube, pri, delay, ttr, options, body FROM \
+     (SELECT *, sum(octet_length(body)) OVER (ORDER BY id) - octet_length(body) AS before FROM \
+     (SELECT * FROM inbox WHERE refused IS NULL ORDER BY id LIMIT 500) AS oldest) AS sized \
+     WHERE before < 4000000 ORDER BY id";
+/// Reads the number of refused rows of the inbox, up to 1000, and the reason of one.
+pub const INBOX_REFUSED: &str = "SELECT count(*), min(refused) FROM \
+     (SELECT refused FROM inbox WHERE refused IS NOT NULL ORDER BY id LIMIT 1000) AS reasons";
 /// Reads all settings.
 pub const SETTINGS: &str = "SELECT kind, pattern, value FROM setting";
 /// Reads all root jobs, in the order of their last change.
@@ -118,13 +132,14 @@ pub const FORMAT: &str = "SELECT format FROM meta WHERE one = 1";
 pub const GREETING: &str = "SET client_min_messages = warning; SET default_transaction_isolation = 'read committed'";
 /// Settings of a session, which a server need not know. A transaction whose daemon has stopped in the middle must not
 /// keep its locks, and no session may wait in the server for longer than its daemon. Jobs are read by their index, so
-/// that the first rows come at once.
-pub const LIMITS: [&str; 5] = [
+/// that the first rows come at once. A server without notifications is asked now and then.
+pub const LIMITS: [&str; 6] = [
     "SET idle_in_transaction_session_timeout = 5000",
     "SET lock_timeout = 9000",
     "SET client_connection_check_interval = 2000",
     "SET enable_sort = off",
     "SET jit = off",
+    "LISTEN poolcounter_inbox",
 ];
 /// Pins the durability of commits. A connection without this follows each change of the server's configuration. This
 /// daemon promises at least that a commit is on the server's disk, and on its replica if it has such a one. A server
@@ -154,6 +169,8 @@ pub const OF_OWNER: &[&str] = &[LOOK, TAKE_OVER, GO_ON, RETAKE, RENEW, RELEASE];
 pub const SIMPLE: &[&str] = &[
     JOBS,
     SETTINGS,
+    INBOX,
+    INBOX_REFUSED,
     ROOTS,
     EXTENT,
     FORMAT,
@@ -170,7 +187,8 @@ pub const SIMPLE: &[&str] = &[
 
 /// Returns the statements of a batch, prepared together before the first.
 pub fn of_batch() -> impl Iterator<Item = &'static str> {
-    const OTHERS: [&str; 8] = [PUT_PLAIN, PUT, UPDATE, DELETE, ROOT_GONE, ROOT, SETTING_GONE, SETTING];
+    const OTHERS: [&str; 10] =
+        [PUT_PLAIN, PUT, UPDATE, DELETE, ROOT_GONE, ROOT, SETTING_GONE, SETTING, INBOX_TAKEN, INBOX_REFUSE];
     OTHERS.into_iter().chain([FENCE.as_str()]).chain(AT_ONCE.iter().map(|(_, at_once)| at_once.as_str()))
 }
 

@@ -11,7 +11,7 @@ use poolcounter_core::random::Random;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::TryRecvError;
 use std::thread;
 use std::time::Duration;
 
@@ -66,6 +66,9 @@ fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool
             Err(TryRecvError::Disconnected) => return false,
         }
     }
+    if link.take_news() {
+        owner.note_inbox(clock());
+    }
     let waited = step(owner, link, clock, ends);
     // The trust is stored before the events that rely on it are sent.
     ends.trusted_until.store(owner.trusted_until().as_micros(), Ordering::Release);
@@ -78,12 +81,7 @@ fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool
     if has_told {
         ends.wake.wake();
     }
-    let Some(span) = waited else { return true };
-    match ends.orders.recv_timeout(Duration::from_micros(span.as_micros())) {
-        Ok(order) => owner.order(order, clock()),
-        Err(RecvTimeoutError::Timeout) => {}
-        Err(RecvTimeoutError::Disconnected) => return false,
-    }
+    waited.into_iter().for_each(|span| link.wait(span.into()));
     true
 }
 

@@ -96,6 +96,8 @@ impl Statements<'_> {
                 value.iter().try_for_each(|value| bind(statement, 3, batch.text(*value)))?;
                 run(statement)
             }
+            // Only a database has an inbox.
+            Row::Taken(..) => Ok(()),
             Row::NextId(id) => {
                 self.next_id.raw_bind_parameter(1, id.cast_signed())?;
                 run(&mut self.next_id)

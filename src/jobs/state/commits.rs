@@ -3,7 +3,7 @@
 use super::background::COST;
 use super::ids::RootId;
 use super::job::{JobId, JobKey, JobPlacement, To};
-use super::record::{Record, Stored, record_of};
+use super::record::{Record, Stored, Taken, record_of};
 use super::{SLICE, State, Step};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::meter;
@@ -20,6 +20,8 @@ pub(super) enum Change {
     Root(RootId),
     RootGone(Box<[u8]>, Box<[u8]>),
     Setting(SettingKind, Box<[u8]>),
+    /// Row of the inbox, with its job or the reason for which it is refused.
+    Taken(i64, Option<JobId>, Option<Box<str>>),
 }
 
 /// Kind of a setting: the table that it is in.
@@ -394,6 +396,9 @@ impl State {
             }
             Change::RootGone(tube, signature) => visit(Stored::RootGone(&tube, &signature)),
             Change::Setting(kind, pattern) => visit(Stored::Setting(self.setting(kind, &pattern))),
+            Change::Taken(id, job, refused) => {
+                visit(Stored::Taken(Taken { id, job, refused: refused.as_deref().unwrap_or_default() }));
+            }
         }
     }
 

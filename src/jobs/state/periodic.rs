@@ -249,7 +249,7 @@ impl State {
         let is_missed = now.saturating_sub(latest) > LATE;
         let time = if is_missed { periodic.is_made_up().then_some(first) } else { Some(latest) };
         let (put, body) = (periodic.put.clone(), Body::Own(periodic.body().into()));
-        let time = time.filter(|_| self.put_itself(&put, body, step));
+        let time = time.filter(|_| self.put_itself(&put, body, step).is_ok());
         let periodic = self.schedules.by_name.get_mut(name).expect("it is there");
         let progress = &mut periodic.progress;
         progress.from = latest;

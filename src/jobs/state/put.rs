@@ -76,20 +76,19 @@ impl State {
         step.hold_together(conn, first);
     }
 
-    /// Puts a job without a client, and returns whether it was put: not while puts are refused or there is no room for
-    /// it, and not if another holds its key.
-    pub(super) fn put_itself(&mut self, put: &Put, body: Body, step: &mut Step<'_, '_>) -> bool {
+    /// Puts a job without a client, and returns its number. The error is the reply that a client would get.
+    pub(super) fn put_itself(&mut self, put: &Put, body: Body, step: &mut Step<'_, '_>) -> Result<JobId, Reply> {
         self.forget_hidden(step.timers);
-        let Some(options) = put.options.as_ref().filter(|_| !self.is_draining) else { return false };
+        let Some(options) = put.options.as_ref().filter(|_| !self.is_draining) else { return Err(Reply::Draining) };
         if !self.has_room(b"", &[(put, body.bytes().len())]) {
-            return false;
+            return Err(Reply::OutOfMemory);
         }
-        let Some(tube) = self.tube_for(&options.tube, step.timers) else { return false };
-        let is_put = self.try_put(tube, put, body, false, &mut MOST_DROPPED.clone(), step).is_ok();
-        if !is_put {
+        let tube = self.tube_for(&options.tube, step.timers).ok_or(Reply::OutOfMemory)?;
+        let is_put = self.try_put(tube, put, body, false, &mut MOST_DROPPED.clone(), step);
+        if is_put.is_err() {
             self.hide_if_unused(tube, step.now, step.timers);
         }
-        is_put
+        is_put.map(|(id, _)| id).map_err(|(reply, _)| reply)
     }
 
     /// Returns true if there is room for these jobs of a connection that uses the tube `used`, and for what comes with

@@ -1,8 +1,12 @@
 //! Changes of a batch as rows that a thread can own: short texts are in one piece of memory, long bodies are shared
 //! with their jobs. Times are times of day, so that they mean the same to every process.
 
-use super::{Commit, RefusedChange, Visit};
-use crate::state::{Backoff, Body, History, JobId, Origin, Progress, Record, Saved, Setting, Stored, TubeName, Until};
+mod texts;
+
+pub use texts::read_setting;
+
+use super::{Commit, RefusedChange, RefusedRow, Visit};
+use crate::state::{Body, History, JobId, Origin, Record, Saved, Setting, Stored, Taken, Until};
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
@@ -44,6 +48,8 @@ pub enum Row {
     Setting(&'static str, Text, Option<Text>),
     /// Next number of a job: lower ones are not given out again.
     NextId(u64),
+    /// Row of the inbox that was taken, its job, and the reason for which it is refused; empty if it is not.
+    Taken(i64, Option<JobId>, Text),
 }
 
 /// A job without its body.
@@ -128,7 +134,7 @@ impl Row {
             Row::Update(job) => Some(RefusedChange::Job(job.id)),
             Row::Delete(id) => Some(RefusedChange::Job(*id)),
             Row::Root(..) | Row::RootGone(..) | Row::Setting(..) => Some(RefusedChange::Other),
-            Row::NextId(_) => None,
+            Row::NextId(_) | Row::Taken(..) => None,
         }
     }
 }
@@ -163,7 +169,7 @@ impl Batch {
             Row::Update(updated) => job(updated),
             Row::Root(tube, signature, ..) | Row::RootGone(tube, signature) => len(&[*tube, *signature]),
             Row::Setting(_, of, value) => len(&[*of, value.unwrap_or_default()]),
-            Row::Delete(_) | Row::NextId(_) => 0,
+            Row::Delete(_) | Row::NextId(_) | Row::Taken(..) => 0,
         };
         rows.iter().map(|row| ROW_BYTES + bytes(row)).sum()
     }
@@ -194,6 +200,7 @@ impl Batch {
             Stored::RootGone(tube, signature) => Row::RootGone(self.note(tube), self.note(signature)),
             Stored::Setting(setting) => self.setting(setting, epoch),
             Stored::NextId(id) => Row::NextId(id),
+            Stored::Taken(Taken { id, job, refused }) => Row::Taken(id, job, self.note(refused.as_bytes())),
             Stored::Unfinished(is_so) => {
                 let empty = self.note(b"");
                 Row::Setting(UNFINISHED_KIND, empty, is_so.then_some(empty))
@@ -216,6 +223,28 @@ impl Batch {
         }
         self.shared_bytes += body.len();
         RowBody::Shared(Arc::new(body.into()))
+    }
+
+    /// Removes changes that the store can never take. Rows of the inbox whose jobs are among them are refused instead.
+    pub fn leave_out(&mut self, refused: &[RefusedRow]) {
+        let mut index = 0;
+        self.rows.retain(|_| {
+            index += 1;
+            !refused.iter().any(|row| row.index + 1 == index)
+        });
+        for row in refused {
+            let RefusedChange::Put(job) = row.what else { continue };
+            let why = self.note(row.why.as_bytes());
+            let is_of_job = |row: &&mut Row| matches!(row, Row::Taken(_, Some(of), _) if *of == job);
+            if let Some(Row::Taken(.., refused)) = self.rows.iter_mut().find(is_of_job) {
+                *refused = why;
+            }
+        }
+    }
+
+    /// Returns the number of rows of the inbox that were taken.
+    pub fn taken(&self) -> usize {
+        self.rows.iter().filter(|row| matches!(row, Row::Taken(..))).count()
     }
 
     /// Returns the number of the next job, if the batch has it.
@@ -246,7 +275,8 @@ impl Batch {
                 let setting = setting.ok_or("a setting: it makes no sense")?;
                 visit(Saved::Setting(setting)).map_err(|sentence| format!("a setting: {sentence}"))?;
             }
-            Row::Update(_) | Row::Delete(_) | Row::RootGone(..) | Row::Setting(_, _, None) | Row::NextId(_) => {}
+            Row::Update(_) | Row::Delete(_) | Row::RootGone(..) | Row::Setting(_, _, None) => {}
+            Row::NextId(_) | Row::Taken(..) => {}
         }
         Ok(0)
     }
@@ -287,7 +317,7 @@ impl Batch {
             until: job.until,
             root: job.root.map(|(signature, timestamp)| (self.text(signature), timestamp)),
             group: self.text(job.group),
-            origin: read_origin(epoch, self.text(job.origin)),
+            origin: texts::read_origin(epoch, self.text(job.origin)),
             error: self.text(job.error),
         }
     }
@@ -349,48 +379,4 @@ pub fn moment(epoch: Span, wall: i64) -> Time {
 /// Returns the time of day at the start, in microseconds since 1970.
 pub fn signed(epoch: Span) -> i64 {
     i64::try_from(epoch.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// Returns where a dead letter comes from; None if it is none.
-fn read_origin(epoch: Span, text: &[u8]) -> Option<Origin<'_>> {
-    let mut words = text.splitn(3, |byte| *byte == b' ');
-    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<i64>().ok();
-    let (attempts, at) = (u32::try_from(number()?).ok()?, number()?);
-    let tube = TubeName::parse(words.next()?)?.bytes();
-    Some(Origin { tube, attempts, at: at.saturating_sub(signed(epoch)) })
-}
-
-/// Returns the setting of a row of the table of settings; None if the row is malformed.
-pub fn read_setting<'a>(epoch: Span, kind: &str, of: &'a [u8], value: &'a [u8]) -> Option<Setting<'a>> {
-    let words = || std::str::from_utf8(value).ok().map(|text| text.split(' ').collect::<Vec<_>>());
-    Some(match kind {
-        "limit" => match words()?[..] {
-            [most, how] => Setting::Limit(of, Some((most.parse().ok()?, how == "all"))),
-            _ => return None,
-        },
-        "group-limit" => Setting::GroupLimit(of, Some(words()?.first()?.parse().ok()?)),
-        "retry" => match words()?[..] {
-            [attempts, first, factor, max] => {
-                let (attempts, first) = (attempts.parse().ok()?, first.parse().ok()?);
-                let backoff = Backoff { attempts, first, factor: factor.parse().ok()?, max: max.parse().ok()? };
-                Setting::Retry(of, Some(backoff))
-            }
-            _ => return None,
-        },
-        "dead-letter" => Setting::DeadLetter(of, Some(value)),
-        "file" => Setting::File(of, Some(value)),
-        "schedule" => Setting::Schedule(of, Some(Progress::split(value)?)),
-        "pause" => match words()?[..] {
-            [until, seconds, ref rest @ ..] => {
-                let pause = Some((moment(epoch, until.parse().ok()?), seconds.parse().ok()?));
-                match rest {
-                    [] => Setting::Pause(of, pause),
-                    ["tube"] => Setting::TubePause(of, pause),
-                    _ => return None,
-                }
-            }
-            _ => return None,
-        },
-        _ => return None,
-    })
 }

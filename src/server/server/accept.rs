@@ -15,7 +15,7 @@ const ACCEPTS_PER_TICK: usize = 256;
 /// Time for which no connection is accepted after the system refused one for lack of descriptors or memory.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
-/// Descriptors that are kept for connections of operators over [`Info::is_private`] listeners, if clients have taken
+/// Descriptors that are kept for connections of operators over private listeners, if clients have taken
 /// all the rest.
 const OPERATORS: u64 = 8;
 

@@ -44,6 +44,7 @@ impl<'a> KeptRows<'a> {
             Row::RootGone(tube, signature) => _ = self.roots.remove(&(text(tube), text(signature))),
             Row::Setting(kind, of, Some(value)) => _ = self.settings.insert((kind, text(of)), text(value)),
             Row::Setting(kind, of, None) => _ = self.settings.remove(&(*kind, text(of))),
+            Row::Taken(..) => {}
             Row::NextId(id) => self.next_id = self.next_id.max(*id),
         }
     }

@@ -4,7 +4,7 @@
 
 use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::postgres::owner::{
-    Answer, Cursor, Fence, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Reach, StoreRequest,
+    Answer, Cursor, Fence, Inbox, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Reach, StoreRequest,
 };
 use poolcounter_jobs::postgres::{Backend, Ends, Postgres};
 use poolcounter_jobs::state::{Body, Saved, Stored};
@@ -148,6 +148,7 @@ enum What {
     GoOn(HandedOver),
     Retake(u64, u128),
     Look,
+    ReadInbox,
     Renew(u64),
     Read(Cursor),
     Commit(Fence, Arc<Batch>),
@@ -521,6 +522,7 @@ impl Desk {
                 return self.take(request, may, epoch);
             }
             What::Look => Answer::Seen(self.seen()),
+            What::ReadInbox => Answer::Inbox(Inbox::default()),
             What::Renew(epoch) if *epoch == self.row.epoch && is_mine => {
                 let reach = self.commit_when_kept(request)?;
                 self.until = request.until;
@@ -683,12 +685,13 @@ impl What {
             StoreRequest::GoOn(handed_over) => What::GoOn((*handed_over).clone()),
             StoreRequest::Retake(epoch, queue) => What::Retake(*epoch, *queue),
             StoreRequest::Look => What::Look,
+            StoreRequest::ReadInbox => What::ReadInbox,
             StoreRequest::Renew(epoch) => What::Renew(*epoch),
             StoreRequest::Read(cursor) => What::Read(*cursor),
             StoreRequest::Commit(fence, batch) => What::Commit(*fence, shared(batch)),
             StoreRequest::BeginAnew => What::Begin,
             StoreRequest::WriteAnew(batch) => What::Write(shared(batch)),
-            StoreRequest::EndAnew(fence, next_id) => What::End(*fence, *next_id, rewrite.to_vec()),
+            StoreRequest::EndAnew(fence, next_id, _) => What::End(*fence, *next_id, rewrite.to_vec()),
         }
     }
 }

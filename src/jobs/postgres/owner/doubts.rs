@@ -176,6 +176,7 @@ impl Owner {
         self.queue = None;
         self.trusted_until = Time::START;
         (self.under_way, self.unsaid, self.slice) = (None, None, None);
+        (self.inbox_at, self.in_hand) = (now, 0);
         self.term += 1;
         self.not_before = now;
         self.events.push_back(StoreEvent::Lost(why.into()));

@@ -1,0 +1,37 @@
+//! The bell that ends the wait of the thread.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+
+/// Ends the wait of the thread: at an order of the loop, or when the database notifies of news in the inbox.
+#[derive(Default)]
+pub struct Bell {
+    rung: Notify,
+    has_news: AtomicBool,
+}
+
+impl Bell {
+    /// Ends the present wait, or else the next one.
+    pub fn ring(&self) {
+        self.rung.notify_one();
+    }
+
+    /// Notes that the inbox has news, and ends the wait.
+    pub fn tell_news(&self) {
+        self.has_news.store(true, Ordering::Relaxed);
+        self.ring();
+    }
+
+    /// Returns whether the inbox has had news since the last call.
+    pub fn take_news(&self) -> bool {
+        self.has_news.swap(false, Ordering::Relaxed)
+    }
+
+    /// Waits until it is rung, and at most for this time. Meanwhile the runtime receives notifications.
+    pub fn wait(&self, runtime: &Runtime, most: Duration) {
+        // The end of the time is as good as a ring.
+        _ = runtime.block_on(async { tokio::time::timeout(most, self.rung.notified()).await });
+    }
+}

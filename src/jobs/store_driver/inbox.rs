@@ -1,0 +1,28 @@
+//! Jobs that come by the store.
+
+use crate::JobQueue;
+use crate::store::Ownership;
+use poolcounter_service::contract::Context;
+
+/// Number of rows of the inbox that are taken at once.
+const INBOX_AT_ONCE: usize = 100;
+
+impl JobQueue {
+    /// Puts jobs of the inbox, while there is room for them.
+    pub(super) fn take_from_inbox(&mut self, context: &mut Context<'_>) {
+        let is_open = self.store.ownership() == Ownership::Owns && !self.driver.is_settling && !self.driver.is_ending;
+        for _ in 0..INBOX_AT_ONCE {
+            if !is_open || self.state.is_backed_up() {
+                return;
+            }
+            let Some(row) = self.driver.inbox.take().or_else(|| self.store.next_request()) else { return };
+            let mut is_taken = false;
+            self.step(context, |state, step| is_taken = state.take_from_inbox(&row, step));
+            if !is_taken {
+                self.driver.inbox = Some(row);
+                return;
+            }
+        }
+        self.driver.wake_loop();
+    }
+}
