@@ -49,6 +49,8 @@ fn a_job_that_is_due_at_the_moment_of_a_crash_is_put_once() {
             drop(world);
             let mut world = server(epoch);
             world.advance(Span::from_secs(2));
+            // The disk commits meanwhile.
+            ask(&mut world, &disk, "list-tubes|");
             let told = ask(&mut world, &disk, "stats-tube t|");
             let ready = told.lines().find_map(|line| line.strip_prefix("current-jobs-ready: "));
             assert_eq!(ready, Some("1"), "{times}, {is_written}: {told}");
