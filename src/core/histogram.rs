@@ -59,18 +59,12 @@ static FIRST_BY_DIGITS: [u8; 65 * 4] = first_by_digits();
 
 /// Counts of values by size. It takes 24 bytes, and 8 for each bucket up to that of its largest value, in steps of 128
 /// bytes.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "SavedHistogram", into = "SavedHistogram")]
 pub struct Histogram {
     /// Counts of the first buckets; the further buckets are zero.
     counts: Box<[Count]>,
     sum: Count,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Histogram { counts: Box::default(), sum: Count::default() }
-    }
 }
 
 /// Number of buckets by which a histogram grows.
