@@ -80,6 +80,9 @@ async function main() {
       frozen: [...document.querySelectorAll(".frozen table")].map(it => it.id),
       off: document.querySelector("#off").hidden ? "" : document.querySelector("#off").textContent,
       tooWide: [...document.querySelectorAll("#tables .scroll, #past-section .scroll")].filter(it => it.scrollWidth > it.clientWidth && !it.querySelector(".matrix")).map(it => it.querySelector("table").id),
+      jumps: [...document.querySelectorAll("#jump a")].map(link => link.hash + " " + link.textContent),
+      acts: [...document.querySelectorAll("p.all")].map(bar => bar.textContent).join("; "),
+      marks: [...document.querySelectorAll(".card .mark")].map(mark => mark.textContent),
       red: document.querySelectorAll("td.red").length,
       isWide: document.documentElement.scrollWidth > document.documentElement.clientWidth,
     }));

@@ -109,7 +109,7 @@ fn a_stampede_is_seen() {
         look(&url, &format!("incident-{name}"), size, options);
     }
     let view = look(&format!("{home}pools/key/FileRender:Stampede"), "incident-key", DESKTOP, &[]);
-    assert_eq!(view["tables"]["table-pools-claims"].as_array().map(Vec::len), Some(20), "the first ones");
+    assert_eq!(view["tables"]["table-pools-claims"].as_array().map(Vec::len), Some(10), "the first ones");
     look(&format!("{home}pools/type/FileRender"), "incident-type", DESKTOP, &[]);
     look(&format!("{home}pools/client/127.0.0.1"), "incident-client", DESKTOP, &[]);
     look(&format!("{home}find/stamp"), "incident-found", DESKTOP, &[]);
@@ -219,7 +219,7 @@ fn pools_of_members_are_shown() {
     let url = format!("http://{address}/members");
     let clients = busy_members(&daemon);
     let text = dump(&url);
-    let all = format!("<dt>connections</dt><dd>{}</dd>", clients.len());
+    let all = format!("<dt>clients</dt><dd>{}</dd>", clients.len());
     assert!(text.contains(&all), "{all} is not in {text}");
     for shown in ["accounts", "phones", "browsers", "quarantined", "All figures of members"] {
         assert!(text.contains(shown), "{shown} is not in {text}");
@@ -300,6 +300,12 @@ fn a_farm_of_wikis_is_seen() {
         let first = page["tables"]["table-jobs-buried"][0].as_str().unwrap_or_default();
         assert!(first.contains(wanted), "{name}: {page}");
     }
+    let acted =
+        look(&url, "farm-acted", DESKTOP, &["click=#ranges a:nth-child(2) | p.all button | p.all .confirm button"]);
+    assert!(acted["acts"].as_str().is_some_and(|acts| acts.contains(" done")), "{acted}");
+    let marks = acted["marks"].as_array().into_iter().flatten().filter_map(|mark| mark.as_str());
+    assert!(marks.clone().any(|mark| mark.contains("ready")), "{acted}");
+    assert!(acted["jumps"][0].as_str().is_some_and(|jump| jump.starts_with("#of-matrix ")), "the matrix is first");
     look(&format!("{home}jobs/tube/dewiki%2FThumbnailRender"), "farm-tube", DESKTOP, &[]);
     look(&url, "farm-without-script", DESKTOP, &[NO_SCRIPT]);
     let text = dump(&format!("{home}jobs/type/type10Update"));

@@ -40,7 +40,7 @@ impl Handover for Http {
 
     fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
         self.samples.save(out)?;
-        self.things.save(out)
+        self.things_hour.save(out)
     }
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
@@ -48,7 +48,7 @@ impl Handover for Http {
             return Err(Unreadable::version("http", version));
         }
         self.samples.restore(saved)?;
-        self.things.restore(saved)
+        self.things_hour.restore(saved)
     }
 }
 
@@ -88,9 +88,12 @@ impl Inquire for Http {
         };
         self.samples.note(now, sample);
         self.hour.note(now, sample);
-        self.things.note(now, |note| (telemetry.sample_things)(now, note));
-        let next = self.recent.as_mut().map(|recent| recent.note(now, |note| (telemetry.tally)(note)));
-        self.samples.next().min(self.things.next()).min(next.unwrap_or(Time::NEVER))
+        let Some(recent) = &mut self.recent else { return self.samples.next() };
+        for samples in [&mut self.things, &mut self.things_hour] {
+            samples.note(now, |note| (telemetry.sample_things)(now, note));
+        }
+        let next = recent.note(now, |note| (telemetry.tally)(note));
+        self.samples.next().min(self.things.next()).min(next)
     }
 }
 

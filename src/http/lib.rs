@@ -40,7 +40,7 @@ use poolcounter_service::report::snapshot::Snapshot;
 use poolcounter_service::settings::{self, Configure};
 use recent::Recent;
 use resource::{Extent, Form, PLAIN, Resource, value_in};
-use samples::{INTERVAL, KEPT, Samples};
+use samples::{HOUR_OF_THINGS, INTERVAL, KEPT, KEPT_OF_THINGS, Samples};
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
 /// Limit of requests of one connection answered in a turn; a page ends the turn, because it takes up to a millisecond.
@@ -77,7 +77,8 @@ impl Configure for HttpSettings {
         Box::new(Http {
             samples: Samples::every(INTERVAL, KEPT),
             hour: Samples::every(HOUR_INTERVAL, KEPT),
-            things: Samples::of_things(),
+            things: Samples::of_things(INTERVAL, KEPT_OF_THINGS),
+            things_hour: Samples::of_things(HOUR_OF_THINGS.0, HOUR_OF_THINGS.1),
             recent: None,
             hosts: Hosts::with(&self.hosts),
             is_admin: self.is_admin,
@@ -97,10 +98,12 @@ const IDLE_LIMIT: Span = Span::from_secs(10);
 /// The status page, as a service.
 pub struct Http {
     samples: Samples,
-    /// Samples of the last hour. Not handed over, nor are the fields below, except for `things`.
+    /// Samples of the last hour. Not handed over, nor are the fields below, except for `things_hour`.
     hour: Samples,
-    /// Samples of things with pages of their own.
+    /// Samples of things with pages of their own, of the last minutes.
     things: Samples,
+    /// Samples of the same of the last hour.
+    things_hour: Samples,
     /// Counts of the last minutes; `None` if the service does not listen.
     recent: Option<Recent>,
     /// Accepted host names of requests.
@@ -379,7 +382,7 @@ mod tests {
     use poolcounter_service::output::FULL_BYTES;
     use poolcounter_service::report::room::MOST_ROWS;
     use poolcounter_service::report::snapshot::Remembered;
-    use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, SeriesInfo, ServiceReport};
+    use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, SeriesInfo, ServiceReport, Table};
     use std::collections::BTreeMap;
 
     fn snapshot_of(overview: Overview, samples: &Samples) -> Snapshot {
@@ -425,6 +428,8 @@ mod tests {
             }
             for service in &mut overview.services {
                 service.report.tables.iter_mut().skip(1).for_each(|table| table.rows.truncate(of_others));
+                let are_few = |table: &&mut Table| ["gone", "buried"].contains(&&*table.name);
+                service.report.tables.iter_mut().filter(are_few).for_each(|table| table.rows.truncate(20));
             }
             let status = snapshot_of(overview, &Samples::every(INTERVAL, KEPT));
             let tables = status.services.iter().flat_map(|service| service.tables.iter());

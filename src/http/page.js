@@ -56,6 +56,7 @@ function perSecond(n) {
 }
 
 const clock = (s, isShort) => new Date(s * 1000).toLocaleTimeString("en-GB", isShort ? { hour: "2-digit", minute: "2-digit" } : {});
+const isHere = link => link && decodeURIComponent(link) === decodeURIComponent(location.pathname);
 
 // Range of the counts: the last minute, five minutes or hour, or totals since the start.
 const RANGES = [["1m", "1 min"], ["5m", "5 min"], ["1h", "1 h"], ["start", "since start"]];
@@ -76,7 +77,8 @@ const quantile = (value, isOver) => value === null ? "–" : (isOver ? "over " :
 const CELLS = {
   name: text("text name"),
   address: text("text peer"),
-  text: text("text"),
+  // Errors and reasons are whole, in several lines.
+  text: value => [{ text: value, className: value.length > 24 ? "text prose" : "text" }],
   key: text("text"),
   number: faint(number),
   bytes: faint(bytes),
@@ -103,7 +105,8 @@ function fill(id, heads, rows) {
     if (!sort) return write(th, text, link);
     const order = className.match(/\b(up|down)\b/);
     th.setAttribute("aria-sort", order ? order[0] === "up" ? "ascending" : "descending" : "none");
-    const button = th.firstElementChild || th.appendChild(el("button", "sort"));
+    if (!th.querySelector("button")) th.replaceChildren(el("button", "sort"));
+    const button = th.firstChild;
     button.onclick = sort;
     say(button, text);
   });
@@ -159,33 +162,52 @@ function write(node, text, link, actions = []) {
   node.dataset.key = key;
   const first = el(link ? "a" : "span", "", text);
   if (link) first.href = withRange(link);
-  node.replaceChildren(first, ...actions.map(({ name, path }) => {
-    const button = el("button", "", name);
-    button.onclick = () => confirm(button, name, text, path);
-    return button;
-  }));
+  node.replaceChildren(first, ...actions.map(({ name, path, of }) => actionOf(name, of, [path])));
+}
+
+function actionOf(name, of, paths) {
+  const button = el("button", "", paths.length > 1 ? name + " " + of : name);
+  button.onclick = () => confirm(button, name, of, paths);
+  return button;
+}
+
+// Offers the actions of a table on all rows that are shown, such as those that the filter leaves.
+function actOnAll(root, service, column, rows) {
+  const keys = rows.map(row => row[column.name]).filter(key => key !== null);
+  const bar = root.querySelector("p.all") || root.appendChild(el("p", "all")), told = keys.join(" ");
+  bar.hidden = keys.length < 2;
+  if (bar.dataset.told === told || bar.querySelector(".confirm, :disabled")) return;
+  bar.dataset.told = told;
+  bar.replaceChildren(...column.actions.map(name => actionOf(name, "all " + keys.length + " shown", keys.map(key => pathOf(service, name, key)))));
 }
 
 // Operations that cannot be undone.
 const FINAL = ["delete"];
 
 // Asks in place of a button whether its operation is meant; the focus is on the button that does nothing.
-function confirm(button, name, text, path) {
+function confirm(button, name, of, paths) {
   const row = el("span", "confirm", FINAL.includes(name) ? "This cannot be undone. " : "");
-  const yes = el("button", FINAL.includes(name) ? "final" : "", name + " " + text), no = el("button", "", "cancel");
-  yes.onclick = () => { no.remove(); act(yes, path); };
+  const yes = el("button", FINAL.includes(name) ? "final" : "", name + " " + of), no = el("button", "", "cancel");
+  yes.onclick = () => { no.remove(); act(yes, paths); };
   no.onclick = () => { row.replaceWith(button); button.focus(); };
   row.append(yes, no);
   button.replaceWith(row);
   no.focus();
 }
 
-async function act(button, path) {
+// Runs an operation on one thing after the other, and says what the daemon says, or how many are done and the last failure.
+async function act(button, paths) {
   button.disabled = true;
+  let done = 0, said = "";
   try {
-    const response = await fetch(path, { method: "POST", signal: AbortSignal.timeout(STALE_MS) });
-    button.textContent = (await response.text()).trim() || response.statusText;
-    button.disabled = response.ok;
+    for (const path of paths) {
+      const response = await fetch(path, { method: "POST", signal: AbortSignal.timeout(STALE_MS) });
+      const text = (await response.text()).trim() || response.statusText;
+      if (response.ok) done += 1;
+      if (!response.ok || paths.length === 1) said = text;
+      button.textContent = paths.length === 1 ? said : done + " of " + paths.length + " done" + (said && ": " + said);
+    }
+    button.disabled = done === paths.length;
   } catch (error) {
     button.textContent = "no answer: it is not known whether this is done";
     button.disabled = false;
@@ -248,6 +270,7 @@ function section(service, heading) {
     // Narrow tables are placed side by side.
     const root = el("section", heading.columns.some((it, x) => x > 5 || it.name === "error") ? "wide" : ""), scroll = el("div", "scroll"), table = el("table");
     table.id = id;
+    root.id = "of-" + id;
     table.setAttribute("aria-label", heading.title);
     scroll.append(table);
     const title = el("h2", "", heading.title + " ");
@@ -283,18 +306,19 @@ function countCells(value, emphasis, recent, curves) {
 }
 
 // Names of a table's columns without room, with the width for which this is valid; tables that show all columns.
-const tight = {}, uncut = new Set();
+const tight = {}, uncut = new Set(), narrow = matchMedia("(max-width: 560px)");
 
 // Returns the columns with content, without those that have no room.
 function columnsOf(id, heading, width) {
-  const columns = heading.columns.filter(column => !column.is_zero), key = width + " " + columns.map(column => column.name).join(" ");
+  // A column with nothing but buttons is of use to those who may press them.
+  const columns = heading.columns.filter(column => !column.is_zero && (last.is_admin || column.link || column.unit !== "key")), key = width + " " + columns.map(column => column.name).join(" ");
   if (tight[id]?.key !== key) tight[id] = { key, names: new Set() };
   return uncut.has(id) ? columns : columns.filter(column => !tight[id].names.has(column.name));
 }
 
 // Hides one more column if a table is too wide: the last of the least emphasised; columns of waits and refusals stay longest.
 function tighten(id, columns) {
-  const rank = ({ emphasis, unit }) => isText(unit) && emphasis === "none" ? 1 : { none: 0, work: 2, caution: 3, alarm: 4 }[emphasis] ?? 0;
+  const rank = ({ emphasis, unit }) => isText(unit) && emphasis === "none" ? 1 : { none: 0, work: 3, caution: 3, alarm: 4 }[emphasis] ?? 0;
   const scroll = byId(id).closest(".scroll"), rest = columns.slice(1);
   if (uncut.has(id) || scroll.scrollWidth <= scroll.clientWidth || !rest.length) return false;
   const least = Math.min(...rest.map(rank));
@@ -326,7 +350,8 @@ function rowsOf(service, heading, isForced) {
       ? ["p50", "p99"].map(share => ({ text: title + " " + share, title: help, className, sort }))
       : [{ text: isRate(name) ? title.replace("/min", "/s") : title + (recent && is_counter ? "/s" : ""), title: help, className, sort }];
   });
-  if (curves.size) heads.push({ text: "trend", title: "Requests done per second, and in red those refused." });
+  const hasTrend = curves.size > 0 && !narrow.matches;
+  if (hasTrend) heads.push({ text: "trend", title: "Requests done per second, and in red those refused." });
   const folded = heading.columns.length > 6 ? FOLDED : FOLDED_NARROW, rows = open.has(id) ? all : all.slice(0, folded);
   const most = columns.map(({ name, emphasis }) => emphasis === "work" ? Math.max(1e-9, ...all.map(row => row[name])) : 0);
   byId(id).classList.toggle("many", heads.length > 12);
@@ -339,10 +364,13 @@ function rowsOf(service, heading, isForced) {
     if (unit === "seconds" && !is_counter) cells[0].title = "since " + clock(told_at - value);
     if (link) cells[0].link = linkTo(link, row[name + "_key"] ?? value);
     if (!value && link) cells[0].text = "(no name)";
-    if (actions && last.is_admin) cells[0].actions = actions.map(name => ({ name, path: pathOf(service, name, value) }));
+    if (actions && last.is_admin) cells[0].actions = actions.map(name => ({ name, of: value, path: pathOf(service, name, value) }));
+    if (unit === "key" && !link) cells[0].text = "";
     return most[x] ? [{ ...cells[0], className: "share", share: value / most[x] }] : cells;
-  }).concat(curves.size ? [{ curves: curves.get(row), className: "trend" }] : [])));
+  }).concat(hasTrend ? [{ curves: curves.get(row), className: "trend" }] : [])));
   if (!root.hidden && tighten(id, columns)) return rowsOf(service, heading, true);
+  const acting = last.is_admin && columns.find(column => column.actions);
+  if (acting) actOnAll(root, service, acting, rows);
   unfold(id, all.length + (isPartial && !filter ? heading.more : 0), folded, again);
   root.hidden = all.length === 0 && heading.empty === "";
   say(root.querySelector("h2 small"), [timeOf(heading), filter ? "with “" + filter + "”: " + number(all.length) : ""].filter(Boolean).join(", "));
@@ -400,6 +428,7 @@ function matrixSection(service) {
   const root = el("section", "wide"), bar = el("div", "bar"), scroll = el("div", "scroll"), table = el("table", "matrix");
   const search = el("input"), order = el("select"), button = el("button");
   table.id = "matrix";
+  root.id = "of-matrix";
   table.setAttribute("aria-label", service.matrix.title);
   order.setAttribute("aria-label", "Order");
   search.type = "search";
@@ -513,7 +542,8 @@ function makeCard(series) {
   card.area = svg("path", { class: "area" });
   card.line = svg("path", { class: "line" });
   card.cursor = svg("line", { y1: 0, y2: HEIGHT, visibility: "hidden" });
-  card.plot.append(...grid, card.area, card.line, card.cursor);
+  card.marks = svg("g", {});
+  card.plot.append(...grid, card.area, card.line, card.marks, card.cursor);
   card.top = el("span", "top");
   card.mid = el("span", "mid");
   chart.append(card.plot, card.top, card.mid);
@@ -544,7 +574,15 @@ function pointAt(ago, card) {
   cards.forEach(point);
 }
 
-function plot(series, history, now) {
+// Returns the last reload, and the conditions that have begun: of the thing of the page, or of the service.
+function marksOf(status, service) {
+  const conditions = [...status.health.flatMap(line => line.conditions.map(it => ({ ...it, title: line.title }))), ...status.past];
+  const shown = conditions.filter(it => status.title ? isHere(it.link) : service && it.title === service.title);
+  const reloads = status.last_reload ? [{ level: "", since: status.last_reload.at, sentence: "reload" }] : [];
+  return [...reloads, ...shown];
+}
+
+function plot(series, history, now, marks) {
   const key = series.service + " " + series.name;
   if (!cards.has(key)) cards.set(key, makeCard(series));
   const card = cards.get(key), { values } = series;
@@ -561,6 +599,13 @@ function plot(series, history, now) {
   card.line.setAttribute("d", points.length > 1 ? "M" + points.join("L") : "");
   card.area.setAttribute("d", points.length > 1 ? "M" + x(0) + "," + HEIGHT + "L" + points.join("L") + "V" + HEIGHT + "Z" : "");
   card.plot.setAttribute("aria-valuemin", 1 - Math.max(values.length, 1));
+  const placeOf = since => most - 1 - (now - since) / history.interval;
+  card.marks.replaceChildren(...marks.filter(it => placeOf(it.since) >= 0).slice(0, FOLDED).map(({ level, since, sentence }) => {
+    const place = placeOf(since), mark = svg("line", { class: "mark " + level, x1: place, x2: place, y1: 0, y2: HEIGHT });
+    mark.append(svg("title", {}));
+    mark.firstChild.textContent = clock(since) + " " + sentence;
+    return mark;
+  }));
   const tick = card.format === duration ? duration : number;
   say(card.top, tick(top));
   say(card.mid, series.is_rate || top > 1 ? tick(top / 2) : "");
@@ -648,16 +693,15 @@ function sentenceOf({ level, sentence, since, until, link, command }, worst) {
   if (link) words.href = withRange(link);
   if (!until && level !== worst) root.append(el("span", "word", level), " ");
   root.append(words);
-  if (since && !until) root.append(" ", el("small", "", "since " + clock(since, true)));
+  if (since && !until) root.append(" ", el("small", "", "since " + clock(since)));
   if (command) root.append(" ", ...commandOf(command));
   return root;
 }
 
 // The lines with the conditions of the thing that the page is about, and of servers that do not answer.
 function ofThing(lines) {
-  const isAbout = ({ link }) => link && decodeURIComponent(link) === decodeURIComponent(location.pathname);
   return lines.flatMap(line => {
-    const conditions = line.title === SERVERS ? line.conditions : line.conditions.filter(isAbout);
+    const conditions = line.title === SERVERS ? line.conditions : line.conditions.filter(it => isHere(it.link));
     return conditions.length ? [{ ...line, level: conditions[0].level, conditions, more: 0 }] : [];
   });
 }
@@ -713,7 +757,7 @@ function show(status, isPart) {
   showCommands(status.commands ?? []);
   showBlocks(status.blocks ?? []);
   status.history.series.filter(series => isTab && status.tab !== "overview" || isUsed(services.find(it => it.name === series.service)))
-    .forEach(series => plot(series, status.history, status.started_at + status.uptime));
+    .forEach(series => plot(series, status.history, status.started_at + status.uptime, marksOf(status, services.find(it => it.name === series.service))));
   // Viewers of this page do not count as clients.
   const clients = services.filter(it => it.name !== "http").reduce((sum, it) => sum + it.connections, 0);
   const servers = status.http?.servers;
@@ -724,7 +768,7 @@ function show(status, isPart) {
     ["version", status.version],
   ] : [
     ["up", duration(status.uptime)],
-    ...(status.title ? [] : [["connections", number(clients)]]),
+    ...(status.title ? [] : [["clients", number(clients)]]),
     ["busy", (busy * 100).toLocaleString("en", { maximumFractionDigits: 1 }) + " %"],
     ["memory", bytes(process.resident_bytes)],
     ["version", status.version],
@@ -739,6 +783,7 @@ function show(status, isPart) {
     bytes(it.received_bytes), bytes(it.sent_bytes), ...faint(number)(it.connect_errors, "red"),
     ...faint(number)(it.failed_sends, "red"),
   ]));
+  showJumps();
   showPast(status);
   const told = used.filter(service => service.figures.length);
   byId("figures").hidden = !told.length && status.tab !== "daemon";
@@ -752,6 +797,20 @@ function show(status, isPart) {
     { name: "processor time", value: process.cpu, is_seconds: true, help: "Processor time of the process, user and system together." },
     { name: "descriptors", value: process.open_fds, help: "Open files and connections, of " + number(process.max_fds) + " that there may be." },
   ] });
+}
+
+// Shows links to the tables of a long page.
+function showJumps() {
+  const root = byId("jump"), sections = [...document.querySelectorAll("#matrices > section, #tables > section")].filter(it => !it.hidden);
+  const told = sections.map(it => it.id).join(" ");
+  root.hidden = sections.length < 4;
+  if (root.dataset.told === told) return;
+  root.dataset.told = told;
+  root.replaceChildren(...sections.map(section => {
+    const link = el("a", "", section.querySelector("h2").firstChild.textContent);
+    link.href = "#" + section.id;
+    return link;
+  }));
 }
 
 // Returns the word of a service in the path of its tab.

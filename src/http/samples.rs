@@ -1,6 +1,7 @@
 //! History of values: samples at equal intervals. Taken when the loop runs anyway; without events the values are the
 //! same as now.
 
+use super::recent::Range;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Unreadable;
@@ -14,9 +15,10 @@ use std::io;
 pub const INTERVAL: Span = Span::from_secs(3);
 /// Number of samples of the services: ten minutes.
 pub const KEPT: usize = 201;
-/// Time between two samples of things with pages of their own, and their number: an hour.
-pub const INTERVAL_OF_THINGS: Span = Span::from_secs(30);
-pub const KEPT_OF_THINGS: usize = 121;
+/// Number of samples of things with pages of their own at the same interval: five minutes.
+pub const KEPT_OF_THINGS: usize = 101;
+/// Time between two samples of these things, and their number: an hour.
+pub const HOUR_OF_THINGS: (Span, usize) = (Span::from_secs(30), 121);
 
 /// Samples of several series.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,8 +63,16 @@ impl Samples {
     }
 
     /// Returns a history without samples for things that come and go: counts of new ones start at 0.
-    pub fn of_things() -> Self {
-        Samples { begins_at_zero: true, ..Samples::every(INTERVAL_OF_THINGS, KEPT_OF_THINGS) }
+    pub fn of_things(interval: Span, most: usize) -> Self {
+        Samples { begins_at_zero: true, ..Samples::every(interval, most) }
+    }
+
+    /// Returns the time between two samples, and the number of those in a range: all without one; None if the range is
+    /// longer.
+    pub fn within(&self, range: Option<Range>) -> Option<(Span, usize)> {
+        let all = self.most - 1;
+        let points = range.map_or(all, |range| range.points(self.interval));
+        (points <= all).then_some((self.interval, points))
     }
 
     /// Returns the time of the next sample.
@@ -276,7 +286,7 @@ mod tests {
             SeriesInfo { name: "lag", title: "", unit: "seconds", is_rate: false, emphasis: Emphasis::None };
         static PUT: SeriesInfo =
             SeriesInfo { name: "put", title: "", unit: "per minute", is_rate: true, emphasis: Emphasis::None };
-        let mut samples = Samples::of_things();
+        let mut samples = Samples::of_things(HOUR_OF_THINGS.0, HOUR_OF_THINGS.1);
         let shown = |samples: &Samples, of: &[u8]| match [&LAG, &PUT].map(|info| samples.shown(of, info, 3)) {
             [Values::Levels(lags), Values::Rates(puts)] => (lags, puts),
             _ => panic!("a level and a rate"),

@@ -1,23 +1,26 @@
 //! Snapshots for pages: of all services, and of one thing.
 
-use super::recent::RecentOf;
+use super::Http;
+use super::recent::{Range, RecentOf};
 use super::resource::Extent;
-use super::samples::{INTERVAL, INTERVAL_OF_THINGS, KEPT, KEPT_OF_THINGS};
-use super::{HOUR_INTERVAL, Http};
+use super::samples::Samples;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Telemetry;
 use poolcounter_service::report::Moment;
 use poolcounter_service::report::snapshot::{Remembered, Snapshot};
 use poolcounter_service::report::{Block, View};
 
+/// Returns the first samples that cover a range, with their interval, and the number of values in the range.
+fn first_within(all: [&Samples; 2], range: Option<Range>) -> (&Samples, Span, usize) {
+    let mut within = all.into_iter().filter_map(|samples| Some((samples, samples.within(range)?)));
+    let (samples, (interval, most)) = within.next().expect("the last ones cover the longest range");
+    (samples, interval, most)
+}
+
 impl Http {
     /// Returns the snapshot of all services, for the status page.
     pub(super) fn snapshot_of(&self, mut moment: Moment<'_>, extent: Extent, telemetry: &Telemetry<'_>) -> Snapshot {
-        let (samples, interval, most) = match extent.range {
-            Some(range) if range.points(INTERVAL) >= KEPT => (&self.hour, HOUR_INTERVAL, range.points(HOUR_INTERVAL)),
-            Some(range) => (&self.samples, INTERVAL, range.points(INTERVAL)),
-            None => (&self.samples, INTERVAL, KEPT - 1),
-        };
+        let (samples, interval, most) = first_within([&self.samples, &self.hour], extent.range);
         let recent = self.narrow(&mut moment, extent, telemetry);
         let values = |service: &'static str, info| samples.shown(service.as_bytes(), info, most);
         let remembered = Remembered { interval, most, values: &values, recent: &recent };
@@ -39,11 +42,9 @@ impl Http {
         let View { title, of, commands, blocks, .. } = views.into_iter().next()?;
         let tab = moment.overview.services.first().filter(|service| is_one && !service.title.is_empty());
         let tab = tab.map(|service| service.title.to_lowercase().into());
-        let (interval, most) = match moment.overview.services[0].report.series.is_empty() {
-            true => (Span::ZERO, 0),
-            false => (INTERVAL_OF_THINGS, KEPT_OF_THINGS - 1),
-        };
-        let values = |_, info| self.things.shown(&of, info, most);
+        let all = if extent.range.is_some() { [&self.things, &self.things_hour] } else { [&self.things_hour; 2] };
+        let (samples, interval, most) = first_within(all, extent.range);
+        let values = |_, info| samples.shown(&of, info, most);
         let recent = self.narrow(&mut moment, extent, telemetry);
         let remembered = Remembered { interval, most, values: &values, recent: &recent };
         let snapshot = Snapshot::of(&moment, extent.room(), &remembered);

@@ -73,6 +73,10 @@ impl Observe for PoolsService {
         self.standing().into_iter().for_each(note);
     }
 
+    fn sample_things(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
+        self.sample_keys(now, note);
+    }
+
     fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
         self.tally_types(note);
     }

@@ -48,8 +48,15 @@ impl PoolsService {
         self.note_refusals(look);
         self.note_overdue(look);
         if shed > 0 {
-            let sentence = format!("ceilings shed {}", per_second(shed, within));
-            look.note(Condition::of_service(&SHEDS, "/locks", sentence));
+            let most = self
+                .state
+                .ceilings()
+                .iter()
+                .max_by_key(|it| it.shed)
+                .map_or(String::new(), |it| format!(", most so far of {}", name_of(&it.ceiling.pattern)));
+            let sentence = format!("ceilings shed {}{most}", per_second(shed, within));
+            let condition = Condition::of_service(&SHEDS, "/locks", sentence);
+            look.note(condition.helped_by(Some("stats KEYS 5".into())));
         }
         let state = &self.state;
         let refused = if refused == 0 { "nothing".into() } else { per_second(refused, within) };
@@ -152,6 +159,11 @@ impl Default for Refusals {
 }
 
 impl Refusals {
+    /// Returns the requests of a key that were refused in each of the last seconds, at the last look.
+    pub fn rate_of(&self, key: &[u8]) -> f64 {
+        self.keys.get(key).map_or(0.0, |of| rate(of.recent.0, of.recent.1))
+    }
+
     fn update(&mut self, state: &PoolsState, now: Time) {
         let ([refused], within) = self.all.growth(now, [state.refusals()]);
         self.of_all = (refused, within);

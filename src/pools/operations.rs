@@ -36,6 +36,9 @@ const TABLE: [(Operation, Run); 2] = [
 /// Descriptions of the operations.
 pub const OPERATIONS: &[Operation] = &descriptions(&TABLE);
 
+/// Names of the operations on a held lock.
+pub(super) const OF_HELD: &[&str] = &[TABLE[0].0.name];
+
 impl PoolsService {
     /// Runs an operation.
     pub(super) fn run_operation(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> OperationResult {

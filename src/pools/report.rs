@@ -4,6 +4,7 @@ use super::state::{CeilingInUse, KEYS_LOOKED_AT, WhichKeys};
 use super::{BusyKey, ClaimInfo, PoolsService};
 use poolcounter_core::count::Count;
 use poolcounter_core::stats::Figures;
+use poolcounter_core::text::escaped;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::top_keys::{self, TopKey};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
@@ -15,6 +16,8 @@ use std::cmp::Reverse;
 
 /// Most keys or holders in a list of the report.
 pub const MOST_ROWS: usize = 20;
+/// Number of keys with curves: those with the most refusals and waits lately.
+const MOST_CURVES: usize = 64;
 
 /// Path prefixes of the pages about each key, type of work and client.
 pub(super) const KEYS: &str = "/pools/key/";
@@ -33,10 +36,10 @@ pub(super) fn age_column() -> Column {
 pub(super) fn who_column() -> Column {
     Column::linked("who", "who", CLIENTS, "Name that the client gave (who=).")
 }
-fn working_column() -> Column {
+pub(super) fn working_column() -> Column {
     Column::new("working", "working", ColumnUnit::Number, "Locks held.")
 }
-fn waiting_column() -> Column {
+pub(super) fn waiting_column() -> Column {
     Column::new("waiting", "waiting", ColumnUnit::Number, "Requests that wait.").marked(Emphasis::Caution)
 }
 
@@ -70,7 +73,7 @@ pub(super) fn types_table() -> Table {
         ],
     )
     .help("Part of the key before its first colon: the type of work, or the wiki.")
-    .empty("No lock has been asked for since the start.")
+    .empty("No lock has been asked for since the start. A first one: poolcounter exec --key KEY -- COMMAND")
     .of_kinds()
 }
 
@@ -95,23 +98,17 @@ fn hottest_table() -> Table {
         "Hottest keys of the last hour",
         vec![
             key_column(),
-            Column::new(
-                "refusing",
-                "refused now",
-                ColumnUnit::Number,
-                "Requests refused in the current minute, which began with a refusal.",
-            )
+            Column::new("refuse_rate", "refused/min", ColumnUnit::Number, "Requests refused in a minute, as in the last ten seconds.")
             .marked(Emphasis::Alarm),
             Column::new(
                 "refusals",
-                "refused",
+                "refused lately",
                 ColumnUnit::Number,
-                "Requests refused recently: QUEUE_FULL and TIMEOUT.",
+                "Requests refused in about the last hour: QUEUE_FULL and TIMEOUT. An event of 30 minutes ago counts half.",
             ),
-            Column::new("waits", "waited", ColumnUnit::Number, "Requests that had to wait recently."),
+            Column::new("waits", "waited lately", ColumnUnit::Number, "Requests that had to wait in about the last hour."),
         ],
     )
-    .help("Weighted by age (half-life 30 minutes).")
     .empty("No request was refused or had to wait.")
 }
 
@@ -172,6 +169,9 @@ static REFUSED: SeriesInfo = SeriesInfo {
     emphasis: Emphasis::Alarm,
 };
 
+static KEY_REFUSED: SeriesInfo =
+    SeriesInfo { name: "refused", title: "Refused", unit: "per second", is_rate: false, emphasis: Emphasis::Alarm };
+
 impl PoolsService {
     /// Returns the figures of the state, and of the connections' traffic.
     pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
@@ -192,6 +192,21 @@ impl PoolsService {
             (&WAITERS, state.waiting()),
             (&TIMEOUTS, state.timeouts()),
         ]
+    }
+
+    /// Notes the values of the keys with the most refusals and waits lately, of which their pages show curves.
+    pub(super) fn sample_keys(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
+        for hot in self.state.hottest(MOST_CURVES, now) {
+            let path = [b"key/", escaped(hot.key).as_bytes()].concat();
+            self.series_of_key(hot.key).into_iter().for_each(|series| note(&path, series));
+        }
+    }
+
+    /// Returns the series of a key: its locks and waits, and its refusals in a second.
+    pub(super) fn series_of_key(&self, key: &[u8]) -> [Series; 3] {
+        let (working, waiting) = self.state.busy_key(key).map_or((0, 0), |busy| (busy.working, busy.waiting));
+        let refused = self.refusals.rate_of(key).round() as u64;
+        [(&HELD, working.into()), (&WAITERS, waiting.into()), (&KEY_REFUSED, refused)]
     }
 
     /// Notes the counts of each type of work, in the order of the columns.
@@ -240,7 +255,8 @@ impl PoolsService {
     pub(super) fn hottest(&self, include: impl Fn(&[u8]) -> bool, now: Time) -> Table {
         let hottest = self.state.hottest(usize::MAX, now).into_iter().filter(|hot| include(hot.key)).take(MOST_ROWS);
         let row = |hot: TopKey<'_>| {
-            let numbers = [hot.refusing, hot.refusals, hot.waits].map(Cell::Number);
+            let refused = (self.refusals.rate_of(hot.key) * 60.0).round() as u64;
+            let numbers = [refused, hot.refusals, hot.waits].map(Cell::Number);
             [Cell::text(hot.key)].into_iter().chain(numbers).collect()
         };
         let error = self.state.hottest_error(now);
@@ -374,7 +390,7 @@ mod tests {
         let busiest = busiest.map(|(key, waiting, s)| vec![name(key), number(1), number(waiting), age(s)]);
         assert_eq!(*rows(1), busiest);
         let hottest = [("b:2", 1, 1), ("a:1", 1, 0)];
-        let row = |(key, refusals, waits)| vec![name(key), number(refusals), number(refusals), number(waits)];
+        let row = |(key, refusals, waits)| vec![name(key), number(0), number(refusals), number(waits)];
         assert_eq!(*rows(2), hottest.map(row), "nothing is over yet");
         assert_eq!(report.tables[2].note, None);
         let holders = [("a:1", 0, Cell::Nothing, 10), ("b:2", 1, name("web1:7"), 9)];

@@ -1,22 +1,31 @@
 //! Pages about one object: a key, a type of work, a client, or the names that contain a text.
 
+use super::operations::OF_HELD;
 use super::report::{
-    TYPES_PATH, age_column, busiest_found, ceilings_table, hottest_found, hottest_key, key_column, peer_column,
-    row_of_type, types_table, who_column, who_of,
+    CLIENTS, TYPES_PATH, age_column, busiest_found, ceilings_table, hottest_found, hottest_key, key_column,
+    peer_column, row_of_type, types_table, waiting_column, who_column, who_of, working_column,
 };
 use super::state::{CLIENTS_LOOKED_AT, WhichKeys};
 use super::{ClaimInfo, MOST_ROWS, PoolsService, Purpose};
 use memchr::memmem::Finder;
-use poolcounter_core::text::{title_of, unescaped};
+use poolcounter_core::text::{escaped, title_of, unescaped};
 use poolcounter_core::time::Time;
 use poolcounter_core::top_keys;
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::{in_words, quoted};
 use poolcounter_service::report::tables::client_of;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Report, Table, View};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Most claims on a page: as many as a person reads. Each needs a system call for its address.
 const MOST_CLAIMS: usize = 100;
+/// Most claims of a key whose clients are summed up.
+const MOST_SUMMED: usize = 1024;
+/// Longest key with a button, in bytes: the address behind it is shown as well.
+const LONGEST_OF_BUTTON: usize = 120;
+/// Number of the first columns of claims that say more than the title of a key's page.
+const COLUMNS_OF_KEY: usize = 6;
 
 /// Claims of the connections that a search has found.
 fn claims_found(table: Table) -> Table {
@@ -37,6 +46,10 @@ fn claims_table() -> Table {
             peer_column(),
             who_column(),
             age_column(),
+            Column {
+                actions: OF_HELD,
+                ..Column::new("lock", "lock", ColumnUnit::Key, "Key and address of a held lock, for its button.")
+            },
             key_column(),
             Column::linked("type", "first part", TYPES_PATH, "Part of the key before its first colon."),
         ],
@@ -80,7 +93,8 @@ impl PoolsService {
         if kind == b"key" {
             commands.extend(self.release_of(&name, peers));
         }
-        Some(View { title, report: Report { tables, ..Report::default() }, commands, ..View::default() })
+        let series = if kind == b"key" { self.series_of_key(&name).into() } else { Vec::new() };
+        Some(View { title, report: Report { tables, series, ..Report::default() }, commands, ..View::default() })
     }
 
     /// Returns the busiest key that begins with a name which a table has cut, unless a key has just that name.
@@ -94,11 +108,37 @@ impl PoolsService {
         let more = self.state.occupancy(key).saturating_sub(MOST_CLAIMS);
         let note = (more > 0).then(|| format!("There are {more} more."));
         let ceiling = self.state.ceilings().iter().find(|one| one.ceiling.matches(key));
+        let mut claims = table_of(self.state.claims_on(key).take(MOST_CLAIMS), note, now, peers);
+        claims.columns.truncate(COLUMNS_OF_KEY);
+        claims.rows.iter_mut().for_each(|row| row.truncate(COLUMNS_OF_KEY));
         vec![
             hottest_key(self.hottest(|hot| *hot == *top_keys::truncated(key), now)),
-            table_of(self.state.claims_on(key).take(MOST_CLAIMS), note, now, peers),
+            self.askers_of(key, peers),
+            claims,
             ceilings_table(ceiling.into_iter()),
         ]
+    }
+
+    /// Returns who holds a key and waits for it, with the most claims first: by the names that clients gave, or else by
+    /// their addresses without the port.
+    fn askers_of(&self, key: &[u8], peers: &dyn Peers) -> Table {
+        let mut askers = BTreeMap::<Vec<u8>, [u64; 2]>::new();
+        for claim in self.state.claims_on(key).take(MOST_SUMMED) {
+            let peer = peers.peer(claim.conn);
+            let address = peer.rsplit_once(':').map_or(&*peer, |(address, _)| address);
+            let who = if claim.who.is_empty() { address.as_bytes() } else { claim.who };
+            askers.entry(who.into()).or_default()[usize::from(claim.waits_for.is_some())] += 1;
+        }
+        let mut askers: Vec<_> = askers.into_iter().collect();
+        askers.sort_by_key(|(_, [working, waiting])| Reverse(working + waiting));
+        let row =
+            |(who, counts): (Vec<u8>, [u64; 2])| [vec![Cell::text(who)], counts.map(Cell::Number).into()].concat();
+        let columns = vec![
+            Column::linked("who", "who", CLIENTS, "Name that the client gave (who=), or its address."),
+            working_column(),
+            waiting_column(),
+        ];
+        Table::new("askers", "Who asks most", columns).rows(askers.into_iter().take(MOST_ROWS).map(row))
     }
 
     /// Returns the command that takes a lock from its longest holder, if there is one.
@@ -162,6 +202,18 @@ impl PoolsService {
     }
 }
 
+/// Returns the argument of the operations on a held lock; None if it has none, or a key that has no such form.
+fn lock_of(claim: &ClaimInfo<'_>, peers: &dyn Peers) -> Option<String> {
+    let is_held = claim.waits_for.is_none() && claim.kept_until.is_none();
+    let is_plain = claim.key.len() < LONGEST_OF_BUTTON && claim.key.iter().all(|byte| is_plain(*byte));
+    (is_held && is_plain).then(|| format!("{} {}", escaped(claim.key), peers.peer(claim.conn)))
+}
+
+/// Returns true for bytes that pages show as they are, and that an argument can have.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_graphic() && byte != b'\\'
+}
+
 /// Returns a table of claims. Waiters are numbered apart.
 fn table_of<'a>(
     claims: impl Iterator<Item = ClaimInfo<'a>>,
@@ -185,6 +237,7 @@ fn table_of<'a>(
             if left.is_some() { Cell::Nothing } else { Cell::client(claim.conn, peers) },
             who_of(&claim),
             Cell::time(now.since(claim.since)),
+            lock_of(&claim, peers).map_or(Cell::Nothing, Cell::text),
             Cell::text(top_keys::truncated(claim.key)),
             Cell::text(claim.type_name),
         ]

@@ -284,8 +284,8 @@ pub trait Observe {
     /// Reports each value that is kept for a curve, always the same values in the same order. Called every few seconds.
     fn sample(&self, _note: &mut dyn FnMut(Series)) {}
 
-    /// Reports the values that are kept for the curves of things with pages of their own, by their paths. Called twice
-    /// a minute. Counts are since the start of their recording.
+    /// Reports the values that are kept for the curves of things with pages of their own, by their paths. Called
+    /// every few seconds. Counts are since the start of their recording.
     fn sample_things(&self, _now: Time, _note: &mut dyn FnMut(&[u8], Series)) {}
 
     /// Reports the counts of table rows since the start, for pages about the last minutes. Rows that are not reported
