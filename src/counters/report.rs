@@ -39,7 +39,7 @@ fn busiest_table() -> Table {
         "Busiest counters",
         vec![name_column(), units_column().marked(Emphasis::Work), peak_column(), maximum_column()],
     )
-    .empty("No client holds units of a counter.")
+    .empty("No client holds units of a counter. A first one: poolcounter counter acquire NAME 1 10 -- COMMAND")
 }
 
 fn nearest_table() -> Table {

@@ -2,7 +2,7 @@
 //! as equal.
 
 use super::state::queries::JobStats;
-use super::tables::name_or_nothing;
+use super::tables::{name_or_nothing, prose_or_nothing};
 use poolcounter_core::time::Span;
 use poolcounter_protocol::jobs::name::last_part;
 use poolcounter_service::report::Cell;
@@ -42,7 +42,7 @@ pub(super) fn rows_of_groups(buried: &[(JobStats<'_>, Span)]) -> Vec<Vec<Cell>> 
             Cell::time(group.first),
             Cell::time(last),
             Cell::text(job.id.to_string()),
-            name_or_nothing(&summary_text(job.error)),
+            prose_or_nothing(&summary_text(job.error)),
         ]
     };
     groups.into_iter().map(row).collect()

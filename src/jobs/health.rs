@@ -214,7 +214,8 @@ impl Watcher {
         let (ready, oldest) = (state.count_in(JobState::Ready), self.oldest[0]);
         if oldest > RUNNER_MISSING && !has_runner {
             let sentence = format!("no runner: {} ready, the oldest for {}", grouped(ready), in_words(oldest));
-            let condition = Condition::of_service(&NO_RUNNER, "/jobs", sentence).helped_by(Some("jobs summary".into()));
+            let condition =
+                Condition::of_service(&NO_RUNNER, "/jobs", sentence).helped_by(Some("jobs run TUBE -- COMMAND".into()));
             look.note(condition.lasting(oldest, RUNNER_MISSING));
         }
         for (pattern, until) in state.long_pauses(LONG_PAUSE, MOST_PAUSES) {
@@ -286,7 +287,9 @@ impl Watcher {
         }
         let ([done, failed], _) = followed.attempts.growth(now, [deletes, failures]);
         let attempts = done.saturating_add(failed);
-        if attempts >= LEAST_ATTEMPTS && failed.saturating_mul(1000) > warnings.failures.saturating_mul(attempts) {
+        let fails =
+            attempts >= LEAST_ATTEMPTS && failed.saturating_mul(1000) > warnings.failures.saturating_mul(attempts);
+        if fails {
             let share = failed.saturating_mul(100) / attempts;
             let sentence = format!("{}: {share} % of {} attempts failed in 5 min", name(), grouped(attempts));
             let command = quoted(part.tube).map(|tube| format!("jobs list {tube} --error"));
@@ -301,7 +304,8 @@ impl Watcher {
                 grouped(buried),
                 in_words(within)
             );
-            let command = pattern().map(|pattern| format!("jobs kick {pattern}"));
+            // Jobs that are kicked while attempts fail are buried again.
+            let command = pattern().filter(|_| !fails).map(|pattern| format!("jobs kick {pattern}"));
             note(&BURIED, sentence, command, [buried as f64, LEAST_ATTEMPTS as f64]);
         }
         all

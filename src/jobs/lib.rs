@@ -3,6 +3,7 @@
 
 mod buried_groups;
 mod contract;
+mod gone_runners;
 mod health;
 mod loading;
 mod matrix;
@@ -42,6 +43,7 @@ pub mod wire {
 }
 
 use commands::JobCommand;
+use gone_runners::GoneRunners;
 use health::Watcher;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::wheel::Due;
@@ -119,6 +121,7 @@ pub struct JobQueue {
     machine: Machine,
     slack: Slack,
     watcher: Watcher,
+    gone_runners: GoneRunners,
     /// True while jobs that are kept in a store are not given out, because the daemon ends once the reserved ones are
     /// back.
     keeps_jobs: bool,
@@ -156,6 +159,7 @@ impl JobQueue {
             machine: Machine::this(),
             slack: Slack::default(),
             watcher: Watcher::with(settings.warnings),
+            gone_runners: GoneRunners::default(),
             keeps_jobs: false,
             of_tubes: (settings.of_tubes.clone(), false),
             events: Vec::new(),
@@ -295,6 +299,9 @@ impl Service for JobQueue {
         }
         self.hung_up.retain(|(_, other)| *other != conn);
         self.driver.forget(conn);
+        if let Some(name) = self.state.runner_of(conn) {
+            self.gone_runners.note(name, context.conns.peer(conn), context.time.now);
+        }
         self.step(context, |state, step| state.close(conn, step));
     }
 

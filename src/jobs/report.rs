@@ -8,7 +8,9 @@ use super::state::queries::{JobStats, Summary};
 use super::state::{ShownSchedule, SumBy, Summaries};
 use super::stats::Jobs as Stat;
 use super::store::{Health, OwnerHealth};
-use super::tables::{DELETES, PUT, READY, RUN, name_or_nothing, runners_table, schedules_table, stores_table};
+use super::tables::{
+    DELETES, PUT, READY, RUN, name_or_nothing, prose_or_nothing, runners_table, schedules_table, stores_table,
+};
 use poolcounter_core::count::Count;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
@@ -46,28 +48,31 @@ impl JobQueue {
         }
     }
 
-    /// Returns the tables, of [`MOST_ROWS`] rows at most each.
-    pub(super) fn all_tables(&self, now: Time) -> Vec<Table> {
+    /// Returns the tables of runners, of both parts and of tubes, each of at most [`MOST_ROWS`] rows, whose names `has`
+    /// is true for.
+    pub(super) fn tables_of_names(&self, has: &dyn Fn(&[u8]) -> bool, now: Time) -> [Table; 4] {
         let note = || self.state.is_too_many_to_survey().then(|| NOTE.to_string());
         let filled = |table: Table, summaries: Summaries, row: RowOf| {
             let rows = summaries.into_iter().map(|summary| row(summary, now));
             Table { note: note(), ..table.rows(rows) }
         };
         let part = |n: usize| {
-            let largest = self.state.largest_sums(SumBy::ALL[n], MOST_ROWS, now);
+            let largest = self.state.largest_sums(SumBy::ALL[n], has, MOST_ROWS, now);
             filled(self.tables.part(n), largest, row_of_sum)
         };
+        let runners = filled(runners_table(), self.state.largest_runners(has, MOST_ROWS, now), row_of_runner);
+        let tubes = filled(self.tables.tubes(), self.state.largest_tubes(has, MOST_ROWS, now), row_of_tube);
+        [runners, part(0), part(1), tubes]
+    }
+
+    /// Returns the tables, of [`MOST_ROWS`] rows at most each.
+    pub(super) fn all_tables(&self, now: Time) -> Vec<Table> {
+        let [runners, first, last, tubes] = self.tables_of_names(&|_| true, now);
+        let gone = self.gone_runners.table(&self.state.runner_names(), now);
         let [groups, buried] = self.buried_tables(MOST_GROUPED, MOST_BURIED, now);
-        vec![
-            filled(runners_table(), self.state.largest_runners(MOST_ROWS, now), row_of_runner),
-            groups,
-            buried,
-            part(0),
-            part(1),
-            filled(self.tables.tubes(), self.state.largest_tubes(MOST_ROWS, now), row_of_tube),
-            stores_table().rows(self.row_of_store(now).into_iter()),
-            schedules_table().rows(self.state.schedules(now).take(MOST_ROWS).map(row_of_schedule)),
-        ]
+        let store = stores_table().rows(self.row_of_store(now));
+        let schedules = schedules_table().rows(self.state.schedules(now).take(MOST_ROWS).map(row_of_schedule));
+        vec![runners, gone, groups, first, last, tubes, buried, schedules, store]
     }
 
     /// Notes the counts of each first part and each last part; nothing if some are not followed, because the followed
@@ -175,7 +180,7 @@ pub(super) fn row_of_sum((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<
     row.extend(
         summary
             .last_error
-            .map_or([Cell::Nothing, Cell::Nothing], |error| [Cell::text(error.text), Cell::time(now.since(error.at))]),
+            .map_or([Cell::Nothing, Cell::Nothing], |error| [Cell::prose(error.text), Cell::time(now.since(error.at))]),
     );
     row
 }
@@ -195,7 +200,7 @@ pub(super) fn rows_of_buried(buried: Vec<(JobStats<'_>, Span)>) -> Vec<Vec<Cell>
             Cell::time(Span::from_secs(job.age)),
             Cell::Number(job.reserves.get().into()),
             name_or_nothing(job.key),
-            name_or_nothing(&summary_text(job.error)),
+            prose_or_nothing(&summary_text(job.error)),
         ]
     };
     buried.into_iter().map(row).collect()

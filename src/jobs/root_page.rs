@@ -4,7 +4,7 @@ use super::JobQueue;
 use super::state::leaves::{Leaves, MOST_EXAMINED};
 use super::state::queries::JobStats;
 use super::state::{ALL_STATES, JobState};
-use super::tables::{JOBS, TUBES};
+use super::tables::{JOBS, ROOTS, TUBES};
 use poolcounter_core::text::title_of;
 use poolcounter_core::time::Time;
 use poolcounter_service::health::quoted;
@@ -30,6 +30,12 @@ fn root_table() -> Table {
         ],
     )
     .help("A leaf with an older timestamp is superseded: it is dropped when it would be reserved, unless it is buried.")
+}
+
+/// Root jobs that a search has found.
+pub(super) fn roots_table() -> Table {
+    let root = Column::linked("root", "root job", ROOTS, "Tube and signature of the root job.");
+    Table::new("roots", "Root jobs", vec![root])
 }
 
 fn leaves_table() -> Table {

@@ -12,7 +12,7 @@ pub(super) struct PartTables {
 /// Paths below which there are pages about each tube, job and root job.
 pub(super) const TUBES: &str = "/jobs/tube/";
 pub(super) const JOBS: &str = "/jobs/job/";
-const ROOTS: &str = "/jobs/root/";
+pub(super) const ROOTS: &str = "/jobs/root/";
 
 impl PartTables {
     /// Returns the table of jobs by first part (0) or by last part (1).
@@ -35,7 +35,8 @@ impl PartTables {
             Column::new("first", "first", ColumnUnit::Seconds, "Time since the first of them was buried."),
             Column::new("last", "last", ColumnUnit::Seconds, "Time since the last of them was buried."),
             Column::linked("job", "for example", JOBS, "The job that was buried last."),
-            Column::new("error", "error", ColumnUnit::Name, "First line of the error of that job."),
+            Column::new("error", "error", ColumnUnit::Text, "First line of the error of that job.")
+                .marked(Emphasis::Alarm),
         ];
         Table::new("errors", "Buried by error", columns)
             .help("Errors are compared by their first line, without regard to numbers in it.")
@@ -102,7 +103,7 @@ fn sums(name: String, title: String, word: &str, path: String, has_metrics_of_ti
         count("duplicates", "duplicates", "Jobs not queued because of their key"),
         count("superseded", "superseded", "Leaves of superseded root jobs that were refused or dropped"),
         count("failures", "failures", "Reservations that ended without the job being done").marked(Emphasis::Caution),
-        Column::new("error", "last error", ColumnUnit::Name, "Text of the last failure."),
+        Column::new("error", "last error", ColumnUnit::Text, "Text of the last failure."),
         Column::new("error_age", "ago", ColumnUnit::Seconds, "Time since that failure."),
     ];
     if !has_metrics_of_times {
@@ -112,7 +113,7 @@ fn sums(name: String, title: String, word: &str, path: String, has_metrics_of_ti
         .help(
             "Sorted by queue size (in a time range: worst first). Rates of single tubes are those of the last minute.",
         )
-        .empty("No tubes.")
+        .empty("No tubes. A tube begins with its first job: poolcounter jobs put TUBE BODY")
         .of_kinds()
 }
 
@@ -157,7 +158,21 @@ pub(super) fn runners_table() -> Table {
         ],
     )
     .help("Grouped by the name given with identify. Rates are those of the last minute.")
-    .empty("No connection has reserved a job.")
+    .empty("No runner is connected. A runner begins with: poolcounter jobs run TUBE -- COMMAND")
+}
+
+/// Runners without a connection.
+pub(super) fn gone_table() -> Table {
+    Table::new(
+        "gone",
+        "Runners that are gone",
+        vec![
+            Column::new("name", "runner", ColumnUnit::Name, "Name; empty for connections that gave none."),
+            Column::new("peer", "from", ColumnUnit::Address, "Address of its last connection."),
+            Column::new("gone", "gone for", ColumnUnit::Seconds, "Time since the end of its last connection."),
+        ],
+    )
+    .help("The last 20 since the start or the last upgrade.")
 }
 
 /// Connections of one runner.
@@ -185,7 +200,7 @@ pub(super) fn runner_table() -> Table {
         ],
     )
     .help("Shows the job with the earliest deadline per connection.")
-    .empty("The runner is not connected.")
+    .empty("No runner is connected here.")
 }
 
 /// Jobs that are buried until a kick.
@@ -204,7 +219,7 @@ pub(super) fn buried_table() -> Table {
             Column::new("age", "age", ColumnUnit::Seconds, "Time since it was put."),
             Column::new("reserves", "reserves", ColumnUnit::Number, "Number of its reservations."),
             Column::new("key", "key", ColumnUnit::Name, "Its key."),
-            Column::new("error", "error", ColumnUnit::Name, "Error of its last failure."),
+            Column::new("error", "error", ColumnUnit::Text, "Error of its last failure.").marked(Emphasis::Alarm),
         ],
     )
     .help("The latest buried jobs of each tube; they wait for a kick.")
@@ -377,4 +392,9 @@ pub(super) static READY: SeriesInfo =
 /// Returns the cell of a name, which may be empty.
 pub(super) fn name_or_nothing(bytes: &[u8]) -> Cell {
     if bytes.is_empty() { Cell::Nothing } else { Cell::text(bytes) }
+}
+
+/// Returns the cell of an error, which may be empty.
+pub(super) fn prose_or_nothing(bytes: &[u8]) -> Cell {
+    if bytes.is_empty() { Cell::Nothing } else { Cell::prose(bytes) }
 }

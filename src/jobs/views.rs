@@ -6,12 +6,13 @@ use super::buried_groups::rows_of_groups;
 use super::health::pattern_of;
 use super::options::ShowBodies;
 use super::report::{MOST_ROWS, SECONDS_A_MINUTE, row_of_sum, row_of_tube, rows_of_buried};
-use super::root_page::cell_of_root;
+use super::root_page::{cell_of_root, roots_table};
 use super::state::queries::JobStats;
 use super::state::views::{Levels, RunnerConn};
 use super::state::{JobId, JobState, Pattern, ShownSetting, SumBy};
 use super::tables::{buried_table, job_table, name_or_nothing, ready_jobs_table, runner_table, settings_table};
-use poolcounter_core::text::title_of;
+use memchr::memmem::Finder;
+use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::quoted;
@@ -40,13 +41,16 @@ static DONE: SeriesInfo =
 
 impl JobQueue {
     /// Returns the page of one thing: `WORD/NAME` with the word for the first or the last part, `tube/NAME`, `job/ID`,
-    /// `root/TUBE SIGNATURE`, `runner/NAME`, `buried` or `matrix`.
+    /// `root/TUBE SIGNATURE`, `runner/NAME`, `find/TEXT`, `buried` or `matrix`.
     pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         let name_after = |kind: &str| path.strip_prefix(kind.as_bytes())?.strip_prefix(b"/");
         for by in SumBy::ALL {
             if let Some(name) = name_after(&self.tables.words[by as usize]) {
                 return self.view_of_sum(by, name, now);
             }
+        }
+        if let Some(text) = name_after("find") {
+            return Some(self.view_of_search(text, now));
         }
         if let Some(name) = name_after("runner") {
             return Some(self.view_of_runner(name, now, peers));
@@ -147,6 +151,18 @@ impl JobQueue {
             commands,
             ..View::default()
         })
+    }
+
+    /// Returns the runners, parts, tubes and root jobs with a text in their names.
+    fn view_of_search(&self, text: &[u8], now: Time) -> View {
+        let name = unescaped(&String::from_utf8_lossy(text));
+        let finder = Finder::new(&name);
+        let has = |name: &[u8]| finder.find(name).is_some();
+        let roots = self.state.roots().filter(|(tube, signature)| has(tube) || has(signature)).take(MOST_ROWS);
+        let roots = roots.map(|(tube, signature)| vec![Cell::text([tube, b" ", signature].concat())]);
+        let tables = self.tables_of_names(&has, now).into_iter().chain([roots_table().rows(roots)]);
+        let tables = tables.map(|table| Table { empty: "".into(), ..table }).collect();
+        View { title: title_of("Search:", &name), report: Report { tables, ..Report::default() }, ..View::default() }
     }
 
     /// Returns the settings that apply to the tubes of a pattern.

@@ -64,7 +64,7 @@ pub(super) fn standing_table() -> Table {
     ];
     Table::new(STANDING, "Pools of members", columns)
         .help("Sorted by number of takes (in a time range: worst first).")
-        .empty("No pools.")
+        .empty("No pools. A pool is declared in the configuration file, or with: poolcounter members pool POOL 0 MAX")
         .of_kinds()
 }
 
@@ -77,7 +77,7 @@ pub(super) fn history_table() -> Table {
     let columns = [name_column()].into_iter().chain(events).chain(times).collect();
     Table::new(HISTORY, "Events in pools of members", columns)
         .help("Reasons of takes without a member, reasons of ends of members, and outcomes of starts.")
-        .empty("No pools.")
+        .empty("")
         .of_kinds()
 }
 
@@ -121,7 +121,7 @@ impl Members {
         if self.state.len().1 > MOST_ROWS {
             return;
         }
-        for pool in self.state.busiest(MOST_ROWS) {
+        for pool in self.state.busiest(&|_| true, MOST_ROWS) {
             let path = [b"pool/", escaped(pool.row.name).as_bytes()].concat();
             series_of(&pool).into_iter().for_each(|series| note(&path, series));
         }
@@ -132,7 +132,7 @@ impl Members {
         if self.state.len().1 > MOST_ROWS {
             return;
         }
-        for PoolReport { row, figures, times, .. } in self.state.busiest(MOST_ROWS) {
+        for PoolReport { row, figures, times, .. } in self.state.busiest(&|_| true, MOST_ROWS) {
             let name = top_keys::truncated(row.name);
             let counts = &[figures.of(Stat::Takes), misses_of(figures)];
             note(Counted { table: STANDING, name, counts, times: &[&times.wait, &times.hold] });
@@ -143,7 +143,7 @@ impl Members {
 
     /// Returns the tables of at most [`MOST_ROWS`] pools, whose names are cut to [`top_keys::KEY_BYTES`].
     pub(super) fn tables(&self) -> Vec<Table> {
-        let pools = self.state.busiest(MOST_ROWS);
+        let pools = self.state.busiest(&|_| true, MOST_ROWS);
         vec![standing_table().rows(pools.iter().map(standing_of)), history_table().rows(pools.iter().map(history_of))]
     }
 }

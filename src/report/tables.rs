@@ -6,7 +6,7 @@ use crate::peer::Peers;
 use crate::shown::{ShownRecent, Text, duration, seconds};
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::text::visible;
+use poolcounter_core::text::{cut, lines_of, visible};
 use poolcounter_core::time::Span;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -194,6 +194,12 @@ impl Cell {
     /// Returns the cell of a name given by clients, or of a text.
     pub fn text(bytes: impl AsRef<[u8]>) -> Cell {
         Cell::Text(visible(bytes.as_ref(), NAME_BYTES))
+    }
+
+    /// Returns the cell of a text that names nothing, such as an error: with its backslashes as they are.
+    pub fn prose(bytes: impl AsRef<[u8]>) -> Cell {
+        let text = lines_of(&String::from_utf8_lossy(bytes.as_ref())).replace(['\n', '\t'], " ");
+        Cell::Text(cut(&text, NAME_BYTES).into_owned())
     }
 
     /// Returns the cell for a connection.

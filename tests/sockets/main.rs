@@ -21,4 +21,5 @@ mod python_client;
 mod scale_out;
 mod soak;
 mod storm;
+mod things;
 mod tls;

@@ -103,6 +103,8 @@ pub struct MemberRow<'a> {
     pub held: Option<(Span, u64)>,
     /// Time to the end of its lease, if that outlives its connection.
     pub expires: Option<Span>,
+    /// Time for which an operator will hold it when it is returned.
+    pub hold: Option<Span>,
     /// Reason why it is kept out, or will be when it is returned.
     pub kept_out: Option<KeptOut<'a>>,
     /// Attributes.
@@ -157,6 +159,22 @@ impl State {
         Ok(members.map(move |(_, id)| self.member_row(id, now, &peer)))
     }
 
+    /// Returns a member of a pool; `peer` returns the address of a connection.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such pool or member.
+    pub fn member_named(
+        &self,
+        named: Named<'_>,
+        now: Time,
+        peer: impl Fn(ConnId) -> String,
+    ) -> Result<MemberRow<'_>, Refusal> {
+        let pool = self.pools.find(named.pool)?;
+        let id = self.members.find_named(pool, named.member).ok_or(Refusal::NoSuchMember)?;
+        Ok(self.member_row(id, now, peer))
+    }
+
     pub(super) fn member_row(&self, id: MemberId, now: Time, peer: impl Fn(ConnId) -> String) -> MemberRow<'_> {
         let member = self.member(id);
         let warn_hold = self.pool(member.pool).settings.warn_hold;
@@ -178,17 +196,18 @@ impl State {
                 .and_then(|lease| lease.token.as_ref())
                 .filter(|token| token.until < Time::NEVER)
                 .map(|token| token.until.since(now)),
+            hold: self.members.hold(id).map(|hold| hold.span),
             kept_out: self.kept_out(id, now),
             attributes: self.members.attributes(id).map(|attributes| &**attributes),
         }
     }
 
-    /// Returns at most `most` pools: those with the most takes, including refused ones, first, and by name among
-    /// equals.
-    pub fn busiest(&self, most: usize) -> Vec<PoolReport<'_>> {
+    /// Returns at most `most` pools with such names: those with the most takes, including refused ones, first, and by
+    /// name among equals.
+    pub fn busiest(&self, has: &dyn Fn(&[u8]) -> bool, most: usize) -> Vec<PoolReport<'_>> {
         let asked =
             |id: PoolId| self.pool(id).figures.of(Stat::Takes).saturating_add(misses_of(&self.pool(id).figures));
-        let by_name = self.pools.after(None).enumerate();
+        let by_name = self.pools.after(None).filter(|id| has(&self.pool(*id).name)).enumerate();
         let mut order: Vec<(Reverse<u64>, usize, PoolId)> =
             by_name.map(|(n, id)| (Reverse(asked(id)), n, id)).collect();
         if order.len() > most {

@@ -126,6 +126,7 @@ mod tests {
         assert_eq!(line, b"7 me 61.004 5 2 os=ios member=m\n");
         assert_eq!(parse_waiter(line.trim_ascii_end()).map(|waiter| waiter.attributes.len()), Some(2));
         let mut row = MemberRow {
+            hold: None,
             name: b"m",
             state: "in_use",
             holder: "me".into(),

@@ -246,28 +246,35 @@ impl State {
         tube.waiting.front().map_or(Span::ZERO, |key| now.since(self.jobs[key].at))
     }
 
-    /// Returns the sums with the most jobs, the largest first.
-    pub fn largest_sums(&self, by: SumBy, most: usize, now: Time) -> Summaries {
-        let known = self.tubes.sums.surveyed(by);
+    /// Returns the sums with such names that have the most jobs, the largest first.
+    pub fn largest_sums(&self, by: SumBy, has: &dyn Fn(&[u8]) -> bool, most: usize, now: Time) -> Summaries {
+        let known = self.tubes.sums.surveyed(by).filter(|(_, sum)| has(&sum.name));
         let sizes = known.map(|(id, sum)| (sum.counts.iter().sum(), sum.tally.events[0].get(), id.index()));
         let largest = largest_of(sizes.collect(), most).map(|place| &self.tubes.sums[SumId::from_index(place)]);
         sorted(largest.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now))).collect(), most)
     }
 
-    /// Returns the tubes with the most jobs, the largest first, of the first `MOST_SURVEYED`.
-    pub fn largest_tubes(&self, most: usize, now: Time) -> Summaries {
-        let known = self.tubes.iter().take(MOST_SURVEYED).filter(|(_, tube)| tube.hidden.is_none());
+    /// Returns the tubes with such names that have the most jobs, the largest first, of the first `MOST_SURVEYED`.
+    pub fn largest_tubes(&self, has: &dyn Fn(&[u8]) -> bool, most: usize, now: Time) -> Summaries {
+        let known = self.tubes.iter().take(MOST_SURVEYED);
+        let known = known.filter(|(_, tube)| tube.hidden.is_none() && has(&tube.name));
         let sizes = known.map(|(id, tube)| (tube.jobs(), 0, id.index()));
         let largest = largest_of(sizes.collect(), most);
         let summary = |place| self.summary_of_tube(&self.tubes[TubeId::from_index(place)], now);
         sorted(largest.map(summary).collect(), most)
     }
 
-    /// Returns the runners with the most jobs, the largest first, of the first `MOST_SURVEYED` connections.
-    pub fn largest_runners(&self, most: usize, now: Time) -> Summaries {
+    /// Returns the runners with such names that have the most jobs, the largest first, of the first `MOST_SURVEYED`
+    /// connections.
+    pub fn largest_runners(&self, has: &dyn Fn(&[u8]) -> bool, most: usize, now: Time) -> Summaries {
         let mut runners = BTreeMap::new();
         self.add_runners(&mut runners, 0, MOST_SURVEYED, now);
-        sorted(runners.into_iter().collect(), most)
+        sorted(runners.into_iter().filter(|(name, _)| has(name)).collect(), most)
+    }
+
+    /// Returns root jobs, each with its tube and its signature, of the first `MOST_SURVEYED`.
+    pub fn roots(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.roots.iter().take(MOST_SURVEYED).map(|(tube, signature, ..)| (tube, signature))
     }
 
     /// Returns the age of the oldest ready job of a sum, accurate to a second.

@@ -1,0 +1,35 @@
+//! Runners whose connections have all ended, with their last sign.
+
+use super::tables::gone_table;
+use poolcounter_core::time::Time;
+use poolcounter_service::report::{Cell, Table};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Number of runners that are remembered.
+const MOST_GONE: usize = 20;
+
+/// The last runners whose connections have ended, by name: the address, and the time of the end.
+#[derive(Default)]
+pub(super) struct GoneRunners(BTreeMap<Box<[u8]>, (String, Time)>);
+
+impl GoneRunners {
+    /// Notes the end of a connection of a runner.
+    pub fn note(&mut self, name: &[u8], address: String, now: Time) {
+        self.0.insert(name.into(), (address, now));
+        if self.0.len() > MOST_GONE {
+            let oldest = self.0.iter().min_by_key(|(_, (_, at))| *at).map(|(name, _)| name.clone());
+            oldest.into_iter().for_each(|name| drop(self.0.remove(&name)));
+        }
+    }
+
+    /// Returns the table of the runners that are none of those connected, the last one first.
+    pub fn table(&self, connected: &BTreeSet<&[u8]>, now: Time) -> Table {
+        let mut gone: Vec<_> = self.0.iter().filter(|(name, _)| !connected.contains(&***name)).collect();
+        gone.sort_by_key(|(_, (_, at))| Reverse(*at));
+        let rows = gone
+            .into_iter()
+            .map(|(name, (address, at))| vec![Cell::text(name), Cell::text(address), Cell::time(now.since(*at))]);
+        gone_table().rows(rows)
+    }
+}

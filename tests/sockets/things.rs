@@ -1,0 +1,151 @@
+//! Pages about one thing, and the search for things: what they show of each service.
+
+use poolcounter_testkit::daemon::{Client, PATIENCE};
+use poolcounter_testkit::jobs_client::JobsClient;
+use poolcounter_testkit::web::{Web, fetch, start};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const ALL: &[&str] = &[
+    "--members",
+    "--members-listen",
+    "127.0.0.1:0",
+    "--jobs",
+    "--jobs-listen",
+    "127.0.0.1:0",
+    "--jobs-store",
+    "memory",
+    "--http-admin",
+];
+
+fn json(address: SocketAddr, path: &str) -> Value {
+    serde_json::from_str(fetch(address, path).text()).expect("is JSON")
+}
+
+/// Returns the first cells of a table, or the cells of another column.
+fn column(told: &Value, service: &str, table: &str, name: &str) -> Vec<String> {
+    let rows = told[service][table].as_array().into_iter().flatten();
+    rows.map(|row| row[name].as_str().unwrap_or("-").to_string()).collect()
+}
+
+/// Requests the JSON of a page until the condition is true, and returns it.
+fn wait_until(address: SocketAddr, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let begun = Instant::now();
+    loop {
+        let told = json(address, path);
+        if is_so(&told) {
+            return told;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{told}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn search_finds_things_of_every_service() {
+    let (daemon, address) = start(ALL);
+    let mut members = Client::to(daemon.members());
+    for line in ["POOL phones 0 3", "ADD phones pixel-7", "ADD phones pixel-8"] {
+        assert_eq!(members.ask(line), "OK", "{line}");
+    }
+    assert!(members.ask("TAKE phones 0 member=pixel-8").starts_with("MEMBER "));
+    let mut jobs = JobsClient::to(daemon.jobs());
+    for n in 0..100 {
+        assert!(jobs.ask(&format!("use wiki{n}/other")).starts_with("USING "));
+        assert!(jobs.put("0 0 60", b"busier").starts_with("INSERTED "));
+    }
+    jobs.send(b"put-job 0 0 60 1 tube=dewiki/refreshLinks root=Template:A root-ts=5\r\na\r\n");
+    assert!(jobs.line().starts_with("INSERTED "));
+    assert_eq!(jobs.ask("identify runner-of-mail"), "IDENTIFIED runner-of-mail");
+
+    let found = json(address, "/find/pixel.json");
+    assert_eq!(column(&found, "members", "members", "name"), ["pixel-7", "pixel-8"]);
+    assert_eq!(column(&found, "members", "members", "pool"), ["phones", "phones"]);
+    assert_eq!(column(&json(address, "/find/phon.json"), "members", "pools", "name"), ["phones"]);
+    let holder = found["members"]["members"][1]["holder"].as_str().expect("is held").to_string();
+    let found = json(address, &format!("/find/{holder}.json"));
+    assert_eq!(column(&found, "members", "members", "name"), ["pixel-8"], "{holder} has it");
+    let found = json(address, "/find/refreshL.json");
+    assert_eq!(column(&found, "jobs", "types", "name"), ["refreshLinks"]);
+    assert_eq!(column(&found, "jobs", "tubes", "name"), ["dewiki/refreshLinks"], "with the fewest jobs of all");
+    assert_eq!(column(&found, "jobs", "roots", "root"), ["dewiki/refreshLinks Template:A"]);
+    assert_eq!(column(&json(address, "/find/dewiki.json"), "jobs", "wikis", "name"), ["dewiki"]);
+    assert_eq!(column(&json(address, "/find/of-mail.json"), "jobs", "runners", "name"), ["runner-of-mail"]);
+    assert_eq!(fetch(address, "/find/phones").status, 200);
+}
+
+#[test]
+fn member_has_a_page_with_its_leases() {
+    let (daemon, address) = start(ALL);
+    let mut client = Client::to(daemon.members());
+    for line in ["POOL p 0 3", "ADD p a.b"] {
+        assert_eq!(client.ask(line), "OK", "{line}");
+    }
+    let lease = |taken: String| taken.split(' ').nth(1).expect("has a lease").to_string();
+    let first = lease(client.ask("TAKE p 0"));
+    assert_eq!(client.ask(&format!("RETURN {first}")), "RETURNED");
+    let second = lease(client.ask("TAKE p 0"));
+    assert_eq!(client.ask("HOLD p a.b 60 broken screen"), "OK");
+    let link = json(address, "/members/pool/p.json")["members"]["members"][0]["name_key"].clone();
+    assert_eq!(link, "p a.b");
+    let view = json(address, "/members/member/p%20a%2Eb.json");
+    assert_eq!(view["title"], "Member a.b of pool p");
+    let row = &view["members"]["members"][0];
+    assert_eq!((&row["state"], &row["hold"], &row["why"]), (&"in_use".into(), &60.0.into(), &"broken screen".into()));
+    assert_eq!(column(&view, "members", "leases", "lease"), [second, first]);
+    assert_eq!(column(&view, "members", "leases", "how"), ["lasts", "returned"]);
+    for path in ["/members/member/p", "/members/member/p%20x", "/members/member/x%20a"] {
+        assert_eq!(fetch(address, path).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn runners_that_are_gone_are_listed() {
+    let (daemon, address) = start(ALL);
+    let mut runners = ["one", "two"].map(|name| {
+        let mut runner = JobsClient::to(daemon.jobs());
+        assert_eq!(runner.ask(&format!("identify {name}")), format!("IDENTIFIED {name}"));
+        assert_eq!(runner.ask("reserve-with-timeout 0"), "TIMED_OUT");
+        runner
+    });
+    assert_eq!(column(&json(address, "/jobs.json"), "jobs", "gone", "name"), [""; 0]);
+    runners[0].shut_down(std::net::Shutdown::Both);
+    let told = wait_until(address, "/jobs.json", |told| !column(told, "jobs", "gone", "name").is_empty());
+    assert_eq!(column(&told, "jobs", "gone", "name"), ["one"]);
+    assert!(column(&told, "jobs", "gone", "peer")[0].starts_with("127.0.0.1:"), "{told}");
+    let mut again = JobsClient::to(daemon.jobs());
+    assert_eq!(again.ask("identify one"), "IDENTIFIED one");
+    assert_eq!(again.ask("reserve-with-timeout 0"), "TIMED_OUT");
+    assert_eq!(column(&json(address, "/jobs.json"), "jobs", "gone", "name"), [""; 0], "it is back");
+}
+
+/// The rate of refusals is as high at any second of a flood, and the page says who asks.
+#[test]
+fn page_of_a_hot_key_says_who_asks() {
+    let (daemon, address) = start(ALL);
+    let mut clients: Vec<Client> = (0..4).map(|_| daemon.connect()).collect();
+    assert_eq!(clients[0].ask("ACQ4ME hot 1 3 9 who=web1"), "LOCKED");
+    clients[1].send(b"ACQ4ME hot 1 3 9 who=web2\n");
+    clients[2].send(b"ACQ4ME hot 1 3 9 who=web2\n");
+    wait_until(address, "/pools/key/hot.json", |told| told["pools"]["claims"].as_array().map(Vec::len) == Some(3));
+    for _ in 0..20 {
+        assert_eq!(clients[3].ask("ACQ4ME hot 1 3 9 who=web3"), "QUEUE_FULL");
+    }
+    let is_refusing = |told: &Value| told["pools"]["hottest"][0]["refuse_rate"].as_u64().is_some_and(|rate| rate >= 60);
+    let view = wait_until(address, "/pools/key/hot.json", is_refusing);
+    assert_eq!(column(&view, "pools", "askers", "who"), ["web2", "web1"]);
+    assert_eq!(view["history"]["series"].as_array().map(Vec::len), Some(3));
+    assert!(view["pools"]["claims"][0].get("key").is_none(), "the title has it");
+    let lock = view["pools"]["claims"][0]["lock"].as_str().expect("is held").to_string();
+    assert!(lock.starts_with("hot 127.0.0.1:") && view["pools"]["claims"][1]["lock"].is_null());
+    let mut web = Web::to(address);
+    let path = lock.replace(' ', "%20");
+    let request =
+        format!("POST /pools/release-lock/{path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\r\n");
+    web.send(request.as_bytes());
+    let response = web.response();
+    assert_eq!((response.status, response.text()), (200, "1 lock taken away\n"));
+    assert_eq!(clients[1].line(), "LOCKED");
+}
