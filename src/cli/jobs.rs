@@ -52,7 +52,10 @@ pub const REQUESTS: &[(&str, &str)] = &[
     ("clear PATTERN [STATE]", "delete all jobs that are not reserved, or all in a state"),
     ("pause [PATTERN SECONDS]", "hand out no job for this time (0 ends it), or print the pauses"),
     ("retry [PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]]", "set how failed jobs are tried again, or print what is set"),
-    ("limit [PATTERN N [each | all]]", "set how many jobs run at a time, also for group:NAME, or print what is set"),
+    (
+        "limit [PATTERN N [per SECONDS] [each | all]]",
+        "set how many jobs run at a time, or start in a period, also for group:NAME, or print what is set",
+    ),
     ("dead-letter [PATTERN [TUBE]]", "set where jobs go after their last attempt, or print what is set"),
     ("schedule [put NAME TUBE [BODY] | delete NAME]", "put a job periodically, end that, or print what is put"),
     ("drain", "refuse new jobs, while the others are run"),
@@ -186,6 +189,8 @@ fn change_tubes(producer: &Producer, words: &[&str]) -> Result<ExitCode, Failure
             found(pattern, producer.pause(pattern, time).map_err(failure)?)
         }
         ["retry", pattern, ref how @ ..] if (1..=4).contains(&how.len()) => tubes::retry(producer, pattern, how),
+        ["limit", what, number, "per", period] => tubes::rate(producer, what, [number, period], None),
+        ["limit", what, number, "per", period, scope] => tubes::rate(producer, what, [number, period], Some(scope)),
         ["limit", what, number] => tubes::limit(producer, what, number, None),
         ["limit", what, number, scope] => tubes::limit(producer, what, number, Some(scope)),
         ["drain"] => tubes::set(producer.drain(true)),

@@ -79,7 +79,10 @@ impl JobQueue {
             Request::Root(tube, signature, at) => step(&mut |state, step| state.root(conn, tube, signature, at, step)),
             Request::Dropped(tube) => step(&mut |state, step| state.take_dropped(conn, tube, step)),
             Request::Identify(name) => step(&mut |state, step| state.identify(conn, name, step)),
-            Request::Limit(of, most) => step(&mut |state, step| state.limit(conn, of, most, step)),
+            Request::Limit(of, most, None) => step(&mut |state, step| state.limit(conn, of, most, step)),
+            Request::Limit(of, most, Some(per)) => {
+                step(&mut |state, step| state.rate(conn, of, (most, per), step));
+            }
             Request::Retry(pattern, backoff) => step(&mut |state, step| state.retry(conn, pattern, backoff, step)),
             Request::DeadLetter(pattern, tube) => {
                 step(&mut |state, step| state.dead_letter(conn, pattern, tube, step));

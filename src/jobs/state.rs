@@ -30,6 +30,7 @@ mod limits;
 mod manage;
 pub mod periodic;
 mod put;
+mod rates;
 mod reading;
 mod record;
 mod requests;
@@ -40,6 +41,7 @@ mod schedule;
 mod settings;
 mod shown_settings;
 mod snapshot;
+mod starts;
 mod tube;
 mod watch;
 
@@ -164,6 +166,8 @@ timer_keys! {
         Pause,
         /// A periodic job is due.
         Periodic,
+        /// A period of a rate ends.
+        Rate,
         /// The oldest root job is forgotten, or a tube's rates are.
         Forget,
         /// The job that has been buried for longest expires.
@@ -312,6 +316,7 @@ impl State {
             }
             Timer::Pause => self.end_pauses(step),
             Timer::Periodic => self.put_periodic(true, step),
+            Timer::Rate => self.end_rates(step),
             Timer::Forget => {
                 self.background.forget_is_due();
                 self.forget(step);
@@ -373,7 +378,9 @@ impl State {
     pub fn begin_anew(&mut self, timers: &mut Timers<'_, Timer>) -> State {
         let (of_sweeps, of_conns, of_tubes) =
             (self.background.take_timers(), self.conns.take_timers(), self.tubes.take_timers());
-        let of_settings = [self.settings.pause_timer.take(), self.schedules.timer.take()].into_iter().flatten();
+        let of_rates = self.limits.rates.timer.take();
+        let of_settings = [self.settings.pause_timer.take(), self.schedules.timer.take(), of_rates];
+        let of_settings = of_settings.into_iter().flatten();
         of_sweeps.into_iter().chain(of_conns).chain(of_tubes).chain(of_settings).for_each(|timer| timers.cancel(timer));
         let mut state = State { kept_bytes: self.kept_bytes, ..State::new(self.bounds) };
         state.schedules.wall = self.schedules.wall;
@@ -385,7 +392,8 @@ impl State {
     /// Returns the number of armed timers that belong to no connection.
     pub fn background_timers(&self) -> usize {
         let delays = self.tubes.iter().filter(|(_, tube)| tube.delay_timer.is_some()).count();
-        let of_settings = [&self.settings.pause_timer, &self.schedules.timer].into_iter().flatten().count();
+        let of_settings = [&self.settings.pause_timer, &self.schedules.timer, &self.limits.rates.timer];
+        let of_settings = of_settings.into_iter().flatten().count();
         delays + self.background.timers() + of_settings
     }
 }

@@ -260,7 +260,12 @@ pub(super) fn settings_table() -> Table {
             Column::new("setting", "setting", ColumnUnit::Text, "Command that sets it."),
             Column::new("of", "of", ColumnUnit::Name, "Its pattern."),
             Column::new("value", "value", ColumnUnit::Text, "Its value, as in its command."),
-            Column::new("left", "left", ColumnUnit::Seconds, "Time until the pause ends."),
+            Column::new(
+                "left",
+                "left",
+                ColumnUnit::Seconds,
+                "Time until the pause ends, or until the rate allows the next start.",
+            ),
             Column::new("origin", "set by", ColumnUnit::Text, "The configuration file, or a command."),
         ],
     )

@@ -125,6 +125,8 @@ impl Store {
             Setting::Pause(pattern, value) | Setting::TubePause(pattern, value) => (4, pattern, value.is_some()),
             Setting::File(name, value) => (5, name, value.is_some()),
             Setting::Schedule(name, value) => (6, name, value.is_some()),
+            Setting::Rate(pattern, value) => (7, pattern, value.is_some()),
+            Setting::GroupRate(name, value) => (8, name, value.is_some()),
         };
         let bytes = postcard::to_allocvec(&setting).expect("a vector takes every byte");
         match is_set {
@@ -512,7 +514,8 @@ impl Service {
             }
             Request::Dropped(tube) => self.step(|state, step| state.take_dropped(conn, tube, step)),
             Request::Identify(name) => self.step(|state, step| state.identify(conn, name, step)),
-            Request::Limit(of, most) => self.step(|state, step| state.limit(conn, of, most, step)),
+            Request::Limit(of, most, None) => self.step(|state, step| state.limit(conn, of, most, step)),
+            Request::Limit(of, most, Some(per)) => self.step(|state, step| state.rate(conn, of, (most, per), step)),
             Request::Retry(pattern, backoff) => self.step(|state, step| state.retry(conn, pattern, backoff, step)),
             Request::DeadLetter(pattern, tube) => self.step(|state, step| state.dead_letter(conn, pattern, tube, step)),
             Request::Clear(pattern, which) => self.step(|state, step| state.clear(conn, pattern, which, step)),

@@ -170,12 +170,17 @@ fn a_dead_letter_is_run_with_its_origin() {
 fn settings_are_printed() {
     let (_daemon, address, _producer) = server(&[]);
     let jobs = |arguments: &[&str]| jobs(&address, arguments);
+    for rate in [&["limit", "c/t", "5", "per", "60", "all"][..], &["limit", "group:db8", "5", "per", "60"]] {
+        assert_eq!(jobs(rate), "");
+    }
     for setting in [&["limit", "*/t", "4"][..], &["limit", "group:db7", "2"], &["pause", "a/*", "600"]] {
         assert_eq!(jobs(setting), "");
     }
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let lines: Vec<String> = jobs(&["limit"]).lines().map(words).collect();
-    assert_eq!(lines, ["OF VALUE LEFT_S ORIGIN", "*/t 4 each - command", "group:db7 2 - command"]);
+    let limits = ["OF VALUE LEFT_S ORIGIN", "*/t 4 each - command", "group:db7 2 - command"];
+    let rates = ["c/t 5 per 60 all - command", "group:db8 5 per 60 - command"];
+    assert_eq!(lines, [&limits[..], &rates].concat());
     let paused = jobs(&["pause", "-j"]);
     assert!(paused.contains(r#""of":"a/*","#) && paused.contains(r#""value":"600","#), "{paused}");
 }

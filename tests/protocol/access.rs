@@ -335,6 +335,7 @@ fn touched() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
         ("jobs", "use b\r\npause-tube a 1\r\n", &["manage:a"]),
         ("jobs", "use b\r\nlimit a 1\r\n", &["manage:a"]),
         ("jobs", "use b\r\nlimit a/* 1 all\r\n", &["manage:a/*"]),
+        ("jobs", "use b\r\nlimit a/* 1 per 9 all\r\n", &["manage:a/*"]),
         ("jobs", "use b\r\nlimit group:a 1\r\n", &["manage:group:a"]),
         ("jobs", "use b\r\nlimit group:* 1\r\n", &["manage:group:*"]),
         ("jobs", "use b\r\nretry a 1 1 1 1\r\n", &["manage:a"]),

@@ -95,8 +95,10 @@ fn line(random: &mut Random, held: usize) -> String {
         27 => format!("ignore {pattern}\r\n"),
         28 => format!("kick {few}\r\nkick-job {id}\r\n"),
         29 => format!("pause-all {pattern} {few}\r\n"),
-        30 => format!("limit {pattern} {few} {}\r\n", ["each", "all"][random.below(2)]),
-        31 => format!("limit group:{} {few}\r\n", ["*", "g1", "g2"][random.below(3)]),
+        30 => format!("limit {pattern} {few} {}\r\n", ["each", "all", "per 2 each", "per 5 all"][random.below(4)]),
+        31 => {
+            format!("limit group:{} {few}{}\r\n", ["*", "g1", "g2"][random.below(3)], ["", " per 3"][random.below(2)])
+        }
         32 => format!("retry {pattern} {few} 1.5 2 5\r\n"),
         33 => format!("dead-letter {pattern} {}\r\n", TUBES[random.below(TUBES.len())]),
         34 if few == 0 => {

@@ -47,6 +47,27 @@ pub fn set_job(producer: &Producer, id: JobId, values: &[&str]) -> Result<ExitCo
     found(&id.to_string(), producer.set_job(id, pri, delay, ttr).map_err(failure)?)
 }
 
+/// Handles `limit PATTERN N per SECONDS [each|all]` and `limit group:NAME N per SECONDS`.
+pub fn rate(
+    producer: &Producer,
+    what: &str,
+    [most, period]: [&str; 2],
+    scope: Option<&str>,
+) -> Result<ExitCode, Failure> {
+    let most = read(most, |word| number(word, 0..=u32::MAX))?;
+    let period = read(period, seconds).and_then(|period| match period.is_zero() {
+        true => Err(Failure::misuse("a period is at least a second")),
+        false => Ok(period),
+    })?;
+    set(match (what.strip_prefix("group:"), scope) {
+        (Some(group), None) => producer.limit_group_rate(group, most, period),
+        (None, None | Some("each")) => producer.limit_rate(what, most, period, LimitScope::Each),
+        (None, Some("all")) => producer.limit_rate(what, most, period, LimitScope::All),
+        (Some(_), Some(_)) => return Err(Failure::misuse("the limit of a group is neither each nor all")),
+        (None, Some(other)) => return Err(Failure::misuse(format!("\"{other}\" is neither each nor all"))),
+    })
+}
+
 /// Handles `store-copy NAME`: prints the size of the copy in bytes.
 pub fn store_copy(producer: &Producer, name: &str) -> Result<ExitCode, Failure> {
     let why = match producer.store_copy(name) {

@@ -129,6 +129,29 @@ impl Producer {
         self.set("limit", pattern, &format!(" {most} {scope}"), "LIMIT")
     }
 
+    /// Limits the number of jobs of the matching tubes that start in any period, in whole seconds; 0 for no limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
+    pub fn limit_rate(&self, pattern: &str, most: u32, period: Duration, scope: LimitScope) -> Result<(), Error> {
+        let scope = if scope == LimitScope::All { "all" } else { "each" };
+        self.set("limit", pattern, &format!(" {most} per {} {scope}", whole_seconds(period)), "LIMIT")
+    }
+
+    /// Limits the number of jobs of a group that start in any period, in whole seconds; 0 for no limit; the group `*`
+    /// stands for each group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
+    pub fn limit_group_rate(&self, group: impl AsRef<[u8]>, most: u32, period: Duration) -> Result<(), Error> {
+        let group = checked("the group", Some(group.as_ref()), wire::is_group)?;
+        let rate = format!(" {most} per {}\r\n", whole_seconds(period));
+        let request = [b"limit group:", group, rate.as_bytes()].concat();
+        self.ask_extension("limit", &request, |line| expect(line, "LIMIT"))
+    }
+
     /// Limits the number of jobs of a group that run at a time; 0 for no limit; the group `*` stands for each group.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ pub const TABLES: &[TableOpt<JobsSettings>] = &[
     TableOpt {
         about: TableDoc {
             key: "jobs.limit",
-            doc_short: "Maximum number of jobs reserved at a time: of each tube of a pattern, of all these tubes together, or of a group. There can be several.",
+            doc_short: "Maximum number of jobs reserved at a time, or of jobs that start in a period: of each tube of a pattern, of all these tubes together, or of a group. There can be several.",
             doc_long: "
                 With
                 .Va all ,
@@ -55,10 +55,13 @@ pub const TABLES: &[TableOpt<JobsSettings>] = &[
                 .Va group
                 instead of
                 .Va pattern ,
-                of the jobs of a group.",
+                of the jobs of a group.
+                With
+                .Va per ,
+                it is of the jobs that start in this many seconds; a pattern or group can have such a table beside one without.",
             example: "pattern = \"*/transcode\"\nnumber = 20\nall = true\n",
         },
-        add: |settings, table| settings.add_table(table, &["pattern", "group", "number", "all"], read_limit),
+        add: |settings, table| settings.add_table(table, &["pattern", "group", "number", "per", "all"], read_limit),
     },
     TableOpt {
         about: TableDoc {
@@ -160,13 +163,23 @@ fn read_retry(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
 fn read_limit(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
     let most = values.required("number", |text| number(text, 0..=u32::MAX))?;
     let is_all = values.optional("all", flag)?;
+    let per = values.optional("per", |text| number(text, 1..=u32::MAX))?;
     match values.optional("group", group)? {
         Some(_) if values.optional("pattern", pattern)?.is_some() => {
             Err(Misplaced::new(values.0.at, "group: not together with pattern"))
         }
         Some(_) if is_all.is_some() => Err(Misplaced::new(values.0.at, "all: only together with pattern")),
-        Some(name) => Ok(FileSetting::GroupLimit(name, most)),
-        None => Ok(FileSetting::Limit(values.required("pattern", pattern)?, most, is_all.unwrap_or(false))),
+        Some(name) => Ok(match per {
+            Some(per) => FileSetting::GroupRate(name, most, per),
+            None => FileSetting::GroupLimit(name, most),
+        }),
+        None => {
+            let (pattern, is_all) = (values.required("pattern", pattern)?, is_all.unwrap_or(false));
+            Ok(match per {
+                Some(per) => FileSetting::Rate(pattern, most, per, is_all),
+                None => FileSetting::Limit(pattern, most, is_all),
+            })
+        }
     }
 }
 
@@ -258,6 +271,12 @@ mod tests {
             ("jobs.retry", &[("attempts", "3"), p, ("max", "0.5")], FileSetting::Retry(a(), backoff)),
             ("jobs.limit", &[p, ("number", "0")], FileSetting::Limit(a(), 0, false)),
             ("jobs.limit", &[p, ("number", "7"), ("all", "true")], FileSetting::Limit(a(), 7, true)),
+            ("jobs.limit", &[p, ("number", "7"), ("per", "60")], FileSetting::Rate(a(), 7, 60, false)),
+            (
+                "jobs.limit",
+                &[("group", "g"), ("number", "7"), ("per", "60")],
+                FileSetting::GroupRate(b"g"[..].into(), 7, 60),
+            ),
             ("jobs.limit", &[("group", "*"), ("number", "7")], FileSetting::GroupLimit(b"*"[..].into(), 7)),
             ("jobs.dead_letter", &[p, ("tube", "t")], FileSetting::DeadLetter(a(), b"t"[..].into())),
             (

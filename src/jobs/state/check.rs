@@ -44,6 +44,7 @@ impl State {
         self.check_conns();
         self.check_commits();
         self.check_schedules();
+        self.check_rates();
         self.background.check();
         self.roots.check();
         self.settings.check();
@@ -169,7 +170,10 @@ impl State {
             }
         }
         if self.background.has_no_sweeps() {
-            assert_eq!(limits.gates.len(), limits.groups.len() + gates_of(&limits.of_tubes).len(), "gates are counted");
+            let rated = limits.rates.of_tubes.iter().filter(|(_, rate)| rate.gate.is_some()).count();
+            let own = self.tubes.iter().filter(|(_, tube)| tube.rate_gate.is_some()).count();
+            let all = limits.groups.len() + gates_of(&limits.of_tubes).len() + rated + own;
+            assert_eq!(limits.gates.len(), all, "gates are counted");
         }
         let is_in_lane =
             |tube: &super::tube::Tube| limits.lanes.get(tube.lane.index()).is_some_and(|lane| tube.held == lane.gates);

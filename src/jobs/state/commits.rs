@@ -35,6 +35,8 @@ pub(super) enum SettingKind {
     /// Settings that the configuration file had.
     File,
     Schedule,
+    Rate,
+    GroupRate,
 }
 
 /// Estimated bytes of a change beside the bytes of a body: its row.

@@ -12,6 +12,10 @@ pub enum FileSetting {
     Limit(Box<[u8]>, u32, bool),
     /// Limit of a group.
     GroupLimit(Box<[u8]>, u32),
+    /// Rate of tubes: the pattern, starts, seconds, and true if it is of all together.
+    Rate(Box<[u8]>, u32, u32, bool),
+    /// Rate of a group.
+    GroupRate(Box<[u8]>, u32, u32),
     /// Backoff.
     Retry(Box<[u8]>, Backoff),
     /// Tube of jobs after their last attempt.
@@ -25,6 +29,8 @@ impl FileSetting {
         match self {
             FileSetting::Limit(pattern, most, is_all) => Setting::Limit(pattern, Some((*most, *is_all))),
             FileSetting::GroupLimit(name, most) => Setting::GroupLimit(name, Some(*most)),
+            FileSetting::Rate(pattern, most, per, is_all) => Setting::Rate(pattern, Some((*most, *per, *is_all))),
+            FileSetting::GroupRate(name, most, per) => Setting::GroupRate(name, Some((*most, *per))),
             FileSetting::Retry(pattern, backoff) => Setting::Retry(pattern, Some(*backoff)),
             FileSetting::DeadLetter(pattern, tube) => Setting::DeadLetter(pattern, Some(tube)),
             FileSetting::Schedule(name, definition) => Setting::Schedule(name, Some((Progress::default(), definition))),
@@ -52,6 +58,8 @@ fn absence(name: &[u8]) -> Option<Setting<'_>> {
         b"retry" => Setting::Retry(of, None),
         b"dead-letter" => Setting::DeadLetter(of, None),
         b"schedule" => Setting::Schedule(of, None),
+        b"rate" => Setting::Rate(of, None),
+        b"group-rate" => Setting::GroupRate(of, None),
         _ => return None,
     })
 }
@@ -101,6 +109,22 @@ impl State {
                 }
                 self.begin_group_sweep(None, name, super::Reply::Limit(0), step);
                 (SettingKind::GroupLimit, name)
+            }
+            Setting::Rate(pattern, rate) => {
+                let retired = match rate {
+                    Some((most, per, is_all)) => self.set_rate(pattern, (most, per), is_all),
+                    None => self.remove_rate(pattern),
+                };
+                Pattern::parse(pattern).into_iter().for_each(|pattern| self.begin_own_sweep(pattern, retired, step));
+                (SettingKind::Rate, pattern)
+            }
+            Setting::GroupRate(name, rate) => {
+                match rate {
+                    Some(rate) => drop(self.limits.rates.of_groups.insert(name.into(), rate)),
+                    None => drop(self.limits.rates.of_groups.remove(name)),
+                }
+                self.begin_group_sweep(None, name, super::Reply::Limit(0), step);
+                (SettingKind::GroupRate, name)
             }
             Setting::Retry(pattern, backoff) => {
                 match backoff {

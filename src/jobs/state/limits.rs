@@ -2,6 +2,7 @@
 
 use super::State;
 use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
+use super::rates::{GateRate, OF_GROUP, Rate, Rates};
 use poolcounter_core::id::Id;
 use poolcounter_core::meter;
 use poolcounter_core::names::Names;
@@ -27,6 +28,8 @@ pub(super) struct Gate {
     lanes: BTreeSet<LaneId>,
     /// Buckets of its group that were found held back, by priority and by the time of that.
     pub parked: BTreeSet<(u32, u64, BucketId)>,
+    /// Rate that closes it, too.
+    pub rate: Option<Box<GateRate>>,
 }
 
 /// Tubes that the same limits hold back.
@@ -77,7 +80,7 @@ impl HeldFeeds {
 impl Gate {
     /// Returns a gate with a count of 0.
     pub fn new(limit: u32) -> Gate {
-        Gate { limit, reserved: 0, lanes: BTreeSet::new(), parked: BTreeSet::new() }
+        Gate { limit, reserved: 0, lanes: BTreeSet::new(), parked: BTreeSet::new(), rate: None }
     }
 
     /// Returns whether a lane or a bucket must be examined when it opens.
@@ -86,7 +89,7 @@ impl Gate {
     }
 
     pub fn is_closed(&self) -> bool {
-        self.limit > 0 && self.reserved >= self.limit
+        self.limit > 0 && self.reserved >= self.limit || self.rate.as_ref().is_some_and(|rate| rate.is_full)
     }
 }
 
@@ -109,6 +112,7 @@ pub(super) struct Limits {
     /// Limits as set, by pattern and by the name of a group, `*` for each.
     pub of_tubes: PatternMap<Limit>,
     pub of_groups: BTreeMap<Box<[u8]>, u32>,
+    pub rates: Rates,
     /// Gates that have opened and still hold lanes or buckets back.
     pub opened: BTreeSet<GateId>,
 }
@@ -116,6 +120,8 @@ pub(super) struct Limits {
 /// Limits of one tube.
 pub(super) struct TubeLimits {
     pub each: u32,
+    /// Starts and seconds of a rate of its own.
+    pub own_rate: Option<(u32, u32)>,
     pub counted: Box<[GateId]>,
     pub held: Box<[GateId]>,
 }
@@ -140,8 +146,22 @@ impl Limits {
                 }
             }
         }
+        let (mut own_rate, mut is_exempt) = (None, false);
+        for (index, rate) in self.rates.of_tubes.matching(name).enumerate() {
+            match *rate {
+                Rate { most: 0, .. } => is_exempt = true,
+                Rate { most, per, gate: None } if index == 0 => own_rate = Some((most, per)),
+                Rate { gate: None, .. } => {}
+                Rate { gate: Some(gate), .. } => {
+                    counted.push(gate);
+                    if !is_exempt {
+                        held.push(gate);
+                    }
+                }
+            }
+        }
         held.sort_unstable();
-        TubeLimits { each, counted: counted.into(), held: held.into() }
+        TubeLimits { each, own_rate, counted: counted.into(), held: held.into() }
     }
 
     /// Returns the group with this name.
@@ -153,7 +173,9 @@ impl Limits {
     /// Returns the group with this name, and counts one job more in it. A new group is created.
     pub fn join_group(&mut self, name: &[u8]) -> GroupId {
         let group = self.find_group(name).unwrap_or_else(|| {
-            let gate = GateId::from_index(self.gates.insert(Gate::new(self.limit_of_group(name))));
+            let rate = self.rates.of_group(name).map(Box::new);
+            let gate = Gate { rate, ..Gate::new(self.limit_of_group(name)) };
+            let gate = GateId::from_index(self.gates.insert(gate));
             let group = Group { name: name.into(), jobs: 0, gate };
             let group = GroupId::from_index(self.groups.insert(group));
             let hashing = self.group_names.hashing();
@@ -338,7 +360,8 @@ impl State {
 
     /// Updates the limits of a tube from the settings.
     pub(super) fn refresh_limits(&mut self, id: TubeId) {
-        let limits = self.limits.of_tube(&self.tubes[id].name);
+        let mut limits = self.limits.of_tube(&self.tubes[id].name);
+        let retired = self.refresh_rate(id, &mut limits);
         let tube = &mut self.tubes[id];
         let reserved = tube.reserved;
         tube.limit = limits.each;
@@ -355,12 +378,20 @@ impl State {
             self.change_lane(id);
         }
         self.place(id);
+        retired.into_iter().for_each(|gate| drop(self.limits.gates.remove(gate.index())));
     }
 
     /// Updates the limit of a group from the settings.
     pub(super) fn refresh_group(&mut self, group: GroupId) {
         let Group { name, gate, .. } = &self.limits.groups[group.index()];
         let (limit, gate) = (self.limits.limit_of_group(name), *gate);
-        self.change_gate(gate, |gate| gate.limit = limit);
+        let mut rate = self.limits.rates.of_group(name);
+        let old = self.limits.gates[gate.index()].rate.as_ref();
+        if old.is_none() || old.map(|old| old.numbers()) != rate.as_ref().map(GateRate::numbers) {
+            let name = Rates::log_of(OF_GROUP, name);
+            self.limits.rates.forget(&name);
+            rate.iter_mut().for_each(|rate| rate.is_full = false);
+        }
+        self.change_gate(gate, |gate| (gate.limit, gate.rate) = (limit, rate.map(Box::new)));
     }
 }

@@ -153,7 +153,7 @@ impl State {
     pub fn used_memory(&self) -> usize {
         let of_jobs = self.jobs.bytes + self.roots.bytes + self.tubes.bytes() + self.group_bytes(0, 0);
         let of_watches = self.feeds.bytes() + self.sets.bytes + self.conns.watch_bytes;
-        of_jobs + of_watches + self.settings_bytes() + self.kept_bytes
+        of_jobs + of_watches + self.settings_bytes() + self.limits.rates.bytes() + self.kept_bytes
     }
 
     /// Returns the bytes of jobs, and of what is kept for connections.

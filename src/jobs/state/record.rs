@@ -67,6 +67,10 @@ pub enum Setting<'a> {
     /// Periodic job: what has become of it, and its definition, which is its line in `schedule-put` behind its name, a
     /// line feed, and its body.
     Schedule(&'a [u8], Option<(Progress, &'a [u8])>),
+    /// Rate of tubes: starts, seconds, and true if it is of all together.
+    Rate(&'a [u8], Option<(u32, u32, bool)>),
+    /// Rate of a group: starts and seconds.
+    GroupRate(&'a [u8], Option<(u32, u32)>),
 }
 
 /// Progress of a periodic job, by the time of day in microseconds since 1970.
@@ -98,7 +102,8 @@ impl Progress {
 
 impl<'a> Setting<'a> {
     /// Kinds of settings.
-    pub const KINDS: [&'static str; 7] = ["limit", "group-limit", "retry", "dead-letter", "pause", "file", "schedule"];
+    pub const KINDS: [&'static str; 9] =
+        ["limit", "group-limit", "retry", "dead-letter", "pause", "file", "schedule", "rate", "group-rate"];
 
     /// Returns its kind, and its pattern or group.
     pub fn name(&self) -> (&'static str, &'a [u8]) {
@@ -110,6 +115,8 @@ impl<'a> Setting<'a> {
             Setting::Pause(pattern, _) | Setting::TubePause(pattern, _) => (Self::KINDS[4], pattern),
             Setting::File(name, _) => (Self::KINDS[5], name),
             Setting::Schedule(name, _) => (Self::KINDS[6], name),
+            Setting::Rate(pattern, _) => (Self::KINDS[7], pattern),
+            Setting::GroupRate(group, _) => (Self::KINDS[8], group),
         }
     }
 
@@ -119,6 +126,9 @@ impl<'a> Setting<'a> {
             Setting::Limit(_, limit) => {
                 limit.map(|(most, is_all)| format!("{most} {}", if is_all { "all" } else { "each" }).into())
             }
+            Setting::Rate(_, rate) => rate
+                .map(|(most, per, is_all)| format!("{most} per {per} {}", if is_all { "all" } else { "each" }).into()),
+            Setting::GroupRate(_, rate) => rate.map(|(most, per)| format!("{most} per {per}").into()),
             Setting::GroupLimit(_, limit) => limit.map(|most| most.to_string().into()),
             Setting::Retry(_, backoff) => backoff.map(|super::Backoff { attempts, first, factor, max }| {
                 format!("{attempts} {first} {factor} {max}").into()

@@ -204,6 +204,7 @@ impl State {
         self.tubes.note(tube, Noted::Reserve(waited), step.now);
         self.conns[conn].rates.count(Rated::Reserve, step.now);
         self.move_job(key, To::Reserved(conn), step.now, step.timers);
+        self.note_start(tube, self.jobs.group_of(key), step);
     }
 
     /// Returns true if the job is the leaf of a root job for which there is a newer timestamp.

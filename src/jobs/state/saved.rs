@@ -56,6 +56,9 @@ pub enum Saved<'a> {
     Wait(ConnId, Option<Time>, Option<u32>),
     /// Time since which the first ready job of a tube is ready, if the jobs are left in a store.
     ReadySince(&'a [u8], Time),
+    /// Starts that count for a rate: the name of their log, and the first, the end and the number of each entry. After the
+    /// settings.
+    Starts(&'a [u8], Vec<(Time, Time, u32)>),
     /// A job of a store with its body, which nothing else needs. No part of a handover.
     #[serde(skip)]
     Given(Record<'a>, Box<[u8]>),
@@ -107,6 +110,7 @@ impl State {
             figures: self.figures.save(),
         });
         self.all_settings().for_each(|setting| visit(Saved::Setting(setting)));
+        self.limits.rates.save(&mut |log, starts| visit(Saved::Starts(log, starts)));
         if !leaves_jobs {
             self.roots.iter().for_each(|(tube, signature, newest, at)| visit(Saved::Root(tube, signature, newest, at)));
         }
@@ -178,6 +182,7 @@ impl State {
                 self.restore_commits(committed);
             }
             Saved::Setting(setting) => self.restore_setting(setting, step.now, step.timers),
+            Saved::Starts(log, starts) => self.restore_starts(log, starts, step),
             Saved::Root(tube, signature, newest, changed) => {
                 // A store has a later time if the clock was set back. Root jobs are in the order of time.
                 let changed = changed.min(micros(step.now));

@@ -69,7 +69,9 @@ impl State {
     pub(super) fn settings_bytes(&self) -> usize {
         let Settings { backoffs, dead_letters, pauses, ends, .. } = &self.settings;
         let of_patterns = self.limits.of_tubes.bytes() + backoffs.bytes() + dead_letters.bytes() + pauses.bytes();
-        of_patterns + (self.limits.of_groups.len() + ends.len()) * ENTRY_BYTES + self.schedules.bytes
+        let rates = &self.limits.rates;
+        let others = self.limits.of_groups.len() + rates.of_groups.len() + ends.len();
+        of_patterns + rates.of_tubes.bytes() + others * ENTRY_BYTES + self.schedules.bytes
     }
 
     /// Returns whether a setting of this pattern may be added, or is there.
@@ -79,6 +81,31 @@ impl State {
 
     pub(super) fn has_room_for_settings(&self) -> bool {
         self.settings_bytes() < (self.bounds.max_memory / SHARE).max(LEAST_BYTES)
+    }
+
+    /// `limit` with a period in seconds: sets the most jobs that may start in it.
+    pub fn rate(&mut self, conn: ConnId, of: LimitOf<'_>, (most, per): (u32, u32), step: &mut Step<'_, '_>) {
+        let may_set = match of {
+            LimitOf::Group(name) => self.limits.rates.of_groups.contains_key(name) || self.has_room_for_settings(),
+            LimitOf::Each(pattern) | LimitOf::All(pattern) => {
+                self.may_set(&self.limits.rates.of_tubes, pattern.bytes())
+            }
+        };
+        if !may_set {
+            return step.reply(conn, Reply::OutOfMemory);
+        }
+        match of {
+            LimitOf::Group(name) => {
+                self.limits.rates.of_groups.insert(name.into(), (most, per));
+                self.note_change(Change::Setting(SettingKind::GroupRate, name.into()));
+                self.begin_group_sweep(Some(conn), name, Reply::Limit(most), step);
+            }
+            LimitOf::Each(pattern) | LimitOf::All(pattern) => {
+                let retired = self.set_rate(pattern.bytes(), (most, per), matches!(of, LimitOf::All(_)));
+                self.note_change(Change::Setting(SettingKind::Rate, pattern.bytes().into()));
+                self.begin_sweep(conn, pattern, Work::Refresh { reply: Reply::Limit(most), retired }, step);
+            }
+        }
     }
 
     /// `limit`: sets the most jobs that may be reserved at once. Reserved jobs stay so.
@@ -279,6 +306,11 @@ impl State {
                 }
             }
             SettingKind::File => Setting::File(pattern, self.settings.from_file.get(pattern).map(|value| &**value)),
+            SettingKind::Rate => {
+                let rate = self.limits.rates.of_tubes.of(pattern);
+                Setting::Rate(pattern, rate.map(|rate| (rate.most, rate.per, rate.gate.is_some())))
+            }
+            SettingKind::GroupRate => Setting::GroupRate(pattern, self.limits.rates.of_groups.get(pattern).copied()),
             SettingKind::Schedule => {
                 let periodic = self.schedules.by_name.get(pattern);
                 Setting::Schedule(pattern, periodic.map(|periodic| (periodic.progress, &*periodic.definition)))
@@ -296,7 +328,10 @@ impl State {
         let pauses = self.settings.pauses.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Pause));
         let from_file = self.settings.from_file.keys().map(|name| &**name).map(of(SettingKind::File));
         let schedules = self.schedules.by_name.keys().map(|name| &**name).map(of(SettingKind::Schedule));
-        limits.chain(groups).chain(backoffs).chain(dead).chain(pauses).chain(schedules).chain(from_file)
+        let rates = self.limits.rates.of_tubes.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Rate));
+        let group_rates = self.limits.rates.of_groups.keys().map(|name| &**name).map(of(SettingKind::GroupRate));
+        let limits = limits.chain(groups).chain(rates).chain(group_rates);
+        limits.chain(backoffs).chain(dead).chain(pauses).chain(schedules).chain(from_file)
     }
 
     /// Restores a setting, before there are tubes.
@@ -316,7 +351,15 @@ impl State {
             }
             Setting::File(name, Some(value)) => drop(self.settings.from_file.insert(name.into(), value.into())),
             Setting::Schedule(name, Some(schedule)) => self.restore_schedule(name, schedule, now, timers),
+            Setting::Rate(pattern, Some((most, per, is_all))) => {
+                self.set_rate(pattern, (most, per), is_all);
+            }
+            Setting::GroupRate(name, Some(rate)) => {
+                self.limits.rates.of_groups.insert(name.into(), rate);
+            }
             Setting::Schedule(_, None)
+            | Setting::Rate(_, None)
+            | Setting::GroupRate(_, None)
             | Setting::Limit(_, None)
             | Setting::File(_, None)
             | Setting::GroupLimit(_, None)

@@ -2,8 +2,10 @@
 
 use super::limits::Limit;
 use super::periodic::line_of;
+use super::rates::Rate;
 use super::record::{Progress, Setting};
 use super::{Pattern, State};
+use poolcounter_core::id::Id as _;
 use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::{Span, Time};
 
@@ -16,7 +18,7 @@ pub struct ShownSetting {
     pub of: Vec<u8>,
     /// Its value, as behind the pattern in its command.
     pub value: Vec<u8>,
-    /// Time until it ends; None unless it is a pause.
+    /// Time until a pause ends, or until a rate that is reached allows the next start.
     pub left: Option<Span>,
     /// True if the configuration file has it.
     pub is_of_file: bool,
@@ -35,7 +37,7 @@ impl State {
         let mut seen = 0;
         let some = self.all_settings().skip(first).take(most).metered().inspect(|_| seen += 1);
         let some = some.filter(|setting| of.is_none_or(|pattern| self.applies_to(setting, pattern)));
-        let shown = some.filter_map(|setting| self.shown(setting, now)).collect();
+        let shown = some.filter_map(|setting| self.shown(setting, of, now)).collect();
         (shown, (seen == most).then_some(first + most))
     }
 
@@ -56,7 +58,7 @@ impl State {
         }
         let own = setting.name().1;
         let is_alike = Pattern::parse(own).is_some_and(|own| own.overlaps(of));
-        let is_of_group = matches!(setting, Setting::GroupLimit(..));
+        let is_of_group = matches!(setting, Setting::GroupLimit(..) | Setting::GroupRate(..));
         let Some(tube) = of.plain().filter(|_| is_alike && !is_of_group) else { return is_alike && !is_of_group };
         let tube = tube.bytes();
         let first = match setting {
@@ -65,6 +67,13 @@ impl State {
                 let limits: Vec<&Limit> = more_literal.map(|(_, limit)| limit).collect();
                 let is_all = matches!(self.limits.of_tubes.of(own), Some(Limit::All(..)));
                 return limits.is_empty() || is_all && !limits.iter().any(|limit| matches!(limit, Limit::Each(0)));
+            }
+            Setting::Rate(..) => {
+                let all = self.limits.rates.of_tubes.entries(tube);
+                let more_literal: Vec<&Rate> =
+                    all.take_while(|(pattern, _)| *pattern != own).map(|(_, rate)| rate).collect();
+                let is_all = self.limits.rates.of_tubes.of(own).is_some_and(|rate| rate.gate.is_some());
+                return more_literal.is_empty() || is_all && more_literal.iter().all(|rate| rate.most > 0);
             }
             Setting::Retry(..) => self.settings.backoffs.entries(tube).next().map(|(pattern, _)| pattern),
             Setting::DeadLetter(..) => self.settings.dead_letters.entries(tube).next().map(|(pattern, _)| pattern),
@@ -86,7 +95,16 @@ impl State {
         of_file.is_some() && of_file.map(|of_file| &**of_file) == value.as_deref()
     }
 
-    fn shown(&self, setting: Setting<'_>, now: Time) -> Option<ShownSetting> {
+    /// Returns the time until the rate of a pattern allows the next start: of all its tubes together, or of the one tube
+    /// that is looked at.
+    fn left_of_rate(&self, pattern: &[u8], of: Option<Pattern<'_>>, now: Time) -> Option<Span> {
+        let rate = self.limits.rates.of_tubes.of(pattern)?;
+        let tube = of.and_then(Pattern::plain).map_or(pattern, |tube| tube.bytes());
+        let own = || self.tubes[self.tubes.find(tube)?].rate_gate;
+        self.rate_left(rate.gate.or_else(own)?, now)
+    }
+
+    fn shown(&self, setting: Setting<'_>, of: Option<Pattern<'_>>, now: Time) -> Option<ShownSetting> {
         let (kind, name) = setting.name();
         let (value, left) = match setting {
             Setting::File(..) => return None,
@@ -94,12 +112,18 @@ impl State {
                 let (until, seconds) = pause?;
                 (seconds.to_string().into_bytes(), Some(until.since(now)))
             }
+            Setting::Rate(pattern, _) => (setting.value(|_| 0)?, self.left_of_rate(pattern, of, now)),
+            Setting::GroupRate(name, _) => {
+                let gate = self.limits.find_group(name).map(|group| self.limits.groups[group.index()].gate);
+                (setting.value(|_| 0)?, gate.and_then(|gate| self.rate_left(gate, now)))
+            }
             Setting::Schedule(_, schedule) => (line_of(schedule?.1).to_vec(), None),
             other => (other.value(|_| 0)?, None),
         };
         let is_of_file = self.is_of_file(&setting);
         let (command, of) = match setting {
-            Setting::GroupLimit(..) => ("limit", [b"group:", name].concat()),
+            Setting::GroupLimit(..) | Setting::GroupRate(..) => ("limit", [b"group:", name].concat()),
+            Setting::Rate(..) => ("limit", name.to_vec()),
             Setting::Schedule(..) => ("schedule-put", name.to_vec()),
             _ => (kind, name.to_vec()),
         };

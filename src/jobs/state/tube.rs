@@ -114,6 +114,8 @@ pub(super) struct Tube {
     /// Limits that count its reserved jobs, and limits that hold its jobs back.
     pub counted: Box<[GateId]>,
     pub held: Box<[GateId]>,
+    /// Gate of its own rate, which is among these.
+    pub rate_gate: Option<GateId>,
     pub paused: Option<Paused>,
     /// Time at which it was left without jobs, users and watchers. Clients do not see it then, but its rates are kept
     /// for a while.
@@ -168,6 +170,7 @@ impl Tube {
             limit: 0,
             counted: Box::default(),
             held: Box::default(),
+            rate_gate: None,
             paused: None,
             hidden: None,
             total_jobs: Count::default(),

@@ -85,8 +85,8 @@ pub enum Request<'a> {
     Dropped(TubeName<'a>),
     /// `identify`
     Identify(&'a [u8]),
-    /// `limit`
-    Limit(LimitOf<'a>, u32),
+    /// `limit`, with its period in seconds if it is of starts
+    Limit(LimitOf<'a>, u32, Option<u32>),
     /// `retry`
     Retry(Pattern<'a>, Backoff),
     /// `dead-letter`
@@ -263,16 +263,16 @@ fn limit<'a>(words: &mut Words<'a>) -> Result<Request<'a>, words::Wrong> {
         if !words::is_text(name, MAX_GROUP) {
             return Err(words::Wrong);
         }
-        return Ok(Request::Limit(LimitOf::Group(name), words.u32()?));
+        return Ok(Request::Limit(LimitOf::Group(name), words.u32()?, words.period()?));
     }
     let pattern = Pattern::parse(what).ok_or(words::Wrong)?;
-    let most = words.u32()?;
+    let (most, per) = (words.u32()?, words.period()?);
     let of = match words.optional(Words::word)?.unwrap_or(b"each") {
         b"each" => LimitOf::Each(pattern),
         b"all" => LimitOf::All(pattern),
         _ => return Err(words::Wrong),
     };
-    Ok(Request::Limit(of, most))
+    Ok(Request::Limit(of, most, per))
 }
 
 fn put(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
@@ -403,6 +403,9 @@ mod tests {
             "identify a b",
             "limit a",
             "limit a 1 some",
+            "limit a 1 per",
+            "limit a 1 per 0",
+            "limit a 1 each per 5",
             "limit group:x 1 each",
             "limit group: 1",
             "retry a 1 2 3",
@@ -455,9 +458,11 @@ mod tests {
         assert_eq!(of("watch */sendMail 7"), Request::Watch(pattern("*/sendMail"), Some(7)));
         assert_eq!(of("pause-tube  a/b  60"), Request::PauseTube(TubeName::parse(b"a/b").expect("a name"), 60));
         assert_eq!(of("pause-all */*  60"), Request::PauseAll(pattern("*/*"), 60));
-        assert_eq!(of("limit */* 5"), Request::Limit(LimitOf::Each(pattern("*/*")), 5));
-        assert_eq!(of("limit a/b 0 all"), Request::Limit(LimitOf::All(pattern("a/b")), 0));
-        assert_eq!(of("limit group:* 3"), Request::Limit(LimitOf::Group(b"*"), 3));
+        assert_eq!(of("limit */* 5"), Request::Limit(LimitOf::Each(pattern("*/*")), 5, None));
+        assert_eq!(of("limit a/b 2 per 5 all"), Request::Limit(LimitOf::All(pattern("a/b")), 2, Some(5)));
+        assert_eq!(of("limit group:g 2 per 5"), Request::Limit(LimitOf::Group(b"g"), 2, Some(5)));
+        assert_eq!(of("limit a/b 0 all"), Request::Limit(LimitOf::All(pattern("a/b")), 0, None));
+        assert_eq!(of("limit group:* 3"), Request::Limit(LimitOf::Group(b"*"), 3, None));
         let backoff = Backoff { attempts: 5, first: 1.5, factor: 2.0, max: 60.25 };
         assert_eq!(of("retry * 5 1.5 2 60.25"), Request::Retry(pattern("*"), backoff));
         assert_eq!(of("dead-letter a/*"), Request::DeadLetter(pattern("a/*"), None));

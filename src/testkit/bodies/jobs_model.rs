@@ -102,8 +102,15 @@ fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
         27 => format!("kick-job {id}"),
         28 if few.is_multiple_of(2) => format!("pause-tube {tube} {}", choices.byte() % 4),
         28 => format!("pause-all {pattern} {}", choices.byte() % 4),
-        29 => format!("limit {pattern} {few} {}", choices.pick(&["each", "all"])),
-        30 => format!("limit group:{} {few}", choices.pick(&["*", "g1", "g2"])),
+        29 => format!(
+            "limit {pattern} {few} {}",
+            choices.pick(&["each", "all", "per 2 each", "per 3 all", "per 70 each"])
+        ),
+        30 => format!(
+            "limit group:{} {few}{}",
+            choices.pick(&["*", "g1", "g2"]),
+            choices.pick(&["", " per 2", " per 70"])
+        ),
         31 => format!("retry {pattern} {few} {}", choices.pick(&["0 1 0", "1.5 2 5", "2 3 100"])),
         32 => format!("dead-letter {pattern} {tube}"),
         33 => choices.pick(&["dead-letter a/*", "identify me", "identify you", "undrain", "undrain", "drain"]).into(),

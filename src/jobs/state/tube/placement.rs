@@ -4,6 +4,7 @@ use crate::state::background::{COST, DUE_COST, Task, keep_timer_at};
 use crate::state::commits::Change;
 use crate::state::ids::{BucketId, GroupId, TubeId};
 use crate::state::job::{JobKey, JobPlacement, To, URGENT};
+use crate::state::rates::OF_TUBE;
 use crate::state::roots::Root;
 use crate::state::tube::{Bucket, Rank};
 use crate::state::{PAUSE_BETWEEN_SLICES, State, Step, TUBE_BYTES, Timer};
@@ -321,7 +322,10 @@ impl State {
             }
             return tube;
         }
-        let limits = self.limits.of_tube(name);
+        let mut limits = self.limits.of_tube(name);
+        let rate = limits.own_rate.and_then(|rate| self.limits.rates.gate_rate(OF_TUBE, name, rate));
+        let rate_gate = rate.map(|rate| self.limits.insert_rated(Some(rate)));
+        rate_gate.into_iter().for_each(|gate| limits.add_own(gate));
         let lane = self.limits.enter_lane(&limits.held);
         let bucket =
             Bucket { tube: self.tubes.next_id(), group: None, ready: Sorted::default(), parked: None, held_since: 0 };
@@ -329,6 +333,7 @@ impl State {
         let id = self.tubes.insert(name, main, lane);
         let tube = &mut self.tubes[id];
         (tube.limit, tube.counted, tube.held) = (limits.each, limits.counted, limits.held);
+        tube.rate_gate = rate_gate;
         tube.paused = self.settings.pause_of(name);
         if let Some(feed) = self.feeds.of_name(name) {
             self.feeds[feed].tube = Some(id);
@@ -354,6 +359,7 @@ impl State {
         let tube = self.tubes.remove(id);
         tube.delay_timer.into_iter().for_each(|timer| timers.cancel(timer));
         self.limits.leave_lane(tube.lane);
+        tube.rate_gate.into_iter().for_each(|gate| drop(self.limits.gates.remove(gate.index())));
         if let Some(feed) = self.feeds.of_name(&tube.name) {
             self.feeds[feed].tube = None;
         }

@@ -17,11 +17,13 @@ pub(super) fn read_origin(epoch: Span, text: &[u8]) -> Option<Origin<'_>> {
 pub fn read_setting<'a>(epoch: Span, kind: &str, of: &'a [u8], value: &'a [u8]) -> Option<Setting<'a>> {
     let words = || std::str::from_utf8(value).ok().map(|text| text.split(' ').collect::<Vec<_>>());
     Some(match kind {
-        "limit" => match words()?[..] {
+        "limit" | "rate" | "group-limit" | "group-rate" => match words()?[..] {
+            [most, "per", per, how] => Setting::Rate(of, Some((most.parse().ok()?, per.parse().ok()?, how == "all"))),
+            [most, "per", per] => Setting::GroupRate(of, Some((most.parse().ok()?, per.parse().ok()?))),
             [most, how] => Setting::Limit(of, Some((most.parse().ok()?, how == "all"))),
+            [most] => Setting::GroupLimit(of, Some(most.parse().ok()?)),
             _ => return None,
         },
-        "group-limit" => Setting::GroupLimit(of, Some(words()?.first()?.parse().ok()?)),
         "retry" => match words()?[..] {
             [attempts, first, factor, max] => {
                 let (attempts, first) = (attempts.parse().ok()?, first.parse().ok()?);

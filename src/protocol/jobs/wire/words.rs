@@ -191,6 +191,16 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// Reads `per` and a number of seconds, if they come next.
+    pub fn period(&mut self) -> Result<Option<u32>, Wrong> {
+        let Some(rest) = self.0.strip_prefix(b" per").filter(|rest| rest.is_empty() || rest.starts_with(b" ")) else {
+            return Ok(None);
+        };
+        self.0 = rest;
+        // Lossless: it is within the limits.
+        self.number(1, u64::from(u32::MAX)).map(|seconds| Some(seconds as u32))
+    }
+
     /// Reads the weight of a watch.
     pub fn weight(&mut self) -> Result<u16, Wrong> {
         // Lossless: it is within the limits.

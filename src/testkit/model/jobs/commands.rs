@@ -75,6 +75,9 @@ impl Jobs {
                 self.conn(id).name = words[1].into();
                 self.tell(id, None, &format!("IDENTIFIED {}", words[1]));
             }
+            "limit" if words.get(3) == Some(&"per") => {
+                self.rate(id, words[1], (number(2), number(4)), words.get(5) == Some(&"all"));
+            }
             "limit" => self.limit(id, words[1], number(2), words.get(3) == Some(&"all")),
             "retry" => {
                 let decimal = |at: usize| words[at].parse::<f64>().expect("a decimal");
@@ -499,6 +502,35 @@ impl Jobs {
         }
         self.serve();
         self.promise(id, "PAUSED");
+    }
+
+    /// Sets a rate. If it changes, the starts of what it covers do not count any more.
+    fn rate(&mut self, id: usize, of: &str, rate: (u64, u64), is_all: bool) {
+        let own = |jobs: &Jobs| {
+            let of_tube = |tube: &String| jobs.rates_of(tube).into_iter().find(|(_, log, _)| log.0 == "tube");
+            let tubes: Vec<_> =
+                jobs.tubes.keys().map(|tube| (("tube", tube.clone()), of_tube(tube).map(|of| of.2))).collect();
+            let groups = jobs.jobs.values().map(|job| (("group", job.group.clone()), jobs.rate_of_group(&job.group)));
+            tubes.into_iter().chain(groups).collect::<std::collections::BTreeMap<_, _>>()
+        };
+        let before = own(self);
+        match of.strip_prefix("group:") {
+            Some(group) => drop(self.group_rates.insert(group.into(), rate)),
+            None => {
+                let new = (rate.0, rate.1, is_all && rate.0 > 0);
+                if self.rates.insert(of.into(), new) != Some(new) {
+                    self.starts.remove(&("pattern", of.into()));
+                }
+            }
+        }
+        for (log, rate) in own(self) {
+            if before.get(&log) != Some(&rate) {
+                self.starts.remove(&log);
+            }
+        }
+        let text = format!("LIMIT {}", rate.0);
+        self.serve();
+        self.promise(id, &text);
     }
 
     fn limit(&mut self, id: usize, of: &str, most: u64, is_all: bool) {

@@ -149,6 +149,7 @@ enum Due {
     Delay(String),
     Pause(String),
     Schedule(String),
+    Rate,
 }
 
 /// Tubes that had a turn, by a job that waits for its turn.
@@ -163,6 +164,11 @@ pub struct Jobs {
     conns: BTreeMap<usize, Conn>,
     limits: BTreeMap<String, (u64, bool)>,
     group_limits: BTreeMap<String, u64>,
+    /// Starts, seconds, and whether they are of all tubes together.
+    rates: BTreeMap<String, (u64, u64, bool)>,
+    group_rates: BTreeMap<String, (u64, u64)>,
+    /// Ends of the starts that count, of a tube, a pattern or a group.
+    starts: BTreeMap<(&'static str, String), VecDeque<u64>>,
     backoffs: BTreeMap<String, Backoff>,
     dead_letters: BTreeMap<String, String>,
     pauses: BTreeMap<String, (u64, u64)>,
@@ -215,6 +221,9 @@ impl Jobs {
             conns: BTreeMap::new(),
             limits: BTreeMap::new(),
             group_limits: BTreeMap::new(),
+            rates: BTreeMap::new(),
+            group_rates: BTreeMap::new(),
+            starts: BTreeMap::new(),
             backoffs: BTreeMap::new(),
             dead_letters: BTreeMap::new(),
             pauses: BTreeMap::new(),
@@ -451,6 +460,7 @@ impl Jobs {
         let waits = self.conns.iter().filter_map(|(id, conn)| Some((conn.wait?.until?, Due::Conn(*id))));
         all.extend(waits);
         all.extend(self.pauses.iter().map(|(pattern, (until, _))| (*until, Due::Pause(pattern.clone()))));
+        all.extend(self.starts.values().filter_map(|starts| Some((*starts.front()?, Due::Rate))));
         let schedules = self.schedules.iter();
         all.extend(schedules.map(|(name, schedule)| (schedule.from + schedule.every, Due::Schedule(name.clone()))));
         all.sort_unstable();
@@ -475,6 +485,14 @@ impl Jobs {
                 self.serve();
             }
             Due::Schedule(name) => self.put_periodic(name),
+            Due::Rate => {
+                for starts in self.starts.values_mut() {
+                    while starts.front().is_some_and(|end| *end <= self.now) {
+                        starts.pop_front();
+                    }
+                }
+                self.serve();
+            }
         }
     }
 

@@ -212,6 +212,28 @@ impl Jobs {
         for (group, most) in self.group_limits.iter().filter(|_| tube.is_none()) {
             add("limit", &format!("group:{group}"), most.to_string(), None);
         }
+        let left = |log: (&'static str, String), most: u64| {
+            let starts = self.starts.get(&log).filter(|starts| most > 0 && starts.len() as u64 >= most)?;
+            Some(starts[starts.len() - most as usize])
+        };
+        for (pattern, (most, per, is_all)) in &self.rates {
+            let is_beside = tube.is_some_and(|tube| {
+                let mut others =
+                    by_literalness(self.rates.keys(), tube).into_iter().take_while(|other| *other != pattern);
+                matches(pattern, tube) && *is_all && others.all(|other| self.rates[other].0 > 0)
+            });
+            if is_beside || is_first(self.rates.keys().collect(), pattern) {
+                let of_tube = ("tube", tube.unwrap_or(pattern).to_string());
+                let log = if *is_all { ("pattern", pattern.clone()) } else { of_tube };
+                let how = if *is_all { "all" } else { "each" };
+                add("limit", pattern, format!("{most} per {per} {how}"), left(log, *most));
+            }
+        }
+        for (group, (most, per)) in self.group_rates.iter().filter(|_| tube.is_none()) {
+            let is_there = self.jobs.values().any(|job| job.group == *group);
+            let left = left(("group", group.clone()), *most).filter(|_| is_there);
+            add("limit", &format!("group:{group}"), format!("{most} per {per}"), left);
+        }
         for (pattern, Backoff { attempts, first, factor, max }) in &self.backoffs {
             if is_first(self.backoffs.keys().collect(), pattern) {
                 add("retry", pattern, format!("{attempts} {first} {factor} {max}"), None);

@@ -3,6 +3,9 @@
 use super::{Job, Jobs, Place, SECOND, Wait, by_literalness, matches};
 use std::collections::BTreeSet;
 
+/// Name of the starts that a rate counts.
+type Log = (&'static str, String);
+
 impl Jobs {
     pub(super) fn reserve(&mut self, id: usize, timeout: Option<u64>, many: Option<u64>) {
         self.conn(id).works = true;
@@ -73,8 +76,14 @@ impl Jobs {
         job.reserves += 1;
         job.place = Place::Reserved(id, now + job.ttr * SECOND);
         (job.reservation, job.reserved_at) = (number, reserved_at);
+        let (tube, group) = (job.tube.clone(), job.group.clone());
         let text = format!("RESERVED {} {} {}", job.id, job.body.len(), job.body);
         self.tell(id, None, text.trim_end());
+        let rates = self.rates_of(&tube).into_iter().map(|(_, log, rate)| (log, rate));
+        let of_group = self.rate_of_group(&group).map(|rate| (("group", group), rate));
+        for (log, (_, per)) in rates.chain(of_group).collect::<Vec<_>>() {
+            self.starts.entry(log).or_default().push_back(now + per * SECOND);
+        }
         let waiting = self.waiting();
         self.turns.retain(|job, _| waiting.contains(job));
     }
@@ -176,9 +185,39 @@ impl Jobs {
                 _ => {}
             }
         }
+        let is_full = |(log, (most, _)): (Log, (u64, u64))| self.started(&log) >= most;
+        let mut rates = self.rates_of(&job.tube).into_iter().filter(|(holds, ..)| *holds);
+        let of_group = self.rate_of_group(&job.group).map(|rate| (("group", job.group.clone()), rate));
+        if rates.any(|(_, log, rate)| is_full((log, rate))) || of_group.is_some_and(is_full) {
+            return true;
+        }
         let most = self.group_limits.get(&job.group).or_else(|| self.group_limits.get("*"));
         let most = most.copied().filter(|most| *most > 0 && !job.group.is_empty());
         most.is_some_and(|most| reserved(&|other| other.group == job.group) >= most)
+    }
+
+    /// Returns the number of starts that count.
+    pub(super) fn started(&self, log: &Log) -> u64 {
+        self.starts.get(log).map_or(0, |starts| starts.len() as u64)
+    }
+
+    /// Returns the rates that count the starts of a tube, whether they hold its jobs back, and their logs.
+    pub(super) fn rates_of(&self, tube: &str) -> Vec<(bool, Log, (u64, u64))> {
+        let (mut all, mut holds) = (Vec::new(), true);
+        for (place, pattern) in by_literalness(self.rates.keys(), tube).into_iter().enumerate() {
+            match self.rates[pattern] {
+                (0, ..) => holds = false,
+                (most, per, true) => all.push((holds, ("pattern", pattern.clone()), (most, per))),
+                (most, per, false) if place == 0 => all.push((true, ("tube", tube.into()), (most, per))),
+                _ => {}
+            }
+        }
+        all
+    }
+
+    pub(super) fn rate_of_group(&self, group: &str) -> Option<(u64, u64)> {
+        let rate = self.group_rates.get(group).or_else(|| self.group_rates.get("*")).copied();
+        rate.filter(|(most, _)| *most > 0 && !group.is_empty())
     }
 
     /// Returns whether there is a newer root job than that of a leaf.

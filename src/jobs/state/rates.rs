@@ -1,0 +1,215 @@
+//! Rates: numbers of starts in a period, which close gates beside the limits of reserved jobs. Starts are kept by the name
+//! of their tube, group or pattern, so that they count even when that is gone for a while.
+
+use super::ids::GateId;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::jobs::name::PatternMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Most starts in a period that are kept one by one. Of more, those within a 64th of the period are kept together, and
+/// count until the last of them is over.
+const EXACT: u32 = 64;
+/// Bytes of a log beside its name, and of an entry of one.
+const LOG_BYTES: usize = 200;
+const ENTRY_BYTES: usize = size_of::<Starts>();
+
+/// Entries of a log in a handover: the first start, the end, and the number.
+pub(super) type SavedStarts = Vec<(Time, Time, u32)>;
+
+/// First bytes of the names of logs.
+pub(super) const OF_TUBE: u8 = b't';
+pub(super) const OF_PATTERN: u8 = b'p';
+pub(super) const OF_GROUP: u8 = b'g';
+
+/// A rate, as it was set for a pattern of tubes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rate {
+    /// Most starts in a period; 0 means any number.
+    pub most: u32,
+    /// Period in seconds.
+    pub per: u32,
+    /// Gate of all tubes together; None if each has its own.
+    pub gate: Option<GateId>,
+}
+
+/// Rate of a gate.
+#[derive(Clone)]
+pub(super) struct GateRate {
+    pub log: Box<[u8]>,
+    pub most: u32,
+    per: u32,
+    /// True while as many jobs have started as may.
+    pub is_full: bool,
+}
+
+/// Starts that count until the same time.
+#[derive(Clone, Copy)]
+struct Starts {
+    first: Time,
+    end: Time,
+    count: u32,
+}
+
+#[derive(Default)]
+struct Log {
+    starts: VecDeque<Starts>,
+    sum: u64,
+}
+
+/// The rates as they were set, and the starts that count.
+#[derive(Default)]
+pub(super) struct Rates {
+    pub of_tubes: PatternMap<Rate>,
+    /// Starts and seconds, by the name of a group, `*` for each.
+    pub of_groups: BTreeMap<Box<[u8]>, (u32, u32)>,
+    logs: BTreeMap<Box<[u8]>, Log>,
+    /// Logs by the end of their first starts, or an earlier time.
+    ends: BTreeSet<(Time, Box<[u8]>)>,
+    entries: usize,
+    pub timer: Option<TimerId>,
+}
+
+impl GateRate {
+    /// Returns the starts in a period, and its seconds.
+    pub fn numbers(&self) -> (u32, u32) {
+        (self.most, self.per)
+    }
+}
+
+impl Log {
+    /// Returns the time at which less than this number of starts count.
+    fn opens(&self, most: u32) -> Option<Time> {
+        let mut left = self.sum;
+        self.starts
+            .iter()
+            .take_while(|starts| {
+                let is_full = left >= u64::from(most);
+                left -= u64::from(starts.count);
+                is_full
+            })
+            .last()
+            .map(|starts| starts.end)
+    }
+}
+
+impl Rates {
+    /// Returns the name of a log.
+    pub fn log_of(kind: u8, name: &[u8]) -> Box<[u8]> {
+        [&[kind], name].concat().into()
+    }
+
+    /// Returns the rate of a gate with this log; None for any number.
+    pub fn gate_rate(&self, kind: u8, name: &[u8], (most, per): (u32, u32)) -> Option<GateRate> {
+        let log = Rates::log_of(kind, name);
+        let is_full = self.sum(&log) >= u64::from(most);
+        (most > 0).then_some(GateRate { log, most, per, is_full })
+    }
+
+    /// Returns the rate of a group, if it has one.
+    pub fn of_group(&self, name: &[u8]) -> Option<GateRate> {
+        let rate = self.of_groups.get(name).or_else(|| self.of_groups.get(&b"*"[..]))?;
+        self.gate_rate(OF_GROUP, name, *rate)
+    }
+
+    /// Returns the number of starts that count.
+    pub fn sum(&self, log: &[u8]) -> u64 {
+        self.logs.get(log).map_or(0, |log| log.sum)
+    }
+
+    /// Forgets the starts of a log.
+    pub fn forget(&mut self, name: &[u8]) {
+        if let Some(log) = self.logs.remove(name) {
+            self.entries -= log.starts.len();
+        }
+    }
+
+    /// Returns the time at which a gate opens that has as many starts as it may.
+    pub fn opens(&self, rate: &GateRate) -> Option<Time> {
+        self.logs.get(&rate.log)?.opens(rate.most)
+    }
+
+    /// Counts a start.
+    pub fn start(&mut self, rate: &mut GateRate, now: Time) {
+        let per = Span::from_secs(u64::from(rate.per));
+        let is_new = !self.logs.contains_key(&rate.log);
+        let log = self.logs.entry(rate.log.clone()).or_default();
+        log.sum += 1;
+        let fine = Span::from_micros(per.as_micros() / u64::from(EXACT));
+        match log.starts.back_mut().filter(|last| rate.most > EXACT && last.first + fine > now) {
+            Some(last) => (last.end, last.count) = (now + per, last.count.saturating_add(1)),
+            None => {
+                log.starts.push_back(Starts { first: now, end: now + per, count: 1 });
+                self.entries += 1;
+            }
+        }
+        rate.is_full = log.sum >= u64::from(rate.most);
+        if is_new {
+            self.ends.insert((now + per, rate.log.clone()));
+        }
+    }
+
+    /// Drops what is over of the log with the first end, and returns its name and the number of starts that count.
+    pub fn end_first(&mut self, now: Time) -> Option<(Box<[u8]>, u64)> {
+        let (_, name) = self.ends.first().filter(|(end, _)| *end <= now)?.clone();
+        self.ends.pop_first();
+        let Some(log) = self.logs.get_mut(&name) else { return Some((name, 0)) };
+        while let Some(starts) = log.starts.front().filter(|starts| starts.end <= now).copied() {
+            log.sum -= u64::from(starts.count);
+            log.starts.pop_front();
+            self.entries -= 1;
+        }
+        let (sum, next) = (log.sum, log.starts.front().map(|starts| starts.end));
+        match next {
+            Some(end) => _ = self.ends.insert((end, name.clone())),
+            None => _ = self.logs.remove(&name),
+        }
+        Some((name, sum))
+    }
+
+    /// Returns the time of the first end, or an earlier one.
+    pub fn first_end(&self) -> Option<Time> {
+        self.ends.first().map(|(end, _)| *end)
+    }
+
+    /// Restores starts that [`Rates::save`] has visited.
+    pub fn restore(&mut self, name: &[u8], starts: SavedStarts) {
+        self.forget(name);
+        let starts: VecDeque<Starts> =
+            starts.into_iter().map(|(first, end, count)| Starts { first, end, count }).collect();
+        let Some(first) = starts.front() else { return };
+        self.ends.insert((first.end, name.into()));
+        self.entries += starts.len();
+        let sum = starts.iter().map(|starts| u64::from(starts.count)).sum();
+        self.logs.insert(name.into(), Log { starts, sum });
+    }
+
+    /// Compares the tables with each other.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they contradict each other.
+    pub fn check(&self) {
+        let Rates { logs, ends, entries, timer, .. } = self;
+        assert_eq!(*entries, logs.values().map(|log| log.starts.len()).sum::<usize>(), "entries are counted");
+        assert!(timer.is_some() || ends.is_empty(), "logs have a timer");
+        for (name, log) in logs {
+            let first = log.starts.front().expect("a log has starts");
+            assert!(ends.iter().any(|(end, other)| other == name && *end <= first.end), "a log ends");
+            assert_eq!(log.sum, log.starts.iter().map(|starts| u64::from(starts.count)).sum::<u64>());
+        }
+    }
+
+    /// Returns the bytes of logs.
+    pub fn bytes(&self) -> usize {
+        self.entries * ENTRY_BYTES + self.logs.len() * LOG_BYTES
+    }
+
+    /// Visits the starts that count, for a handover: the name of each log, and of its entries the first, the end and the
+    /// number.
+    pub fn save(&self, visit: &mut dyn FnMut(&[u8], SavedStarts)) {
+        for (name, log) in &self.logs {
+            visit(name, log.starts.iter().map(|starts| (starts.first, starts.end, starts.count)).collect());
+        }
+    }
+}
