@@ -226,7 +226,7 @@ fn init_db(url: &str, is_run: bool) -> Result<ExitCode, Failure> {
     let url = url.strip_prefix("postgres:").filter(|rest| !rest.starts_with("//")).unwrap_or(url);
     let url = PostgresUrl::parse(url).map_err(Failure::misuse)?;
     if !is_run {
-        return print(postgres::schema::TABLES);
+        return print(&postgres::schema::script());
     }
     let name = url.place.name();
     postgres::init_db(&url.place).map_err(|sentence| format!("{name}: {sentence}"))?;

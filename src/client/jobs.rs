@@ -14,6 +14,7 @@ use super::connection::ClientConnection;
 use super::error::{Error, Fault};
 use poolcounter_protocol::jobs::request::{JobId, JobState, Until};
 use poolcounter_protocol::jobs::wire::client::{self as wire, PutLine, PutWords, YamlMap};
+use session::{refused, text};
 use std::time::Duration;
 
 /// Job to put. [`NewJob::new`] sets the defaults.
@@ -322,7 +323,7 @@ fn put_outcome(line: &[u8]) -> Result<Result<PutOutcome, Error>, Fault> {
         "BURIED" => PutOutcome::Buried(id()?),
         "DUPLICATE" => PutOutcome::Duplicate(id()?),
         "SUPERSEDED" => PutOutcome::Superseded,
-        _ if wire::is_refusal(line) => return Ok(Err(session::refused(line))),
+        _ if wire::is_refusal(line) => return Ok(Err(refused(line))),
         _ => return Err(Fault::Garbled),
     }))
 }
@@ -331,7 +332,7 @@ fn put_outcome(line: &[u8]) -> Result<Result<PutOutcome, Error>, Fault> {
 fn put_outcomes(connection: &mut ClientConnection, first: &[u8], count: usize) -> Said<Vec<Result<PutOutcome, Error>>> {
     // This one line is the reply to all jobs.
     if first == b"OUT_OF_MEMORY" || first == b"NOT_ALLOWED" {
-        return Ok(Err(session::refused(first)));
+        return Ok(Err(refused(first)));
     }
     let failure = Error::Refused(session::INTERNAL_ERROR.into());
     let draining = Error::Refused(session::DRAINING.into());
@@ -347,4 +348,12 @@ fn put_outcomes(connection: &mut ClientConnection, first: &[u8], count: usize) -
     let of_server =
         [failure, draining].into_iter().find(|error| outcomes.iter().all(|told| told.as_ref() == Err(error)));
     Ok(of_server.map_or(Ok(outcomes), Err))
+}
+
+/// Reads the text that a line announces, and parses it.
+fn read_text<T>(connection: &mut ClientConnection, line: &[u8], parse: impl FnOnce(&[u8]) -> Option<T>) -> Said<T> {
+    if wire::is_refusal(line) {
+        return Ok(Err(refused(line)));
+    }
+    Ok(Ok(parse(&text(connection, line)?).ok_or(Fault::Garbled)?))
 }

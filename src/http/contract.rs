@@ -88,10 +88,9 @@ impl Inquire for Http {
         };
         self.samples.note(now, sample);
         self.hour.note(now, sample);
+        self.things_hour.note(now, |note| (telemetry.sample_things)(now, note));
         let Some(recent) = &mut self.recent else { return self.samples.next() };
-        for samples in [&mut self.things, &mut self.things_hour] {
-            samples.note(now, |note| (telemetry.sample_things)(now, note));
-        }
+        self.things.note(now, |note| (telemetry.sample_things)(now, note));
         let next = recent.note(now, |note| (telemetry.tally)(note));
         self.samples.next().min(self.things.next()).min(next)
     }

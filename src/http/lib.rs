@@ -382,7 +382,7 @@ mod tests {
     use poolcounter_service::output::FULL_BYTES;
     use poolcounter_service::report::room::MOST_ROWS;
     use poolcounter_service::report::snapshot::Remembered;
-    use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, SeriesInfo, ServiceReport, Table};
+    use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, SeriesInfo, ServiceReport};
     use std::collections::BTreeMap;
 
     fn snapshot_of(overview: Overview, samples: &Samples) -> Snapshot {
@@ -428,8 +428,11 @@ mod tests {
             }
             for service in &mut overview.services {
                 service.report.tables.iter_mut().skip(1).for_each(|table| table.rows.truncate(of_others));
-                let are_few = |table: &&mut Table| ["gone", "buried"].contains(&&*table.name);
-                service.report.tables.iter_mut().filter(are_few).for_each(|table| table.rows.truncate(20));
+                service.report.tables.iter_mut().for_each(|table| match &*table.name {
+                    "gone" | "buried" => table.rows.truncate(20),
+                    "schedules" => table.rows.truncate(10),
+                    _ => {}
+                });
             }
             let status = snapshot_of(overview, &Samples::every(INTERVAL, KEPT));
             let tables = status.services.iter().flat_map(|service| service.tables.iter());

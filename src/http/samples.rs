@@ -67,7 +67,7 @@ impl Samples {
         Samples { begins_at_zero: true, ..Samples::every(interval, most) }
     }
 
-    /// Returns the time between two samples, and the number of those in a range: all without one; None if the range is
+    /// Returns the time between two samples, and the number of samples in a range: all without a range; None if the range is
     /// longer.
     pub fn within(&self, range: Option<Range>) -> Option<(Span, usize)> {
         let all = self.most - 1;

@@ -1,10 +1,9 @@
 //! Runners whose connections have all ended, with their last sign.
 
-use super::tables::gone_table;
 use poolcounter_core::time::Time;
-use poolcounter_service::report::{Cell, Table};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Number of runners that are remembered.
 const MOST_GONE: usize = 20;
@@ -23,13 +22,28 @@ impl GoneRunners {
         }
     }
 
-    /// Returns the table of the runners that are none of those connected, the last one first.
-    pub fn table(&self, connected: &BTreeSet<&[u8]>, now: Time) -> Table {
-        let mut gone: Vec<_> = self.0.iter().filter(|(name, _)| !connected.contains(&***name)).collect();
+    /// Returns the table of the runners that are not in the table of the connected ones, the last first.
+    pub fn table(&self, connected: &Table, now: Time) -> Table {
+        let is_gone = |name: &[u8]| !connected.rows.iter().any(|row| row.first() == Some(&Cell::text(name)));
+        let mut gone: Vec<_> = self.0.iter().filter(|(name, _)| is_gone(name)).collect();
         gone.sort_by_key(|(_, (_, at))| Reverse(*at));
         let rows = gone
             .into_iter()
             .map(|(name, (address, at))| vec![Cell::text(name), Cell::text(address), Cell::time(now.since(*at))]);
         gone_table().rows(rows)
     }
+}
+
+/// Runners without a connection.
+fn gone_table() -> Table {
+    Table::new(
+        "gone",
+        "Runners that are gone",
+        vec![
+            Column::new("name", "runner", ColumnUnit::Name, "Name; empty for connections that gave none."),
+            Column::new("peer", "from", ColumnUnit::Address, "Address of its last connection."),
+            Column::new("gone", "gone for", ColumnUnit::Seconds, "Time since the end of its last connection."),
+        ],
+    )
+    .help("The last 20 since the start or the last upgrade.")
 }

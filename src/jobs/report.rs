@@ -68,7 +68,7 @@ impl JobQueue {
     /// Returns the tables, of [`MOST_ROWS`] rows at most each.
     pub(super) fn all_tables(&self, now: Time) -> Vec<Table> {
         let [runners, first, last, tubes] = self.tables_of_names(&|_| true, now);
-        let gone = self.gone_runners.table(&self.state.runner_names(), now);
+        let gone = self.gone_runners.table(&runners, now);
         let [groups, buried] = self.buried_tables(MOST_GROUPED, MOST_BURIED, now);
         let store = stores_table().rows(self.row_of_store(now));
         let schedules = schedules_table().rows(self.state.schedules(now).take(MOST_ROWS).map(row_of_schedule));

@@ -161,20 +161,6 @@ pub(super) fn runners_table() -> Table {
     .empty("No runner is connected. A runner begins with: poolcounter jobs run TUBE -- COMMAND")
 }
 
-/// Runners without a connection.
-pub(super) fn gone_table() -> Table {
-    Table::new(
-        "gone",
-        "Runners that are gone",
-        vec![
-            Column::new("name", "runner", ColumnUnit::Name, "Name; empty for connections that gave none."),
-            Column::new("peer", "from", ColumnUnit::Address, "Address of its last connection."),
-            Column::new("gone", "gone for", ColumnUnit::Seconds, "Time since the end of its last connection."),
-        ],
-    )
-    .help("The last 20 since the start or the last upgrade.")
-}
-
 /// Connections of one runner.
 pub(super) fn runner_table() -> Table {
     Table::new(

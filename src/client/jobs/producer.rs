@@ -1,9 +1,9 @@
 //! Producer of jobs, with the requests of an operator.
 
-use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or_not_found, refused, text};
+use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or_not_found, refused};
 use super::{
     JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, put_outcomes,
-    whole_seconds,
+    read_text, whole_seconds,
 };
 use crate::connection::ClientConnection;
 use crate::error::{Error, Fault};
@@ -490,17 +490,6 @@ impl Producer {
 
 fn count_or_not_found(line: &[u8], word: &str) -> Said<Option<u64>> {
     if line == b"NOT_FOUND" { Ok(Ok(None)) } else { Ok(count_of(line, word)?.map(Some)) }
-}
-
-pub(super) fn read_text<T>(
-    connection: &mut ClientConnection,
-    line: &[u8],
-    parse: impl FnOnce(&[u8]) -> Option<T>,
-) -> Said<T> {
-    if wire::is_refusal(line) {
-        return Ok(Err(refused(line)));
-    }
-    Ok(Ok(parse(&text(connection, line)?).ok_or(Fault::Garbled)?))
 }
 
 fn read_found(connection: &mut ClientConnection, line: &[u8]) -> Said<Option<(JobId, Vec<u8>)>> {

@@ -1,8 +1,8 @@
 //! Periodic jobs, as their requests.
 
-use super::producer::{Producer, read_text};
+use super::producer::Producer;
 use super::session::{expect, expect_or_not_found};
-use super::{NewJob, checked, whole_seconds};
+use super::{NewJob, checked, read_text, whole_seconds};
 use crate::error::Error;
 use poolcounter_protocol::jobs::wire::client::{self as wire, YamlMap};
 use std::time::Duration;

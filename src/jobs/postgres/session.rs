@@ -274,17 +274,19 @@ pub fn queue_text(queue: u128) -> String {
 /// Connects. The tables must be of a known format.
 pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     let (client, warning, carrier) = open(place).await?;
+    let is_optional = |statement| statement == sql::LISTEN || sql::LIMITS.contains(&statement);
     let set = |statement: &'static str| {
         let set = client.batch_execute(statement);
         Box::pin(async move {
             match set.await {
                 // The server does not know this setting.
-                Err(error) if error.as_db_error().is_some() && sql::LIMITS.contains(&statement) => Ok(0_i64),
+                Err(error) if error.as_db_error().is_some() && is_optional(statement) => Ok(0_i64),
                 set => set.map(|()| 0_i64),
             }
         }) as Asked<'_, i64, Error>
     };
-    let mut parts: Vec<_> = sql::LIMITS.into_iter().chain([sql::GREETING, sql::DURABLE]).map(set).collect();
+    let mut parts: Vec<_> =
+        sql::LIMITS.into_iter().chain([sql::LISTEN, sql::GREETING, sql::DURABLE]).map(set).collect();
     let asked = SystemTime::now();
     parts.push(Box::pin(async { client.query_one(sql::CLOCK, &[]).await?.try_get(0) }));
     let clock = all_of(parts).await?.pop().unwrap_or_default();

@@ -132,15 +132,16 @@ pub const FORMAT: &str = "SELECT format FROM meta WHERE one = 1";
 pub const GREETING: &str = "SET client_min_messages = warning; SET default_transaction_isolation = 'read committed'";
 /// Settings of a session, which a server need not know. A transaction whose daemon has stopped in the middle must not
 /// keep its locks, and no session may wait in the server for longer than its daemon. Jobs are read by their index, so
-/// that the first rows come at once. A server without notifications is asked now and then.
-pub const LIMITS: [&str; 6] = [
+/// that the first rows come at once.
+pub const LIMITS: [&str; 5] = [
     "SET idle_in_transaction_session_timeout = 5000",
     "SET lock_timeout = 9000",
     "SET client_connection_check_interval = 2000",
     "SET enable_sort = off",
     "SET jit = off",
-    "LISTEN poolcounter_inbox",
 ];
+/// Requests notifications of the inbox. A server without them is asked now and then.
+pub const LISTEN: &str = "LISTEN poolcounter_inbox";
 /// Pins the durability of commits. A connection without this follows each change of the server's configuration. This
 /// daemon promises at least that a commit is on the server's disk, and on its replica if it has such a one. A server
 /// without this setting needs none.

@@ -275,8 +275,12 @@ impl Batch {
                 let setting = setting.ok_or("a setting: it makes no sense")?;
                 visit(Saved::Setting(setting)).map_err(|sentence| format!("a setting: {sentence}"))?;
             }
-            Row::Update(_) | Row::Delete(_) | Row::RootGone(..) | Row::Setting(_, _, None) => {}
-            Row::NextId(_) | Row::Taken(..) => {}
+            Row::Update(_)
+            | Row::Delete(_)
+            | Row::RootGone(..)
+            | Row::Setting(_, _, None)
+            | Row::NextId(_)
+            | Row::Taken(..) => {}
         }
         Ok(0)
     }

@@ -10,7 +10,6 @@ use crate::state::tube::Tube;
 use crate::state::{ALL_STATES, JobState, State};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
-use std::collections::BTreeSet;
 
 /// Name of the sums that are not followed, taken together.
 const OTHER: &[u8] = b"other";
@@ -153,12 +152,6 @@ impl State {
     /// Returns the name of the runner of a connection; None if it is none, or has not begun.
     pub fn runner_of(&self, conn: ConnId) -> Option<&[u8]> {
         self.conns.get(conn).filter(|conn| conn.is_worker).map(|conn| &*conn.name)
-    }
-
-    /// Returns the names of the runners among the first `MOST_SURVEYED` connections.
-    pub fn runner_names(&self) -> BTreeSet<&[u8]> {
-        let (conns, _) = self.conns.slice(0, MOST_SURVEYED);
-        conns.filter(|(_, conn)| conn.is_worker).map(|(_, conn)| &*conn.name).collect()
     }
 
     /// Returns the connections whose job with the first deadline is of this tube, among the first `MOST_SURVEYED`.

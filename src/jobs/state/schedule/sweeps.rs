@@ -209,6 +209,8 @@ impl State {
     fn work_on(&mut self, id: SweepId, tube: TubeId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
         match &self.background[id].work {
             Work::Refresh { .. } => {
+                // Settings of five kinds are looked up.
+                *budget = budget.saturating_sub(1);
                 self.refresh(tube);
                 self.serve_waiting(step);
                 return true;

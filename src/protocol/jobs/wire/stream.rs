@@ -1,11 +1,11 @@
 //! Parser of a connection's input into requests. It keeps incomplete bodies, so that they do not stay in the buffer
 //! that connections share.
 
+use super::words::end_of_line;
 use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, parse, schedule};
 use crate::jobs::commands::{JobCommand, extension_of};
 use crate::jobs::request::JobId;
 use crate::jobs::values::{Body, Failure, ManyEntry, Put, Refusal};
-use memchr::memchr_iter;
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::record::{Reader, Unreadable, Writer};
 use serde::{Deserialize, Serialize};
@@ -233,8 +233,10 @@ impl Stream {
             Line::Put(put, _) if self.many.is_some() && schedule::is_schedule(&put) => {
                 self.refuse_line(JobCommand::PutMany.wrong_form())
             }
-            // `dead-letter` is the only command that can look like a request of HTTP.
-            Line::Refused(_) | Line::Request(Request::DeadLetter(..)) if is_from_browser(&input[..end]) => {
+            // `dead-letter` and `move` are the only commands that can look like a request of HTTP.
+            Line::Refused(_) | Line::Request(Request::DeadLetter(..) | Request::Move(..))
+                if is_from_browser(&input[..end]) =>
+            {
                 return turn_browser_away(input);
             }
             Line::Put(_, bytes) if bytes > max_size => self.skip(bytes, Refusal::JobTooBig),
@@ -377,12 +379,6 @@ impl Many {
 /// Ends the connection of a browser, without a reply and without serving its input.
 fn turn_browser_away(input: &[u8]) -> Cut<'static> {
     Cut { consumed: input.len(), item: Some(Item::Request(Request::Quit)) }
-}
-
-/// Returns the position of the end of the first line. A line feed alone does not end it.
-fn end_of_line(bytes: &[u8]) -> Option<usize> {
-    let mut ends = memchr_iter(b'\n', bytes).filter_map(|feed| feed.checked_sub(1));
-    ends.find(|end| bytes[*end] == b'\r')
 }
 
 /// Returns true if a line begins with the word of a put, even if it is malformed.

@@ -4,6 +4,7 @@ use crate::jobs::name::{Pattern, TubeName};
 use crate::jobs::request::JobId;
 use crate::jobs::request::{ALL_STATES, JobState, SummaryBy};
 use crate::jobs::values::{JobChange, JobsOf, MOST_LISTED};
+use memchr::memchr_iter;
 
 /// Error of a malformed line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +24,12 @@ pub(super) fn number(digits: &[u8], least: u64, most: u64) -> Result<u64, Wrong>
         (number, []) => Ok(number),
         _ => Err(Wrong),
     }
+}
+
+/// Returns the position of the end of the first line. A line feed alone does not end it.
+pub(super) fn end_of_line(bytes: &[u8]) -> Option<usize> {
+    let mut ends = memchr_iter(b'\n', bytes).filter_map(|feed| feed.checked_sub(1));
+    ends.find(|end| bytes[*end] == b'\r')
 }
 
 /// Number of digits that are a number of 64 bits in any case.

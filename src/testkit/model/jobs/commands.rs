@@ -14,7 +14,7 @@ impl Jobs {
         }
         let number = |at: usize| words[at].parse::<u64>().expect("a number");
         match words[0] {
-            "put" | "put-job" | "put-many" if self.is_full => self.tell(id, None, "OUT_OF_MEMORY"),
+            "put" | "put-job" | "put-many" | "schedule-put" if self.is_full => self.tell(id, None, "OUT_OF_MEMORY"),
             "put" | "put-job" => self.put(id, &words, body),
             "put-many" => {
                 self.conn(id).produces = true;
