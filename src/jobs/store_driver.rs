@@ -212,6 +212,7 @@ impl JobQueue {
         if self.state.keeps_no_changes() {
             return self.look_again(false, context);
         }
+        self.take_from_inbox(context);
         self.state.set_batch_bytes(self.store.batch_bytes());
         let before = self.state.uncollected().0;
         let gathers = self.store.gathers(before);
@@ -278,7 +279,6 @@ impl JobQueue {
         self.step(context, |_, _| {});
         self.await_end_of_lease(context);
         self.set_from_file(context);
-        self.take_from_inbox(context);
         let begins_to_fail = !was_failing && self.store.is_failing();
         if (self.store.ownership() == Ownership::Reads || self.driver.is_settling) && !begins_to_fail {
             return;

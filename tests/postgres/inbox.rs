@@ -35,6 +35,23 @@ fn rows_become_jobs_with_their_transaction() {
 }
 
 #[test]
+fn rows_wait_while_puts_are_refused() {
+    let Some(cluster) = shared() else { return };
+    let stage = Stage::new(cluster, 1);
+    let jobs = stage.daemons[0].jobs();
+    assert_eq!(answer(jobs, "drain"), "DRAINING");
+    cluster.query(&stage.schema, "INSERT INTO inbox (tube, body) VALUES ('t', 'first'), ('t', 'second')");
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(cluster.query(&stage.schema, "SELECT count(*) FROM inbox"), ["2"]);
+    assert_eq!(answer(jobs, "undrain"), "UNDRAINED");
+    await_empty(cluster, &stage.schema);
+    assert_eq!(
+        cluster.query(&stage.schema, "SELECT convert_from(body, 'UTF8') FROM job ORDER BY id"),
+        ["first", "second"]
+    );
+}
+
+#[test]
 fn rows_that_are_not_valid_stay_with_the_reason() {
     let Some(cluster) = shared() else { return };
     let stage = Stage::new(cluster, 1);

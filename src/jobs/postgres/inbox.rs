@@ -7,9 +7,6 @@ use super::statements as sql;
 use crate::state::inbox::InboxRow;
 use tokio_postgres::{Error, Row};
 
-/// Most rows that are read at once.
-const MOST_ROWS: usize = 500;
-
 impl SqlSession {
     /// Reads the first rows that wait, and the number of refused ones. A table that cannot be read holds up nothing else.
     ///
@@ -31,7 +28,6 @@ impl SqlSession {
         let refused = self.client.query_one(&self.prepared(sql::INBOX_REFUSED).await?, &[]).await?;
         let number: i64 = refused.try_get(0)?;
         Ok(Inbox {
-            has_more: rows.len() == MOST_ROWS,
             rows: rows.iter().map(row_of).collect::<Result<_, Error>>()?,
             refused: number.unsigned_abs(),
             reason: refused.try_get::<_, Option<String>>(1)?.unwrap_or_default(),

@@ -76,8 +76,6 @@ pub enum StoreEvent {
 pub struct Inbox {
     /// The first rows that wait.
     pub rows: VecDeque<InboxRow>,
-    /// True if more wait.
-    pub has_more: bool,
     /// Number of refused rows, up to a limit.
     pub refused: u64,
     /// Reason of one of them; without any, the reason for which the inbox cannot be read.

@@ -417,7 +417,7 @@ impl Owner {
     }
 
     fn read_inbox(&mut self, inbox: Inbox, now: Time) {
-        self.inbox_at = if inbox.has_more { now } else { now + INBOX_LOOK };
+        self.inbox_at = if inbox.rows.is_empty() { now + INBOX_LOOK } else { now };
         self.in_hand = inbox.rows.len();
         self.events.push_back(StoreEvent::Inbox(inbox));
     }

@@ -132,8 +132,11 @@ impl Rates {
     /// Counts a start.
     pub fn start(&mut self, rate: &mut GateRate, now: Time) {
         let per = Span::from_secs(u64::from(rate.per));
-        let is_new = !self.logs.contains_key(&rate.log);
-        let log = self.logs.entry(rate.log.clone()).or_default();
+        if !self.logs.contains_key(&rate.log) {
+            self.ends.insert((now + per, rate.log.clone()));
+            self.logs.insert(rate.log.clone(), Log::default());
+        }
+        let log = self.logs.get_mut(&rate.log).expect("it is there, or was added");
         log.sum += 1;
         let fine = Span::from_micros(per.as_micros() / u64::from(EXACT));
         match log.starts.back_mut().filter(|last| rate.most > EXACT && last.first + fine > now) {
@@ -144,9 +147,6 @@ impl Rates {
             }
         }
         rate.is_full = log.sum >= u64::from(rate.most);
-        if is_new {
-            self.ends.insert((now + per, rate.log.clone()));
-        }
     }
 
     /// Drops what is over of the log with the first end, and returns its name and the number of starts that count.

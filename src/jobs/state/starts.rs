@@ -24,9 +24,9 @@ impl TubeLimits {
 
 impl Limits {
     /// Returns a new gate for a rate.
-    pub fn insert_rated(&mut self, rate: Option<GateRate>) -> GateId {
+    pub fn insert_rated(&mut self, rate: GateRate) -> GateId {
         let mut gate = Gate::new(0);
-        gate.rate = rate.map(Box::new);
+        gate.rate = Some(Box::new(rate));
         GateId::from_index(self.gates.insert(gate))
     }
 }
@@ -40,16 +40,8 @@ impl State {
             return None;
         }
         self.limits.rates.forget(&Rates::log_of(OF_PATTERN, pattern));
-        let known = old.and_then(|old| old.gate);
-        let gate_rate = self.limits.rates.gate_rate(OF_PATTERN, pattern, (most, per)).filter(|_| is_all);
-        let (gate, retired) = match (known, gate_rate) {
-            (Some(gate), Some(rate)) => {
-                self.change_gate(gate, |gate| gate.rate = Some(Box::new(rate)));
-                (Some(gate), None)
-            }
-            (None, Some(rate)) => (Some(self.limits.insert_rated(Some(rate))), None),
-            (known, None) => (None, known),
-        };
+        let rate = self.limits.rates.gate_rate(OF_PATTERN, pattern, (most, per)).filter(|_| is_all);
+        let (gate, retired) = self.change_rate(old.and_then(|old| old.gate), rate);
         self.limits.rates.of_tubes.insert(pattern, Rate { most, per, gate });
         retired
     }
@@ -67,22 +59,29 @@ impl State {
             let rate = self.limits.gates[gate.index()].rate.as_ref();
             rate.map(|rate| rate.numbers()) == limits.own_rate
         });
-        if !is_same {
+        let (gate, retired) = if is_same {
+            (own, None)
+        } else {
             self.limits.rates.forget(&Rates::log_of(OF_TUBE, &name));
-        }
-        let rate = limits.own_rate.and_then(|rate| self.limits.rates.gate_rate(OF_TUBE, &name, rate));
-        let (gate, retired) = match (own, rate) {
-            (Some(gate), Some(_)) if is_same => (Some(gate), None),
-            (Some(gate), Some(rate)) => {
-                self.change_gate(gate, |gate| gate.rate = Some(Box::new(rate)));
-                (Some(gate), None)
-            }
-            (None, Some(rate)) => (Some(self.limits.insert_rated(Some(rate))), None),
-            (own, None) => (None, own),
+            let rate = limits.own_rate.and_then(|rate| self.limits.rates.gate_rate(OF_TUBE, &name, rate));
+            self.change_rate(own, rate)
         };
         self.tubes[id].rate_gate = gate;
         gate.into_iter().for_each(|gate| limits.add_own(gate));
         retired
+    }
+
+    /// Returns the gate of a changed rate, which is the known gate or a new one, and the known gate if it is not needed
+    /// any more.
+    fn change_rate(&mut self, known: Option<GateId>, rate: Option<GateRate>) -> (Option<GateId>, Option<GateId>) {
+        match (known, rate) {
+            (Some(gate), Some(rate)) => {
+                self.change_gate(gate, |gate| gate.rate = Some(Box::new(rate)));
+                (Some(gate), None)
+            }
+            (None, Some(rate)) => (Some(self.limits.insert_rated(rate)), None),
+            (known, None) => (None, known),
+        }
     }
 
     /// Counts the start of a job.

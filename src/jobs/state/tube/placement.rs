@@ -324,7 +324,7 @@ impl State {
         }
         let mut limits = self.limits.of_tube(name);
         let rate = limits.own_rate.and_then(|rate| self.limits.rates.gate_rate(OF_TUBE, name, rate));
-        let rate_gate = rate.map(|rate| self.limits.insert_rated(Some(rate)));
+        let rate_gate = rate.map(|rate| self.limits.insert_rated(rate));
         rate_gate.into_iter().for_each(|gate| limits.add_own(gate));
         let lane = self.limits.enter_lane(&limits.held);
         let bucket =

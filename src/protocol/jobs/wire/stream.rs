@@ -217,8 +217,11 @@ impl Stream {
             let item = self.refuse_line(extension.map_or(Refusal::BadFormat, JobCommand::wrong_form));
             return Cut { consumed: most - 1, item };
         };
-        let consumed = end + CRLF.len();
-        let item = match parse(&input[..end]) {
+        let (line, consumed) = (&input[..end], end + CRLF.len());
+        if is_from_browser(line) {
+            return turn_browser_away(input);
+        }
+        let item = match parse(line) {
             // Most bodies are there with their line, and need not be kept.
             Line::Put(put, bytes) if self.many.is_none() && bytes <= max_size => {
                 let (rest, len) = (&input[consumed..], bytes as usize);
@@ -233,17 +236,11 @@ impl Stream {
             Line::Put(put, _) if self.many.is_some() && schedule::is_schedule(&put) => {
                 self.refuse_line(JobCommand::PutMany.wrong_form())
             }
-            // `dead-letter` and `move` are the only commands that can look like a request of HTTP.
-            Line::Refused(_) | Line::Request(Request::DeadLetter(..) | Request::Move(..))
-                if is_from_browser(&input[..end]) =>
-            {
-                return turn_browser_away(input);
-            }
             Line::Put(_, bytes) if bytes > max_size => self.skip(bytes, Refusal::JobTooBig),
             Line::Put(put, bytes) => self.begin_body(BodyOwner::Put(put), bytes),
             Line::RefusedBody(command, bytes) => self.skip(bytes, command.wrong_form()),
-            Line::Refused(_) if self.many.is_some() && is_put(&input[..end]) => {
-                self.refuse(extension_of(&input[..end]).map_or(Refusal::BadFormat, JobCommand::wrong_form))
+            Line::Refused(_) if self.many.is_some() && is_put(line) => {
+                self.refuse(extension_of(line).map_or(Refusal::BadFormat, JobCommand::wrong_form))
             }
             _ if self.many.is_some() => self.refuse_line(JobCommand::PutMany.wrong_form()),
             Line::Fail(_, bytes) if bytes > MAX_ERROR_BYTES => self.skip(bytes, JobCommand::Fail.wrong_form()),
