@@ -90,7 +90,7 @@ impl Figure {
             columns: rounds.iter().map(column).collect(),
         };
         (result.wanted, result.is_met) =
-            self.wanted.judge(result.median(Program::Ours.name()), median(&mut result.ratios()));
+            self.wanted.judge(median(&mut result.values(Program::Ours.name())), median(&mut result.ratios()));
         result
     }
 }

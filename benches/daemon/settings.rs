@@ -36,12 +36,12 @@ impl Settings {
         let words = arguments.iter().filter(|argument| !argument.starts_with('-')).cloned();
         let cases: String = variable("BENCH_CASES", String::new())?;
         let filter = words.chain(cases.split(',').filter(|word| !word.is_empty()).map(String::from)).collect();
-        let seconds = variable("BENCH_SECONDS", if is_rehearsal { 0.01 } else { 0.3 })?;
+        let seconds = variable("BENCH_SECONDS", if is_rehearsal { 0.01 } else { 0.2 })?;
         let most_connections = machine::raise_descriptor_limit()?.saturating_sub(SPARE_DESCRIPTORS);
         Ok(Settings {
             is_rehearsal,
             time: Duration::try_from_secs_f64(seconds).map_err(io::Error::other)?,
-            rounds: variable("BENCH_ROUNDS", if is_rehearsal { 1 } else { 5 })?,
+            rounds: variable("BENCH_ROUNDS", if is_rehearsal { 1 } else { 15 })?,
             filter,
             cores: Cores::choose(),
             most_connections: if is_rehearsal { FEW } else { most_connections },

@@ -10,6 +10,9 @@ use std::time::Instant;
 /// Folder of the files.
 const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../bench");
 
+/// Mark of a figure that differs much from round to round.
+const WIDE: &str = " ~";
+
 /// Results of a run.
 #[derive(Serialize, Deserialize)]
 pub struct Run {
@@ -129,9 +132,14 @@ impl CaseResult {
     /// Prints the medians of a case, a line for each figure.
     pub fn print(&self) {
         for figure in &self.figures {
-            let columns = figure.columns.iter().map(|(name, _)| (name, display(figure.median(name))));
-            let columns = columns.filter(|(_, value)| !value.is_empty()).map(|(name, value)| format!("{name} {value}"));
-            let ratio = median(&mut figure.ratios()).map(|ratio| format!("ratio {ratio:.2}"));
+            let column = |(name, _): &(String, _)| {
+                let mut values = figure.values(name);
+                let median = median(&mut values)?;
+                Some(format!("{name} {}{}", display(median), mark(&mut values)))
+            };
+            let columns = figure.columns.iter().filter_map(column);
+            let mut ratios = figure.ratios();
+            let ratio = median(&mut ratios).map(|ratio| format!("ratio {ratio:.2}{}", mark(&mut ratios)));
             let verdict = match (figure.wanted.as_str(), figure.is_met) {
                 ("", _) | (_, None) => None,
                 (wanted, Some(true)) => Some(format!("{wanted}: yes")),
@@ -144,21 +152,20 @@ impl CaseResult {
 }
 
 impl FigureResult {
-    /// Returns the median of a column's rounds.
-    pub fn median(&self, column: &str) -> Option<f64> {
-        median(&mut self.values(column).flatten().collect::<Vec<f64>>())
-    }
-
     /// Returns the ratio of the first column to [`FigureResult::against`] in each round: differences between rounds
     /// cancel out in it.
     pub fn ratios(&self) -> Vec<f64> {
         let Some(((first, _), against)) = self.columns.first().zip(self.against.as_deref()) else { return Vec::new() };
-        let pairs = self.values(first).zip(self.values(against));
+        let pairs = self.rounds(first).zip(self.rounds(against));
         pairs.filter_map(|(ours, other)| Some(ours? / other?)).collect()
     }
 
-    /// Returns the value of each round of a column.
-    pub fn values(&self, column: &str) -> impl Iterator<Item = Option<f64>> {
+    /// Returns the values of a column, from the rounds that have one.
+    pub fn values(&self, column: &str) -> Vec<f64> {
+        self.rounds(column).flatten().collect()
+    }
+
+    fn rounds(&self, column: &str) -> impl Iterator<Item = Option<f64>> {
         let rounds = self.columns.iter().find(|(name, _)| name == column).map(|(_, rounds)| rounds.iter().copied());
         rounds.into_iter().flatten()
     }
@@ -180,18 +187,27 @@ impl Ticks {
 
 /// Returns the median, after sorting the values; None if there are none.
 pub fn median(values: &mut [f64]) -> Option<f64> {
+    quartiles(values).map(|[_, median, _]| median)
+}
+
+/// Returns the lower quartile, the median and the upper quartile, after sorting the values; None if there are none.
+pub fn quartiles(values: &mut [f64]) -> Option<[f64; 3]> {
     values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
+    let last = values.len().checked_sub(1)?;
+    Some([1, 2, 3].map(|quarter| {
+        let (before, part) = (last * quarter / 4, (last * quarter % 4) as f64 / 4.0);
+        values[before] + (values[(before + 1).min(last)] - values[before]) * part
+    }))
+}
+
+/// Returns [`WIDE`] if the quartiles are further apart than a tenth of the median, and nothing otherwise.
+pub fn mark(values: &mut [f64]) -> &'static str {
+    let is_wide = |[lower, median, upper]: [f64; 3]| upper - lower > median.abs() / 10.0;
+    if quartiles(values).is_some_and(is_wide) { WIDE } else { "" }
 }
 
 /// Returns a value with three digits, or all digits of a larger number.
-pub fn display(value: Option<f64>) -> String {
-    let Some(value) = value else { return String::new() };
+pub fn display(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,
         small if small < 10.0 => 2,

@@ -1,6 +1,6 @@
 //! Tables in Markdown, from the files of runs: of benches/README.md, and of the comparison of two runs.
 
-use super::results::{CaseResult, FigureResult, Run, display, median};
+use super::results::{CaseResult, FigureResult, Run, display, mark, median, quartiles};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -54,7 +54,10 @@ fn table_of(cases: &[&CaseResult]) -> String {
     for case in cases {
         for (n, figure) in case.figures.iter().enumerate() {
             let mut cells = vec![if n == 0 { case.name.clone() } else { String::new() }, figure.name.clone()];
-            cells.extend(columns.iter().map(|column| grouped(figure.median(column))));
+            cells.extend(columns.iter().map(|column| {
+                let mut values = figure.values(column);
+                median(&mut values).map_or_else(String::new, |median| grouped(median) + mark(&mut values))
+            }));
             let is_ratio_wanted = figure.wanted.starts_with("ratio");
             cells.extend(
                 has_ratios.then(|| emphasized(ratio_of(figure), figure.is_met == Some(false) && is_ratio_wanted)),
@@ -69,8 +72,9 @@ fn table_of(cases: &[&CaseResult]) -> String {
 }
 
 fn ratio_of(figure: &FigureResult) -> String {
-    match (median(&mut figure.ratios()), &figure.against) {
-        (Some(ratio), Some(against)) => format!("{ratio:.2} x {against}"),
+    let mut ratios = figure.ratios();
+    match (median(&mut ratios), &figure.against) {
+        (Some(ratio), Some(against)) => format!("{ratio:.2} x {against}{}", mark(&mut ratios)),
         _ => String::new(),
     }
 }
@@ -80,9 +84,9 @@ fn emphasized(text: String, is_missed: bool) -> String {
 }
 
 /// Returns a value as [`display`] does, with commas in large numbers.
-fn grouped(value: Option<f64>) -> String {
+fn grouped(value: f64) -> String {
     let text = display(value);
-    if value.is_none_or(|value| value < LARGE) {
+    if value < LARGE {
         return text;
     }
     let digits = text.len();
@@ -93,24 +97,26 @@ fn grouped(value: Option<f64>) -> String {
     with_commas.collect()
 }
 
-/// Returns the differences between two runs: figures of which no round of one run is within the rounds of the other.
+/// Returns the differences between two runs: figures whose middle half of the rounds is all above, or all below, that of
+/// the other run.
 pub fn compare(old: &Run, new: &Run) -> String {
     let mut text = format!("Old: {}\nNew: {}\n\n", old.conditions.describe(), new.conditions.describe());
     text += "| case | figure | old | new | change |\n|---|---|---|---|---|\n";
     let (mut compared, mut moved) = (0, 0);
     for (case, figure, earlier) in pairs(old, new) {
         let own = figure.columns.first().map_or("", |(name, _)| name);
-        let values = |of: &FigureResult| of.values(own).flatten().collect::<Vec<f64>>();
         let ratio =
             figure.against.as_ref().map(|against| (format!(", x {against}"), earlier.ratios(), figure.ratios()));
-        for (what, mut before, mut after) in [(String::new(), values(earlier), values(figure))].into_iter().chain(ratio)
+        for (what, mut before, mut after) in
+            [(String::new(), earlier.values(own), figure.values(own))].into_iter().chain(ratio)
         {
-            let (Some(was), Some(is)) = (median(&mut before), median(&mut after)) else { continue };
+            let (Some(before), Some(after)) = (quartiles(&mut before), quartiles(&mut after)) else { continue };
             compared += 1;
-            if are_apart(&before, &after) {
+            if before[0] > after[2] || after[0] > before[2] {
                 moved += 1;
+                let (was, is) = (before[1], after[1]);
                 let change = if was == 0.0 { String::new() } else { format!("{:+.1} %", (is / was - 1.0) * 100.0) };
-                let (was, is) = (grouped(Some(was)), grouped(Some(is)));
+                let (was, is) = (grouped(was), grouped(is));
                 text += &format!("| {} | {}{what} | {was} | {is} | {change} |\n", case.name, figure.name);
             }
         }
@@ -127,10 +133,4 @@ fn pairs<'a>(old: &'a Run, new: &'a Run) -> impl Iterator<Item = (&'a CaseResult
             Some((case, figure, earlier?.figures.iter().find(of_same_name)?))
         })
     })
-}
-
-fn are_apart(before: &[f64], after: &[f64]) -> bool {
-    let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    least(before) > most(after) || least(after) > most(before)
 }
