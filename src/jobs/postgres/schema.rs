@@ -81,7 +81,13 @@ CREATE FUNCTION tell_inbox() RETURNS trigger LANGUAGE plpgsql AS $$
 CREATE TRIGGER tell_inbox AFTER INSERT OR UPDATE ON inbox FOR EACH STATEMENT EXECUTE FUNCTION tell_inbox();
 ";
 
+/// Settings of the tables that most rows leave soon: they are vacuumed at each look of autovacuum, without its pauses.
+const VACUUM: &str = "\
+ALTER TABLE job SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE inbox SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
+";
+
 /// Returns the statements that make all tables.
 pub fn script() -> String {
-    [TABLES, INBOX].concat()
+    [TABLES, INBOX, VACUUM].concat()
 }
