@@ -23,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Launcher {
     mask: SigSet,
     null: File,
-    watchdog: Option<Arc<Watchdog>>,
+    watchdog: Arc<Watchdog>,
 }
 
 /// Command to be started.
@@ -82,7 +82,7 @@ pub struct Process {
     output: Capture,
     errors: Capture,
     answers: Capture,
-    watchdog: Option<Arc<Watchdog>>,
+    watchdog: Arc<Watchdog>,
 }
 
 /// Output of a process, with the part that is kept.
@@ -112,16 +112,10 @@ pub enum FirstLine {
 }
 
 impl Launcher {
-    /// Returns a launcher of commands with this signal mask.
+    /// Returns a launcher of commands with this signal mask. They end with this process, even if it is killed.
     pub fn new(mask: SigSet) -> io::Result<Launcher> {
-        Ok(Launcher { mask, null: File::options().read(true).write(true).open("/dev/null")?, watchdog: None })
-    }
-
-    /// Returns a launcher like [`Launcher::new`], whose commands end with this process, even if it is killed.
-    pub fn guarded(mask: SigSet) -> io::Result<Launcher> {
-        let launcher = Launcher::new(mask)?;
-        let watchdog = Some(Arc::new(Watchdog::start(None, GRACE)?));
-        Ok(Launcher { watchdog, ..launcher })
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        Ok(Launcher { mask, null, watchdog: Arc::new(Watchdog::start(GRACE)?) })
     }
 
     /// Starts a command.
@@ -146,7 +140,7 @@ impl Launcher {
         };
         let spawn = Spawn { mask: &self.mask, variables: launch.variables, stdio, has_group: true };
         let group = spawn.spawn(launch.words)?;
-        self.watchdog.iter().for_each(|watchdog| watchdog.add(group_of(group)));
+        self.watchdog.add(group_of(group), &[]);
         Ok(Process {
             group: Some(group),
             deadline: launch.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
@@ -165,9 +159,15 @@ impl Process {
         // It is a child of this process, waited for only here, so there is no error.
         let group = self.group?;
         let status = status_of(group).unwrap_or(Some(u8::MAX))?;
-        self.watchdog.iter().for_each(|watchdog| watchdog.remove(group_of(group)));
+        self.watchdog.remove(group_of(group));
         (self.group, self.deadline) = (None, None);
         Some(status)
+    }
+
+    /// Keeps these connections open until its end, even if this process is killed, instead of the ones before.
+    pub fn keep_open(&self, connections: &[BorrowedFd<'_>]) {
+        let descriptors: Vec<_> = connections.iter().map(AsRawFd::as_raw_fd).collect();
+        self.group.iter().for_each(|group| self.watchdog.add(group_of(*group), &descriptors));
     }
 
     /// Returns true while it runs.

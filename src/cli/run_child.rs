@@ -58,9 +58,7 @@ pub fn run(
     let mask = SigSet::thread_get_mask().map_err(Failure::no_commands)?;
     let stopping = if has_group { &STOPPING[..] } else { &[] };
     let signals = block_signals(&[&ENDING, &FORWARDED, stopping].concat()).map_err(Failure::no_commands)?;
-    let connection = held.and_then(|held| (held.connection)());
-    let watchdog = held.map(|_| Watchdog::start(connection.map(|(_, descriptor)| descriptor), lifetime.grace));
-    let watchdog = watchdog.transpose().map_err(Failure::no_commands)?;
+    let watchdog = held.map(|_| Watchdog::start(lifetime.grace)).transpose().map_err(Failure::no_commands)?;
     let how = Spawn { mask: &mask, variables, stdio: Stdio::Inherited, has_group };
     let child = how.spawn(words).map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
@@ -73,8 +71,8 @@ pub fn run(
         _ => Failure { status: CANNOT_RUN, sentence: format!("{}: {error}", name.display()) },
     })?;
     let target = if has_group { group_of(child) } else { child };
-    watchdog.iter().for_each(|watchdog| watchdog.add(target));
     let run = ChildRun {
+        watchdog,
         signals,
         child,
         target,
@@ -86,12 +84,12 @@ pub fn run(
         is_killed: false,
         last_ending: None,
     };
-    let ended = run.run().map_err(Failure::no_commands)?;
-    watchdog.iter().for_each(|watchdog| watchdog.remove(target));
-    Ok(ended)
+    run.run().map_err(Failure::no_commands)
 }
 
 struct ChildRun<'a> {
+    /// None if nothing is held.
+    watchdog: Option<Watchdog>,
     signals: SignalFd,
     child: Pid,
     /// Target of signals that ask for an end: the group of the command, or the command alone.
@@ -125,6 +123,7 @@ impl ChildRun<'_> {
             if let Some(status) = status
                 && !self.is_group_left()
             {
+                self.watchdog.iter().for_each(|watchdog| watchdog.remove(self.target));
                 return Ok(Ended { status, was_lost: self.was_lost });
             }
             self.kill_if_due();
@@ -143,8 +142,10 @@ impl ChildRun<'_> {
         }
     }
 
-    /// Returns a poll for the signals and for input on this connection.
+    /// Returns a poll for the signals and for input on this connection, which the watchdog keeps.
     fn watch(&self, connection: Option<(u64, RawFd)>) -> io::Result<Poll> {
+        let descriptors: Vec<RawFd> = connection.iter().map(|(_, descriptor)| *descriptor).collect();
+        self.watchdog.iter().for_each(|watchdog| watchdog.add(self.target, &descriptors));
         let poll = Poll::new()?;
         poll.registry().register(&mut SourceFd(&self.signals.as_raw_fd()), Token(0), Interest::READABLE)?;
         if let Some((_, descriptor)) = connection {

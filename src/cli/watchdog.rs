@@ -1,18 +1,21 @@
 //! Child that ends commands after this process is gone, even if it was killed, which no handler can notice.
 //!
-//! It reads the commands from a pipe, and acts at the end of the pipe. Until they have ended it keeps the connection on
-//! which something is held for them, so that nobody else gets that before. It has its own session and blocks all
-//! signals, so that a signal that ends this process does not end it as well.
+//! It reads the commands from a socket, and acts at the end of its input. Until a command has ended it keeps the
+//! connections on which something is held for it, so that nobody else gets that before. It has its own session and blocks
+//! all signals, so that a signal that ends this process does not end it as well.
 
 use crate::spawn::{fork_process, stat_of};
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg, socketpair,
+};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, close, setsid};
 use std::fs;
-use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,56 +24,81 @@ use std::time::{Duration, Instant};
 pub const AFTER_KILL: Duration = Duration::from_secs(10);
 /// Interval of looks at processes that are to end.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Longest message: a sign and a number.
+const MESSAGE: usize = 32;
+/// Most connections of one command: a job can be reserved on one of two.
+const MOST_CONNECTIONS: usize = 2;
 
 /// Watchdog child. When this is dropped, it ends the commands that are left, and ends.
 pub struct Watchdog {
     /// None once it is closed.
-    pipe: Option<PipeWriter>,
+    socket: Option<OwnedFd>,
     child: Pid,
 }
 
+/// Target of kill(2) in the child, with the connections that it keeps for it.
+struct Target {
+    id: Pid,
+    connections: Vec<RawFd>,
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        for descriptor in &self.connections {
+            let _ = close(*descriptor);
+        }
+    }
+}
+
 impl Watchdog {
-    /// Starts the child, which keeps this connection. Must be called while the process has one thread.
+    /// Starts the child. Must be called while the process has one thread.
     ///
     /// # Errors
     ///
     /// Fails if the system cannot start it.
-    pub fn start(connection: Option<RawFd>, grace: Duration) -> io::Result<Watchdog> {
-        let (reader, pipe) = io::pipe()?;
+    pub fn start(grace: Duration) -> io::Result<Watchdog> {
+        // Each message is whole, whichever threads send them.
+        let (socket, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         match fork_process()? {
-            ForkResult::Parent { child } => Ok(Watchdog { pipe: Some(pipe), child }),
+            ForkResult::Parent { child } => Ok(Watchdog { socket: Some(socket), child }),
             ForkResult::Child => {
                 let _ = SigSet::all().thread_block();
                 let _ = setsid();
                 // A kill of all processes of the program's name should not meet it.
                 let _ = prctl::set_name(c"pc-watchdog");
-                close_others(&[Some(reader.as_raw_fd()), connection]);
-                end(targets_left(reader), grace);
+                close_others(its.as_raw_fd());
+                end(targets_left(&its), grace);
                 process::exit(0)
             }
         }
     }
 
-    /// Adds a target of kill(2) to be ended with this process: a process, or the negative number of a group.
-    pub fn add(&self, target: Pid) {
-        self.say('+', target);
+    /// Adds a target of kill(2) to be ended with this process: a process, or the negative number of a group. The child
+    /// keeps these connections until the target has ended. A target that is added again has other connections.
+    pub fn add(&self, target: Pid, connections: &[RawFd]) {
+        self.say('+', target, connections);
     }
 
-    /// Removes a target, whose id may be reused.
+    /// Removes a target, whose id may be reused. The child closes its connections.
     pub fn remove(&self, target: Pid) {
-        self.say('-', target);
+        self.say('-', target, &[]);
     }
 
-    fn say(&self, sign: char, target: Pid) {
+    fn say(&self, sign: char, target: Pid, connections: &[RawFd]) {
+        let Some(socket) = &self.socket else { return };
+        let message = format!("{sign}{target}");
+        let rights = [ControlMessage::ScmRights(connections)];
+        let rights = if connections.is_empty() { &[] } else { &rights[..] };
         // Without the child, commands are left running, which cannot be helped.
-        let _ = self.pipe.iter().try_for_each(|mut pipe| pipe.write_all(format!("{sign} {target}\n").as_bytes()));
+        let parts = [IoSlice::new(message.as_bytes())];
+        let _ = sendmsg::<()>(socket.as_raw_fd(), &parts, rights, MsgFlags::MSG_NOSIGNAL, None);
     }
 }
 
 impl Drop for Watchdog {
-    /// Waits for the child, so that its copy of the connection is closed.
+    /// Waits for the child, so that its copies of connections are closed.
     fn drop(&mut self) {
-        self.pipe = None;
+        self.socket = None;
         let _ = waitpid(self.child, None);
     }
 }
@@ -94,42 +122,56 @@ pub fn is_left(target: Pid) -> bool {
     }
 }
 
-/// Closes all descriptors but these: pipes, locks and directories of the caller must not stay open.
-fn close_others(kept: &[Option<RawFd>]) {
+/// Closes all descriptors but this one: pipes, locks and directories of the caller must not stay open.
+fn close_others(kept: RawFd) {
     let open = fs::read_dir("/proc/self/fd").map_or_else(
         |_| (0..1024).collect(),
         |entries| entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect::<Vec<RawFd>>(),
     );
-    for descriptor in open.into_iter().filter(|descriptor| !kept.contains(&Some(*descriptor))) {
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor != kept) {
         let _ = close(descriptor);
     }
 }
 
-/// Reads the pipe to its end, and returns the targets that were added and not removed.
-fn targets_left(pipe: PipeReader) -> Vec<Pid> {
-    let mut targets = Vec::new();
-    for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-        let Some((sign, Ok(target))) = line.split_once(' ').map(|(sign, id)| (sign, id.parse())) else { continue };
-        let target = Pid::from_raw(target);
-        targets.retain(|known| *known != target);
-        if sign == "+" {
+/// Reads the socket to its end, and returns the targets that were added and not removed.
+fn targets_left(socket: &OwnedFd) -> Vec<Target> {
+    let mut targets: Vec<Target> = Vec::new();
+    while let Some((is_added, target)) = read_message(socket) {
+        targets.retain(|known| known.id != target.id);
+        if is_added {
             targets.push(target);
         }
     }
     targets
 }
 
-/// Terminates the targets, kills what is left after the grace, and waits until nothing is left.
-fn end(mut targets: Vec<Pid>, grace: Duration) {
+/// Reads a message: a target, and whether it is added; None at the end.
+fn read_message(socket: &OwnedFd) -> Option<(bool, Target)> {
+    let (mut bytes, mut space) = ([0; MESSAGE], nix::cmsg_space!([RawFd; MOST_CONNECTIONS]));
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty()).ok()?;
+    let (len, mut connections) = (received.bytes, Vec::new());
+    for control in received.cmsgs().ok()? {
+        if let ControlMessageOwned::ScmRights(descriptors) = control {
+            connections.extend(descriptors);
+        }
+    }
+    let (sign, id) = std::str::from_utf8(&bytes[..len]).ok()?.split_at_checked(1)?;
+    Some((sign == "+", Target { id: Pid::from_raw(id.parse().ok()?), connections }))
+}
+
+/// Terminates the targets, kills what is left after the grace, and waits until nothing is left. The connections of each
+/// are closed when it has ended.
+fn end(mut targets: Vec<Target>, grace: Duration) {
     for (signal, patience) in [(Signal::SIGTERM, grace), (Signal::SIGKILL, AFTER_KILL)] {
         for target in &targets {
-            let _ = kill(*target, signal);
+            let _ = kill(target.id, signal);
             // A stopped process acts on SIGTERM once it goes on.
-            let _ = kill(*target, Signal::SIGCONT);
+            let _ = kill(target.id, Signal::SIGCONT);
         }
         let begun = Instant::now();
         while !targets.is_empty() && begun.elapsed() < patience {
-            targets.retain(|target| is_left(*target));
+            targets.retain(|target| is_left(target.id));
             thread::sleep(if targets.is_empty() { Duration::ZERO } else { LOOK_EVERY });
         }
     }

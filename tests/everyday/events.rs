@@ -22,6 +22,7 @@ pub const EVENTS: &[Event] = &[
     Event { name: "the daemon is killed", act: |stage| stop(stage, Signal::SIGKILL) },
     Event { name: "the daemon is stopped and started", act: |stage| restart(stage, Signal::SIGTERM) },
     Event { name: "the daemon is killed and started", act: |stage| restart(stage, Signal::SIGKILL) },
+    Event { name: "the daemon and all clients are killed, and it is started", act: lose_all },
     Event { name: "the daemon is reloaded or upgraded", act: |stage| stage.daemon().upgrade() },
     Event { name: "the daemon drains", act: |stage| stage.operate("DRAIN") },
     Event { name: "the daemon hangs for a second", act: freeze },
@@ -54,6 +55,15 @@ pub fn stop(stage: &mut Stage, signal: Signal) {
     stage.daemon().signal(signal);
     stage.daemon().wait();
     stage.daemon = None;
+}
+
+/// As when the machine loses its power, but for its clocks and its files.
+fn lose_all(stage: &mut Stage) {
+    stage.daemon().signal(Signal::SIGKILL);
+    end_holders(stage);
+    end_waiters(stage);
+    stop(stage, Signal::SIGKILL);
+    stage.start();
 }
 
 pub fn restart(stage: &mut Stage, signal: Signal) {

@@ -1,4 +1,4 @@
-//! Commands that run while something is held for them: by `exec`, `take` and `counter acquire`.
+//! Commands that run while something is held for them: by `exec`, `take`, `counter acquire` and `jobs run`.
 
 use super::events::{freeze, restart, stop};
 use super::parties::{CALM, Stage};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Heading of the table. Its columns are the services whose commands there are, in the order of [`STARTS`].
 pub const HEADING: &str = "Commands";
 /// Columns of the table, and the words before the command. `ADDRESS` is that of the service.
-const STARTS: [(&str, &[&str]); 4] = [
+const STARTS: [(&str, &[&str]); 5] = [
     ("Locks", &["exec", "-s", "ADDRESS", "-k", "k", "--on-lost", "term", "--process-group", "own"]),
     (
         "Locks with a least time",
@@ -30,6 +30,7 @@ const STARTS: [(&str, &[&str]); 4] = [
         "Units of counters",
         &["counter", "-s", "ADDRESS", "--on-lost", "term", "--process-group", "own", "acquire", "c", "1", "1"],
     ),
+    ("Jobs", &["jobs", "run", "-s", "ADDRESS", "--on-lost", "term", "default"]),
 ];
 
 /// Row of the table.
@@ -112,7 +113,7 @@ impl<'a> Wrapper<'a> {
         let child = command.spawn().expect("the program runs");
         let deadline = Instant::now() + PATIENCE;
         // Once it sleeps, its watchdog knows the command.
-        while !file.exists() || process_state(child.id() as i32) != Some('S') {
+        while !file.exists() || !sleeps(child.id()) {
             assert!(Instant::now() < deadline, "{}: the command does not run", service.heading);
             thread::sleep(Duration::from_millis(5));
         }
@@ -173,6 +174,15 @@ impl Drop for Wrapper<'_> {
             let _ = kill(Pid::from_raw(self.work), Signal::SIGKILL);
         }
     }
+}
+
+/// Returns whether all threads of a process sleep.
+fn sleeps(process: u32) -> bool {
+    let mut threads = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    threads.all(|thread| {
+        let id = thread.ok().and_then(|thread| thread.file_name().to_str()?.parse().ok());
+        id.is_some_and(|id| process_state(id) == Some('S'))
+    })
 }
 
 fn signal(all: &[Wrapper<'_>], signal: Signal) {

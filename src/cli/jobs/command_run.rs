@@ -44,6 +44,8 @@ pub struct CommandRun {
     /// Start of the job in progress.
     since: Instant,
     touch_at: Instant,
+    /// Connection that stays open until the command has ended: true for the one that fetches more jobs.
+    kept: Option<bool>,
     /// Time at which the connection was lost, and time of the next attempt to take the jobs back.
     lost: Option<(Instant, Instant)>,
     is_late: bool,
@@ -98,6 +100,7 @@ impl CommandRun {
             pace: Pace::begin(),
             since: Instant::now(),
             touch_at: Instant::now(),
+            kept: None,
             lost: None,
             is_late: false,
             is_lost: false,
@@ -116,6 +119,16 @@ impl CommandRun {
     pub fn descriptors<'c>(&self, connections: &'c SlotConnections<'_>) -> Vec<BorrowedFd<'c>> {
         let has = |is_fetched| self.lost.is_none() && self.held().any(|held| held.is_fetched == is_fetched);
         connections.descriptors(has(false), has(true))
+    }
+
+    /// Lets the server give the job in progress to nobody else before the command has ended, even if this process is
+    /// killed.
+    pub fn keep_open(&mut self, connections: &SlotConnections<'_>) {
+        let kept = self.present.as_ref().filter(|_| self.lost.is_none()).map(|held| held.is_fetched);
+        if kept != self.kept {
+            self.kept = kept;
+            self.process.keep_open(&connections.descriptors(kept == Some(false), kept == Some(true)));
+        }
     }
 
     /// Returns the open outputs of the command.
@@ -170,6 +183,7 @@ impl CommandRun {
             self.touch(plan, connections);
         }
         self.feed(plan, connections);
+        self.keep_open(connections);
         if self.lost.is_none() && (self.present.is_none() || self.outcomes.tell_at().is_some_and(|at| at <= now)) {
             let told = self.outcomes.tell(plan, connections);
             told.unwrap_or_else(|_| self.begin_to_take_back(plan, connections));

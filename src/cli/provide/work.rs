@@ -89,7 +89,7 @@ impl<'a> Work<'a> {
         Ok(Work {
             settings,
             pool,
-            launcher: Launcher::guarded(mask)?,
+            launcher: Launcher::new(mask)?,
             members: BTreeMap::new(),
             commands: Vec::new(),
             to_stop: VecDeque::new(),
