@@ -43,7 +43,7 @@ fn rows_wait_while_puts_are_refused() {
     cluster.query(&stage.schema, "INSERT INTO inbox (tube, body) VALUES ('t', 'first'), ('t', 'second')");
     thread::sleep(Duration::from_millis(200));
     assert_eq!(cluster.query(&stage.schema, "SELECT count(*) FROM inbox"), ["2"]);
-    assert_eq!(answer(jobs, "undrain"), "UNDRAINED");
+    assert_eq!(answer(jobs, "undrain"), "ACCEPTING");
     await_empty(cluster, &stage.schema);
     assert_eq!(
         cluster.query(&stage.schema, "SELECT convert_from(body, 'UTF8') FROM job ORDER BY id"),

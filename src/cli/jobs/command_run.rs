@@ -44,7 +44,7 @@ pub struct CommandRun {
     /// Start of the job in progress.
     since: Instant,
     touch_at: Instant,
-    /// Connection that stays open until the command has ended: true for the one that fetches more jobs.
+    /// Connection that stays open until the command has ended: true for the connection that fetches more jobs.
     kept: Option<bool>,
     /// Time at which the connection was lost, and time of the next attempt to take the jobs back.
     lost: Option<(Instant, Instant)>,
