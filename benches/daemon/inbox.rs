@@ -11,8 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
-/// Programs that insert, and workers.
+/// Programs that insert.
 const CLIENTS: usize = 4;
+/// Workers: each waits for the commit of one job before it takes the next.
+const WORKERS: usize = 32;
 /// Pause of each program: together they insert 1000 rows a second.
 const PAUSE: Duration = Duration::from_millis(CLIENTS as u64);
 /// Pause of a worker of the usual queue that has found nothing.
@@ -69,7 +71,7 @@ pub fn measure(
 
 /// Starts runners of the daemon. They end with it.
 pub fn reserve(address: SocketAddr, sender: &Sender<Moment>) -> io::Result<()> {
-    for _ in 0..CLIENTS {
+    for _ in 0..WORKERS {
         let mut stream = TcpStream::connect(address)?;
         let mut reader = BufReader::new(stream.try_clone()?);
         let sender = sender.clone();
@@ -94,7 +96,7 @@ pub fn reserve(address: SocketAddr, sender: &Sender<Moment>) -> io::Result<()> {
 
 /// Starts workers that claim rows by this statement, which returns the body. They end with the schema.
 pub fn poll(url: &str, claim: &'static str, sender: &Sender<Moment>) {
-    for _ in 0..CLIENTS {
+    for _ in 0..WORKERS {
         let (url, sender) = (url.to_string(), sender.clone());
         thread::spawn(move || {
             in_session(&url, async |session| {
