@@ -223,7 +223,7 @@ impl Greeting {
         let line = connection.line()?;
         match line.strip_prefix(self.refusal) {
             _ if line == self.answer => Ok(()),
-            // A server that does not know the request is of an earlier version.
+            // The C daemon does not know the request.
             None | Some(b"BAD_COMMAND") => Err(Fault::Garbled),
             Some(words) => Err(Fault::Refused(String::from_utf8_lossy(words).into_owned())),
         }
