@@ -44,7 +44,7 @@ PROGRAMS = $(if $(FAST),protocol commands,postgres protocol sockets commands cra
 BUILT = $(if $(FAST),$(PROGRAMS:%=--test %),--workspace)
 WAITING = commands crash postgres sockets upgrade
 # Tests that play very many histories are not for each edit.
-MANY = exhaustive short_histories random corpus:: farm::
+MANY = exhaustive short_histories random farm::
 test_units = --workspace --lib --bins
 test_documents = --workspace --doc
 

@@ -35,6 +35,7 @@ const fn test(name: &'static str, seeds: u64, steps: u64) -> Test {
 /// Every random test. `play` refuses other names.
 const TESTS: &[Test] = &[
     test("simulation", 64, 400),
+    test("corpus", 100, 0),
     test("toy", 100, 200),
     test("restores", 16, 300),
     test("restores-near-the-end", 4, 300),
