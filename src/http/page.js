@@ -316,9 +316,9 @@ function columnsOf(id, heading, width) {
   return uncut.has(id) ? columns : columns.filter(column => !tight[id].names.has(column.name));
 }
 
-// Hides one more column if a table is too wide: the last of the least emphasised; columns of waits and refusals stay longest.
+// Hides one more column if a table is too wide: the last of the least emphasised; columns of waits and refusals stay longer, those with buttons longest.
 function tighten(id, columns) {
-  const rank = ({ emphasis, unit }) => isText(unit) && emphasis === "none" ? 1 : { none: 0, work: 3, caution: 3, alarm: 4 }[emphasis] ?? 0;
+  const rank = ({ emphasis, unit, actions }) => actions && last.is_admin ? 5 : isText(unit) && emphasis === "none" ? 1 : { none: 0, work: 3, caution: 3, alarm: 4 }[emphasis] ?? 0;
   const scroll = byId(id).closest(".scroll"), rest = columns.slice(1);
   if (uncut.has(id) || scroll.scrollWidth <= scroll.clientWidth || !rest.length) return false;
   const least = Math.min(...rest.map(rank));

@@ -26,7 +26,12 @@ impl Snapshot {
             self.history = told.history;
         } else if (self.history.interval - told.history.interval).abs() < 1e-9 {
             let of = |curve: &ShownCurve| (curve.service.clone(), curve.name.clone());
-            join(&mut self.history.series, told.history.series, |own, told| of(own) == of(told), ShownCurve::add);
+            join(
+                &mut self.history.series,
+                told.history.series,
+                |own, told| of(own) == of(told),
+                |own, told| own.add(&told),
+            );
         }
     }
 
@@ -74,14 +79,14 @@ impl ShownService {
             (&mut self.sent_bytes, told.sent_bytes),
         ];
         sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
-        join(&mut self.figures, told.figures, |own, told| own.name == told.name, ShownFigure::add);
+        join(&mut self.figures, told.figures, |own, told| own.name == told.name, |own, told| own.add(&told));
         self.matrix = [self.matrix.take(), told.matrix].into_iter().flatten().reduce(Matrix::with);
         join(&mut self.tables, told.tables, |own, told| own.name == told.name, |own, told| own.add(earlier, told));
     }
 }
 
 impl ShownFigure {
-    fn add(&mut self, told: ShownFigure) {
+    fn add(&mut self, told: &ShownFigure) {
         self.value = sum_or_longest(self.is_seconds && !self.is_counter)(self.value, told.value);
     }
 }
@@ -92,7 +97,7 @@ fn sum_or_longest(is_time: bool) -> fn(f64, f64) -> f64 {
 }
 
 impl ShownCurve {
-    fn add(&mut self, told: ShownCurve) {
+    fn add(&mut self, told: &ShownCurve) {
         let is_time = self.unit == "seconds" && !self.is_rate;
         self.now = if is_time { self.now.max(told.now) } else { self.now.saturating_add(told.now) };
         let mut values = self.values.numbers();

@@ -19,8 +19,11 @@ pub struct MemberRequest {
     /// Effect, for the help and the manual.
     pub summary: &'static str,
     /// Sends the request.
-    run: fn(&Members, &[&[u8]], &MembersCommandSettings) -> Result<(), Mistake>,
+    run: RunRequest,
 }
+
+/// Sends a request with these parameters and options.
+type RunRequest = fn(&Members, &[&[u8]], &MembersCommandSettings) -> Result<(), Mistake>;
 
 /// Reason of a failed request.
 pub(super) enum Mistake {
