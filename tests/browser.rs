@@ -179,7 +179,7 @@ fn several_daemons_are_one_page() {
     let dead = look(&url, "several-one-dead", (1400, 1800), &["wait=5000"]);
     let (title, alarm) = (dead["title"].as_str().unwrap_or_default(), dead["alarm"].as_str().unwrap_or_default());
     assert!(title.contains("Servers: no answer from "), "{dead}");
-    assert!(alarm.contains(&format!("no answer from {} since ", addresses[0])), "{dead}");
+    assert!(alarm.contains(&format!("no answer from {}: ", addresses[0])), "{dead}");
     look(&url, "several-one-dead-dark", (800, 1800), &[DARK]);
     look(&url, "several-one-dead-phone", PHONE, &[]);
     look(&url, "several-without-script", DESKTOP, &[NO_SCRIPT]);
@@ -228,6 +228,30 @@ fn pools_of_members_are_shown() {
     look(&url, "members-dark", DESKTOP, &[DARK]);
     look(&url, "members-phone", PHONE, &[]);
     look(&url, "members-without-script", DESKTOP, &[NO_SCRIPT]);
+}
+
+/// A click takes a member out of quarantine, and one click those that are left.
+#[test]
+#[ignore = "needs a browser: make test-browser"]
+fn members_are_repaired_by_a_click() {
+    let (daemon, address) = start(&["--members", "--members-listen", "127.0.0.1:0", "--http-admin"]);
+    let mut client = Client::to(daemon.members());
+    assert_eq!(client.ask("POOL p 0 4"), "OK");
+    for name in ["a", "b", "c", "d"] {
+        assert_eq!(client.ask(&format!("ADD p {name}")), "OK");
+        let taken = client.ask("TAKE p 0");
+        let lease = taken.split(' ').nth(1).expect("has a lease");
+        assert_eq!(client.ask(&format!("RETURN {lease} FAIL")), "RETURNED");
+    }
+    let url = format!("http://{address}/members/pool/p");
+    let table = "#table-members-members";
+    let one = format!("{table} tbody tr:first-child td button | {table} .confirm button:first-child");
+    look(&url, "members-repair", (1400, 1300), &[&format!("click={one}"), "wait=500"]);
+    assert_eq!(client.ask("UTILIZATION p").split(' ').nth(5), Some("1"), "{}", client.ask("UTILIZATION p"));
+    let all =
+        "#of-table-members-members p.all-repair > button | #of-table-members-members p.all .confirm button:first-child";
+    let repaired = look(&url, "members-repair-all", (1400, 1300), &[&format!("click={all}"), "wait=500"]);
+    assert!(repaired["acts"].as_str().is_some_and(|acts| acts.contains("3 of 3 done")), "{repaired}");
 }
 
 #[test]

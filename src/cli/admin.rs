@@ -127,14 +127,11 @@ impl AdminCommandSettings {
     /// Returns the path of the administration socket.
     fn path(&self) -> Result<PathBuf, Failure> {
         let named = self.socket.clone().or_else(|| env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
+        let wrong = |name: &str| {
+            Failure::misuse(format!("the socket \"{name}\" is not {}", Address::wanted(name, "unix:PATH")))
+        };
         let address = match named {
-            Some(name) => match Address::parse(&name, 0) {
-                Some(address) => Some(address),
-                None => {
-                    let wanted = Address::wanted(&name, "unix:PATH");
-                    return Err(Failure::misuse(format!("the socket \"{name}\" is not {wanted}")));
-                }
-            },
+            Some(name) => Some(Address::parse(&name, 0).ok_or_else(|| wrong(&name))?),
             None => self.address_in_file()?.or_else(usual_address),
         };
         match address {

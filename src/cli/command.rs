@@ -67,13 +67,10 @@ impl Command {
         all
     }
 
-    /// Returns the options for one of its requests. The text of an option for some requests begins "For list and show: ".
+    /// Returns the options for one of its requests.
     pub fn options_for(&self, request: &str) -> Vec<Opt<()>> {
         let mut options = (self.options)();
-        options.retain(|option| {
-            let named = option.doc.strip_prefix("For ").and_then(|rest| rest.split_once(": "));
-            named.is_none_or(|(names, _)| names.split([',', ' ']).any(|name| name == request))
-        });
+        options.retain(|option| requests_of_option(option).is_none_or(|names| names.contains(&request)));
         options
     }
 
@@ -92,6 +89,12 @@ impl Command {
 /// Returns the requests of a table.
 pub fn requests_of(table: &[(&str, &'static str)]) -> Requests {
     table.iter().map(|(usage, purpose)| (usage.to_string(), *purpose)).collect()
+}
+
+/// Returns the requests that an option is for, if its text begins "For list and show: ".
+pub fn requests_of_option(option: &Opt<()>) -> Option<Vec<&'static str>> {
+    let (names, _) = option.doc.strip_prefix("For ")?.split_once(": ")?;
+    Some(names.split([',', ' ']).collect())
 }
 
 /// Returns the first word of a usage.

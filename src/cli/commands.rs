@@ -1,7 +1,7 @@
 //! Commands of the program: one table, used by the start, `help` and the tests.
 
 use super::admin;
-use super::command::{Command, Failure, first_word, requests_of};
+use super::command::{Command, Failure, first_word, requests_of, requests_of_option};
 use super::completions;
 use super::config_command;
 use super::counter;
@@ -15,6 +15,7 @@ use super::options;
 use super::page;
 use super::provide;
 use super::serve;
+use super::services::SERVICES;
 use super::stats;
 use super::status;
 use super::table::{self, Given, WordsAllowed, described};
@@ -268,12 +269,25 @@ pub fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         print(concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n"))
     } else {
         let known = whole.known_words();
-        let topic = match word.and_then(|word| known.iter().find(|known| word == known.as_str())) {
+        let asked = word.and_then(|word| known.iter().find(|known| word == known.as_str()));
+        let topic = match asked {
             _ if whole.name == "help" => String::new(),
             Some(request) => format!("{} {request}", whole.name),
             None => whole.name.into(),
         };
-        (command.run)(&given).map_err(|failure| failure.with_help(&topic))
+        check_options(whole, &options, &given, asked.map_or("POOL", String::as_str))
+            .and_then(|()| (command.run)(&given))
+            .map_err(|failure| failure.with_help(&topic))
+    }
+}
+
+/// Checks that the options given are for this request. The requests of some commands check their own options.
+fn check_options(whole: &Command, options: &[Opt<()>], given: &Given, request: &str) -> Result<(), Failure> {
+    let given = options.iter().enumerate().filter(|(row, _)| given.has(*row) && whole.requests.is_empty());
+    let mut named = given.filter_map(|(_, option)| Some((option.long, requests_of_option(option)?)));
+    match named.find(|(_, requests)| !requests.contains(&request)) {
+        Some((option, requests)) => Err(Failure::misuse(format!("--{option} is for {}", requests.join(" ")))),
+        None => Ok(()),
     }
 }
 
@@ -327,7 +341,7 @@ fn help_of(command: &Command, word: Option<&OsStr>) -> String {
     if !notes.is_empty() {
         brief += &format!("\n\n{notes}");
     }
-    if !is_first(command) {
+    if command.name != COMMANDS[0].name {
         return table::usage(&(command.options)(), &brief);
     }
     let group = |(name, options): &(&str, Vec<Opt<()>>)| format!("\n{}:\n{}", heading_of(name), table::lines(options));
@@ -337,20 +351,12 @@ fn help_of(command: &Command, word: Option<&OsStr>) -> String {
 
 /// Returns the heading of a group of the daemon's options.
 fn heading_of(name: &str) -> &str {
-    match name {
-        "pools" => "Locks",
-        "counters" => "Counters",
-        "members" => "Members",
-        "jobs" => "Jobs",
-        "http" => "Pages",
-        "admin" => "Administration",
-        _ => "Network, status, file",
+    match SERVICES.iter().find(|info| info.name == name) {
+        Some(info) if !info.title.is_empty() => info.title,
+        Some(_) if name == "http" => "Pages",
+        Some(_) => "Administration",
+        None => "Network, status, file",
     }
-}
-
-/// Returns true if it is the default command.
-fn is_first(command: &Command) -> bool {
-    command.name == COMMANDS[0].name
 }
 
 /// Returns the text of `help`: examples, and all commands in groups.

@@ -1,7 +1,7 @@
 //! `counter`: requests of the yrmcds counter protocol, as a command.
 
-use super::command::{Failure, MISUSE, wrong_request};
-use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
+use super::command::{Failure, wrong_request};
+use super::failure::{PROTOCOL, TRY_LATER};
 use super::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
 use super::run_child::{self, HeldResource};
 use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, in_words, print_answers};
@@ -155,12 +155,7 @@ fn run_with(
 
 /// Returns the failure for an error of client or server.
 fn failed(name: &[u8], error: &Error) -> Failure {
-    let status = match error {
-        Error::Refused(_) => PROTOCOL,
-        Error::BadName => MISUSE,
-        _ => UNAVAILABLE,
-    };
-    Failure { status, sentence: format!("{}: {error}", printable(name)) }
+    Failure::of(error, format!("{}: {error}", printable(name)))
 }
 
 fn refused(name: &[u8], status: u8, refusal: CounterRefusal) -> Failure {

@@ -9,7 +9,6 @@ mod options;
 pub use options::OPTIONS;
 
 use super::command::Failure;
-use super::failure::{PROTOCOL, UNAVAILABLE};
 use super::lifetime::Ended;
 use super::run_child::{self, HeldResource};
 use super::servers::TIMEOUTS;
@@ -19,7 +18,7 @@ use super::terminal;
 use super::terminal::printable;
 use super::wait::{RETRY_EVERY, WaitProgress, retrying};
 use held::HeldByAncestors;
-use options::{ExecSettings, key};
+use options::{ExecSettings, NO_LIMIT, key};
 use poolcounter_client::{Client, Error, KeyLimits, Limits, ListedClaim, Lock, Outcome, Purpose};
 use std::env;
 use std::ffi::OsString;
@@ -36,7 +35,7 @@ const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
 ///
 /// Fails if the command was not run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = ExecSettings::default();
+    let mut settings = ExecSettings::usual();
     given.apply(OPTIONS, &mut settings)?;
     if let (true, Some(value)) = (settings.key.is_empty(), env::var_os(KEY_VARIABLE)) {
         settings.key =
@@ -56,6 +55,9 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
     if settings.hold.is_some_and(|hold| settings.at_least > hold) {
         return Err(Failure::misuse("--at-least is longer than --hold"));
+    }
+    if settings.is_one_attempt && !settings.is_for_anyone {
+        return Err(Failure::misuse("--one-attempt needs --any"));
     }
     if given.words.is_empty() {
         return Err(Failure::misuse("there is no command to run"));
@@ -94,15 +96,14 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             terminal::warn(&format!("{}: {error}; the command runs without a lock", settings.name()));
             Ok(settings.lifetime.exit(&run_child::run(&given.words, &[], &settings.lifetime, None)?))
         }
-        Err(error @ Error::Unavailable(_)) => Err(settings.failure(UNAVAILABLE, &error.to_string())),
-        Err(error) => Err(settings.failure(PROTOCOL, &error.to_string())),
+        Err(error) => Err(Failure::of(&error, format!("{}: {error}", settings.name()))),
     }
 }
 
 /// Waits for a lock, and shows the progress on a terminal.
 fn wait<'a>(client: &'a Client, settings: &ExecSettings) -> Result<Outcome<'a>, Error> {
     let begun = Instant::now();
-    let limit = (!settings.waits_without_limit()).then_some(settings.timeout);
+    let limit = Some(settings.timeout).filter(|timeout| *timeout < NO_LIMIT);
     let mut progress = WaitProgress::new(settings.name(), limit);
     let mut show = |waited| {
         if !settings.is_quiet {
@@ -140,7 +141,8 @@ fn ask<'a>(
     client.acquire_several(purpose, &settings.key, &limits, &also.collect::<Vec<_>>(), show)
 }
 
-/// Runs the command while the lock is held. Waiters for the same work get DONE only if it succeeded.
+/// Runs the command while the lock is held. Waiters for the same work get DONE only if it succeeded, or if one attempt is
+/// enough.
 fn run_with(
     lock: Lock<'_>,
     settings: &ExecSettings,
@@ -156,8 +158,8 @@ fn run_with(
     let connection = || Some((0, lock.descriptor()?));
     let held = HeldResource { connection: &connection, check: &check };
     let ended = run_child::run(words, &[variable], &settings.lifetime, Some(&held));
-    match ended {
-        Ok(Ended { status: 0, was_lost: false }) => {
+    match &ended {
+        Ok(Ended { status, was_lost: false }) if *status == 0 || settings.is_one_attempt => {
             if let Err(error) = lock.release() {
                 terminal::warn(&format!("{}: {error}", settings.name()));
             }
@@ -179,11 +181,8 @@ impl ExecSettings {
         if self.is_quiet {
             return Ok(ExitCode::from(self.conflict_exit));
         }
-        Err(self.failure(self.conflict_exit, &format!("{why}{}", holders_in_words(client, &self.key))))
-    }
-
-    fn failure(&self, status: u8, what: &str) -> Failure {
-        Failure { status, sentence: format!("{}: {what}", self.name()) }
+        let sentence = format!("{}: {why}{}", self.name(), holders_in_words(client, &self.key));
+        Err(Failure { status: self.conflict_exit, sentence })
     }
 
     /// Returns the key as text.

@@ -1,5 +1,6 @@
 //! Failures of commands: one sentence and an exit status.
 
+use poolcounter_client::Error;
 use poolcounter_service::options::did_you_mean;
 use std::io;
 
@@ -44,6 +45,16 @@ impl Failure {
     /// Returns the failure for a process that can run no commands at all.
     pub fn no_commands(error: impl Into<io::Error>) -> Failure {
         Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {}", error.into()) }
+    }
+
+    /// Returns the failure for an error of a client.
+    pub fn of(error: &Error, sentence: String) -> Failure {
+        let status = match error {
+            Error::Unavailable(_) => UNAVAILABLE,
+            Error::BadName => MISUSE,
+            _ => PROTOCOL,
+        };
+        Failure { status, sentence }
     }
 
     /// Returns the failure for an unknown word on the command line.

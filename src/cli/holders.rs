@@ -8,7 +8,7 @@ use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, json_option,
 use super::table::Given;
 use super::terminal::{self, in_words, printable};
 use poolcounter_client::{Client, ListedClaim, Purpose};
-use poolcounter_service::options::{Opt, assign, seconds};
+use poolcounter_service::options::{Opt, assign, seconds_from};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -24,7 +24,10 @@ pub struct HoldersSettings {
 
 /// Options of `holders`.
 pub const HOLDERS: &[Opt<HoldersSettings>] = &[
-    json_option("Print a list of JSON objects, one for each server. Each has server, and claims or error.", set_json),
+    json_option(
+        "Print a list of JSON objects, one for each server. Each has server, and claims or error.",
+        |settings, _| assign(&mut settings.is_json, Ok(true)),
+    ),
     Opt::SERVER,
     Opt::TLS,
 ];
@@ -36,13 +39,10 @@ pub const WATCH: &[Opt<HoldersSettings>] = &[
         long: "interval",
         hint: "SECONDS",
         doc: "Time between two polls (default: 1).",
-        set: |settings, value| {
-            let interval = seconds(value).ok().filter(|interval| *interval >= Duration::from_millis(10));
-            assign(&mut settings.interval, interval.ok_or("a number of seconds from 0.01".into()))
-        },
+        set: |settings, value| assign(&mut settings.interval, seconds_from(Duration::from_millis(10), value)),
         ..Opt::BLANK
     },
-    json_option("Print each event as a JSON object in a line.", set_json),
+    json_option("Print each event as a JSON object in a line.", |settings, _| assign(&mut settings.is_json, Ok(true))),
     Opt::SERVER,
     Opt::TLS,
 ];
@@ -96,11 +96,6 @@ fn begin<'a>(
     Ok((settings, client, key.as_bytes()))
 }
 
-fn set_json(settings: &mut HoldersSettings, _: &str) -> Result<(), String> {
-    settings.is_json = true;
-    Ok(())
-}
-
 /// Returns the state of a claim in a word.
 pub fn state_of(claim: &ListedClaim) -> &'static str {
     match claim.waits_for {
@@ -114,19 +109,14 @@ pub fn state_of(claim: &ListedClaim) -> &'static str {
 impl PrintedRow for ListedClaim {
     const LIST: &'static str = "claims";
 
-    fn heads() -> Vec<String> {
-        ["STATE", "FOR", "CLIENT", "WHO"].map(String::from).into()
-    }
+    const HEADS: &'static [&'static str] = &["STATE", "FOR", "CLIENT", "WHO"];
 
-    fn cells(&self) -> Vec<String> {
-        let [peer, who] = [&self.peer, &self.who].map(|text| printable(text.as_bytes()));
-        let left = self.kept_for.map(|left| format!("kept for {}", in_words(left.into())));
-        vec![
-            left.unwrap_or_else(|| state_of(self).into()),
-            in_words(self.age.into()),
-            peer,
-            if who.is_empty() { "-".into() } else { who },
-        ]
+    fn cell(&self, head: &str) -> Option<String> {
+        match head {
+            "STATE" => self.kept_for.map(|left| format!("kept for {}", in_words(left.into()))),
+            "FOR" => Some(in_words(self.age.into())),
+            _ => (head == "WHO" && self.who.is_empty()).then(|| "-".into()),
+        }
     }
 
     fn object(&self) -> Value {

@@ -1,6 +1,7 @@
 //! Lifetime of a command: its process group, its end when the resource that is held for it is lost, and the options for
 //! both.
 
+use crate::table::one_of;
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::fs::File;
 use std::process::ExitCode;
@@ -42,12 +43,7 @@ pub struct Ended {
 impl OnLost {
     /// Parses the value of an option; the error describes valid values.
     pub fn parse(text: &str) -> Result<OnLost, String> {
-        match text {
-            "warn" => Ok(OnLost::Warn),
-            "term" => Ok(OnLost::Term),
-            "kill" => Ok(OnLost::Kill),
-            _ => Err("warn, term or kill".into()),
-        }
+        one_of(text, &[("warn", OnLost::Warn), ("term", OnLost::Term), ("kill", OnLost::Kill)])
     }
 }
 
@@ -105,12 +101,7 @@ impl<S: AsMut<Lifetime>> LifetimeOptions for Opt<S> {
               own). In a group of its own, the processes that the command starts get the signals and end with it; see \
               poolcounter-exec(1), SIGNALS. A command in a group of its own cannot read from the terminal.",
         set: |settings, value| {
-            let group = match value {
-                "own" => Ok(Some(true)),
-                "shared" => Ok(Some(false)),
-                _ => Err("own or shared".into()),
-            };
-            assign(&mut settings.as_mut().group, group)
+            assign(&mut settings.as_mut().group, one_of(value, &[("own", true), ("shared", false)]).map(Some))
         },
         ..Opt::BLANK
     };

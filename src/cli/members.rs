@@ -6,15 +6,14 @@ mod requests;
 
 pub use requests::{REQUESTS, list};
 
-use super::command::{Failure, MISUSE};
-use super::failure::{PROTOCOL, UNAVAILABLE};
+use super::command::Failure;
 use super::rows::{PrintedRow, show, table};
 use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, json_option};
 use super::table::Given;
 use super::terminal::{self, printable};
 use poolcounter_client::{Error, KeptOut, ListedHolder, ListedMember, ListedPool, ListedWaiter, Members, own_user};
 use poolcounter_protocol::members::wire::client::describe_refusal;
-use poolcounter_service::options::{Opt, assign, number, seconds};
+use poolcounter_service::options::{Opt, assign, number, seconds_from};
 use requests::MemberRequest;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
@@ -49,7 +48,7 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     ),
     Opt {
         long: "waiting",
-        doc: "For a pool: print its waiters, in the order in which they are served. The list has their names or \
+        doc: "For POOL: print its waiters, in the order in which they are served. The list has their names or \
               addresses, the time for which each has waited, their priorities, the number of members that each wants, \
               and the attributes that these must have.",
         set: |settings, _| assign(&mut settings.is_about_waiters, Ok(true)),
@@ -80,10 +79,7 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = &[
         hint: "SECONDS",
         doc: "For renew: go on, and renew the lease each time that these seconds are over, until it is lost (status 76), \
               or the process of --until-exit has ended. While no server replies, it tries again each second.",
-        set: |settings, value| {
-            let every = seconds(value).ok().filter(|every| !every.is_zero());
-            assign(&mut settings.every, every.map(Some).ok_or("a number of seconds above 0".into()))
-        },
+        set: |settings, value| assign(&mut settings.every, seconds_from(Duration::ZERO, value).map(Some)),
         ..Opt::BLANK
     },
     Opt {
@@ -112,25 +108,10 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         if given.words.len() > 1 { members.named(own_user()).map_err(|error| refused(&[], &error))? } else { members };
     let words: Vec<&[u8]> = given.words.iter().map(|word| word.as_bytes()).collect();
     let bad_name = |error: Error| refused(&words, &error);
-    match (words.as_slice(), settings.is_as_is, settings.every) {
-        (_, false, None) if settings.until_exit.is_none() => {}
-        ([b"repair", ..], true, None) => {}
-        ([b"renew", rest @ ..], false, Some(every)) => return keeper::run(&members, rest, every, settings.until_exit),
-        _ => {
-            return Err(Failure::misuse(
-                "--as-is is for \"repair\", --every and --until-exit for \"renew POOL TOKEN\"",
-            ));
-        }
-    }
-    match (words.as_slice(), settings.is_all, &settings.member) {
-        (_, false, None) => {}
-        ([b"repair", pool], true, None) => {
-            return requests::repair_all(&members, pool, settings.is_as_is, settings.is_json);
-        }
-        ([b"takeback", pool, note @ ..], false, Some(member)) if note.len() < 2 => {
-            return requests::take_back_member(&members, pool, member, note.first(), settings.is_json);
-        }
-        _ => return Err(Failure::misuse("--all is for \"repair POOL\", and --member for \"takeback POOL [NOTE]\"")),
+    match (words.as_slice(), settings.every) {
+        ([b"renew", rest @ ..], Some(every)) => return keeper::run(&members, rest, every, settings.until_exit),
+        _ if settings.until_exit.is_some() => return Err(Failure::misuse("--until-exit needs --every")),
+        _ => {}
     }
     match (words.as_slice(), settings.is_about_waiters) {
         ([], true) => Err(Failure::misuse("--waiting needs a pool")),
@@ -138,14 +119,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         ([pool], true) => show(members.waiters(pool).map_err(bad_name)?, settings.is_json),
         ([pool], false) => show(members.members(pool).map_err(bad_name)?, settings.is_json),
         ([_, _, ..], true) => Err(Failure::misuse("--waiting is about one pool")),
-        ([b"repair", pool, member], false) if settings.is_as_is => {
-            requests::repair_as_is(&members, pool, member, settings.is_json)
-        }
         ([b"history", pool, member @ ..], false) if member.len() < 2 => {
             show_history(&members, pool, member.first().copied(), settings.is_json)
         }
         ([word, rest @ ..], false) => match MemberRequest::of_word(word) {
-            Some(request) => request.make(&members, rest, settings.is_json),
+            Some(request) => request.make(&members, rest, &settings),
             None => Err(Failure::unknown("request", &printable(word), REQUESTS.iter().map(|known| known.word))),
         },
     }
@@ -153,13 +131,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// Returns the failure of a request about a pool, or a member or lease of one.
 pub fn refused(about: &[&[u8]], error: &Error) -> Failure {
-    let status = match error {
-        Error::Unavailable(_) => UNAVAILABLE,
-        Error::BadName => MISUSE,
-        _ => PROTOCOL,
-    };
     let about: Vec<String> = about.iter().map(|name| printable(name)).collect();
-    Failure { status, sentence: format!("{}: {}", about.join(" "), in_words(error)) }
+    Failure::of(error, format!("{}: {}", about.join(" "), in_words(error)))
 }
 
 fn in_words(error: &Error) -> String {
@@ -187,12 +160,9 @@ fn show_history(members: &Members, pool: &[u8], member: Option<&[u8]>, is_json: 
     let rows: Vec<HistoryRow> = rows().map_err(|error| refused(&[pool], &error))?;
     if is_json {
         let list: Vec<Value> = rows.iter().map(HistoryRow::object).collect();
-        let text = json!({ "pool": text(pool), HistoryRow::LIST: list }).to_string();
-        terminal::print(&format!("{}\n", terminal::ascii_where_invisible(&text)))?;
-    } else {
-        terminal::print(&table(&rows).into_iter().map(|line| line + "\n").collect::<String>())?;
+        return terminal::print_json(&json!({ "pool": text(pool), HistoryRow::LIST: list }));
     }
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&table(&rows).into_iter().map(|line| line + "\n").collect::<String>())
 }
 
 /// Holder of a fixed member, present or past.
@@ -204,22 +174,15 @@ struct HistoryRow {
 impl PrintedRow for HistoryRow {
     const LIST: &'static str = "history";
 
-    fn heads() -> Vec<String> {
-        ["MEMBER", "LEASE", "HOLDER", "ADDRESS", "TAKEN", "ENDED", "HOW", "BY"].map(String::from).into()
-    }
+    const HEADS: &'static [&'static str] = &["MEMBER", "LEASE", "HOLDER", "ADDRESS", "TAKEN", "ENDED", "HOW", "BY"];
 
-    fn cells(&self) -> Vec<String> {
-        let ListedHolder { lease, holder, address, taken, ended, how, by } = &self.holder;
-        vec![
-            printable(&self.member),
-            lease.to_string(),
-            printable(holder),
-            printable(address),
-            format!("{} ago", terminal::in_words(*taken)),
-            ended.map_or("-".into(), |ended| format!("{} ago", terminal::in_words(ended))),
-            how.as_ref().map_or("-".into(), |how| printable(how.as_bytes())),
-            by.as_ref().map_or("-".into(), |by| printable(by)),
-        ]
+    fn cell(&self, head: &str) -> Option<String> {
+        let ago = |span| format!("{} ago", terminal::in_words(span));
+        match head {
+            "TAKEN" => Some(ago(self.holder.taken)),
+            "ENDED" => self.holder.ended.map(ago),
+            _ => None,
+        }
     }
 
     fn object(&self) -> Value {
@@ -237,10 +200,6 @@ impl PrintedRow for HistoryRow {
     }
 }
 
-/// Figures of a pool that are shown, by their names in the protocol.
-const FIGURES: [&str; 9] =
-    ["max", "in_use", "free", "starting", "stopping", "cleaning", "quarantined", "queued", "queue_max"];
-
 impl PrintedRow for ListedPool {
     const LIST: &'static str = "pools";
 
@@ -248,18 +207,20 @@ impl PrintedRow for ListedPool {
         in_words(error)
     }
 
-    fn heads() -> Vec<String> {
-        ["POOL", "GROUP"].into_iter().map(String::from).chain(FIGURES.map(str::to_uppercase)).collect()
-    }
-
-    fn cells(&self) -> Vec<String> {
-        let group = self.group.as_ref().map_or("-".into(), |group| printable(group));
-        let figure = |name: &str| {
-            let found = self.figures.iter().find(|(known, _)| known == name);
-            found.map_or("-".into(), |(_, value)| value.to_string())
-        };
-        [printable(&self.name), group].into_iter().chain(FIGURES.map(figure)).collect()
-    }
+    /// Behind the group stand figures, by their names in the protocol.
+    const HEADS: &'static [&'static str] = &[
+        "POOL",
+        "GROUP",
+        "MAX",
+        "IN_USE",
+        "FREE",
+        "STARTING",
+        "STOPPING",
+        "CLEANING",
+        "QUARANTINED",
+        "QUEUED",
+        "QUEUE_MAX",
+    ];
 
     fn object(&self) -> Value {
         let mut object = Map::new();
@@ -277,26 +238,15 @@ impl PrintedRow for ListedMember {
         in_words(error)
     }
 
-    fn heads() -> Vec<String> {
-        ["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES", "HELD_FOR", "LEASE", "EXPIRES", "WHY"]
-            .map(String::from)
-            .into()
-    }
+    const HEADS: &'static [&'static str] =
+        &["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES", "HELD_FOR", "LEASE", "EXPIRES", "WHY"];
 
-    fn cells(&self) -> Vec<String> {
-        let state = if self.is_long { format!("{} long", self.state) } else { self.state.clone() };
-        vec![
-            printable(&self.name),
-            printable(state.as_bytes()),
-            self.holder.as_ref().map_or("-".into(), |holder| printable(holder)),
-            terminal::in_words(self.age),
-            terminal::in_words(self.idle),
-            self.uses.to_string(),
-            self.held.map_or("-".into(), terminal::in_words),
-            self.lease.map_or("-".into(), |lease| lease.to_string()),
-            self.expires.map_or("-".into(), terminal::in_words),
-            self.kept_out.as_ref().map_or("-".into(), why),
-        ]
+    fn cell(&self, head: &str) -> Option<String> {
+        match head {
+            "STATE" if self.is_long => Some(format!("{} long", printable(self.state.as_bytes()))),
+            "WHY" => self.kept_out.as_ref().map(why),
+            _ => None,
+        }
     }
 
     fn object(&self) -> Value {
@@ -325,21 +275,12 @@ impl PrintedRow for ListedWaiter {
         in_words(error)
     }
 
-    fn heads() -> Vec<String> {
-        ["PLACE", "WAITER", "WAITED", "PRI", "COUNT", "ATTRIBUTES"].map(String::from).into()
-    }
+    const HEADS: &'static [&'static str] = &["PLACE", "WAITER", "WAITED", "PRI", "COUNT", "ATTRIBUTES"];
 
-    fn cells(&self) -> Vec<String> {
+    fn cell(&self, head: &str) -> Option<String> {
         let pair = |(name, value): &(Vec<u8>, Vec<u8>)| format!("{}={}", printable(name), printable(value));
         let attributes: Vec<String> = self.attributes.iter().map(pair).collect();
-        vec![
-            self.place.to_string(),
-            printable(&self.who),
-            terminal::in_words(self.waited),
-            self.priority.to_string(),
-            self.count.to_string(),
-            if attributes.is_empty() { "-".into() } else { attributes.join(" ") },
-        ]
+        (head == "ATTRIBUTES").then(|| if attributes.is_empty() { "-".into() } else { attributes.join(" ") })
     }
 
     fn object(&self) -> Value {

@@ -148,7 +148,8 @@ const LOOP: &[Opt<DaemonSettings>] = &[
     Opt {
         long: "check",
         doc: "Only check the options and the configuration file, and print the mistakes. The output has all mistakes \
-              of the file, 20 at most, each with its line and, where that is known, the right form. The exit status is \
+              of the file, of a table in [[ and ]] the first one, 20 at most, each with its line and, where that is \
+              known, the right form. The exit status is \
               0 without mistakes, 1 with mistakes, and 64 if an option is wrong. Settings that have no effect are \
               printed as warnings, also in the log at start and reload; they do not change the status. The check does \
               not bind, so it cannot detect addresses that are in use or not local, and does not know the sockets of a \

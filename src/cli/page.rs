@@ -1,7 +1,9 @@
 //! `page`: status page of several daemons, made from their own pages.
 
 use super::command::Failure;
+use super::endpoint::default_of;
 use super::logger;
+use super::serve::VERSION;
 use super::table::Given;
 use super::terminal::enumerate;
 use log::info;
@@ -13,11 +15,8 @@ use poolcounter_service::access;
 use poolcounter_service::container::{AllSettings, ServiceId, Services};
 use poolcounter_service::contract::Info;
 use poolcounter_service::options::{Endpoint, Opt};
-use std::io;
 use std::net::Ipv6Addr;
 use std::process::ExitCode;
-
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Services of this program: only the status page.
 const SERVICES: &[&Info] = &[&http::INFO];
@@ -77,10 +76,9 @@ pub const OPTIONS: &[Opt<PageSettings>] = &[
 ///
 /// Fails if it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let (port, max_connections) = (http::INFO.port, http::INFO.max_connections);
     let services = crate::services::SERVICES.iter().map(|info| info.name).filter(|name| *name != http::INFO.name);
     let services = services.chain([access::report::NAME]).collect();
-    let endpoint = Endpoint { is_enabled: true, listen: Vec::new(), port, max_connections };
+    let endpoint = Endpoint { is_enabled: true, ..default_of(&http::INFO) };
     let mut settings = PageSettings { endpoint, http: HttpSettings { services, ..HttpSettings::default() } };
     given.apply(OPTIONS, &mut settings)?;
     let PageSettings { mut endpoint, http } = settings;
@@ -93,8 +91,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
     let count = http.servers.len();
     let settings = AllSettings::defaults(SERVICES).with(http);
-    let mut server =
-        Server::new(Services::of(SERVICES, &settings), Policy::of(SERVICES)).map_err(|error| cannot_wait(&error))?;
+    let cannot_wait = |error| format!("cannot wait for events: {error}");
+    let mut server = Server::new(Services::of(SERVICES, &settings), Policy::of(SERVICES)).map_err(cannot_wait)?;
     let service = ServiceId::all(SERVICES).next().expect("the list has one");
     for address in endpoint.addresses() {
         let listener = Listener::bind(&address, &net::Options::default());
@@ -106,12 +104,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         "poolcounter {VERSION} with the page of {count} servers listens on {}",
         enumerate(&server.addresses(http::INFO.name))
     );
-    server.run().map_err(|error| cannot_wait(&error))?;
+    server.run().map_err(cannot_wait)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn cannot_wait(error: &io::Error) -> String {
-    format!("cannot wait for events: {error}")
 }
 
 #[cfg(test)]
@@ -128,8 +122,7 @@ mod tests {
             ("pc1:81", "pc1:81"),
             ("http://pc1:81/", "pc1:81"),
         ] {
-            let endpoint = Endpoint { is_enabled: true, listen: Vec::new(), port: 1, max_connections: 1 };
-            let mut settings = PageSettings { endpoint, http: HttpSettings::default() };
+            let mut settings = PageSettings { endpoint: default_of(&http::INFO), http: HttpSettings::default() };
             (OPTIONS[0].set)(&mut settings, server).expect(server);
             assert_eq!(settings.http.servers, [page], "{server}");
         }

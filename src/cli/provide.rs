@@ -13,7 +13,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use poolcounter_client::{Error, Provider, Role, Timeouts};
 use poolcounter_core::random::Random;
-use poolcounter_service::options::{Opt, assign, number, seconds};
+use poolcounter_service::options::{Opt, assign, number, seconds_from};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -31,6 +31,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Settings of the command.
+#[derive(Default)]
 pub struct ProvideSettings {
     /// Commands, for `sh -c`; empty if not set.
     start: Vec<u8>,
@@ -95,10 +96,7 @@ pub const OPTIONS: &[Opt<ProvideSettings>] = &[
         doc: "Time limit of a command, and of --start until its first line (default: 60). After that its process group \
               is terminated, and killed 5 seconds later, and the command has failed. The limit should be no longer \
               than the times that the pool sets.",
-        set: |settings, value| {
-            let timeout = seconds(value).ok().filter(|timeout| !timeout.is_zero());
-            assign(&mut settings.timeout, timeout.ok_or("a number of seconds above 0".into()))
-        },
+        set: |settings, value| assign(&mut settings.timeout, seconds_from(Duration::ZERO, value)),
         ..Opt::BLANK
     },
     Opt::SERVER,
@@ -111,7 +109,7 @@ pub const OPTIONS: &[Opt<ProvideSettings>] = &[
 ///
 /// Fails if the command line is wrong, the server refuses, or the system cannot run commands.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = ProvideSettings::default();
+    let mut settings = ProvideSettings { timeout: Duration::from_secs(60), ..ProvideSettings::default() };
     given.apply(OPTIONS, &mut settings)?;
     let [pool] = given.words.as_slice() else { return Err(Failure::misuse("provide needs one POOL")) };
     let role = settings.role().map_err(Failure::misuse)?;
@@ -310,20 +308,6 @@ impl Session<'_> {
         match poll(&mut polled, timeout) {
             Err(nix::errno::Errno::EINTR) | Ok(_) => Ok(()),
             Err(errno) => Err(errno.into()),
-        }
-    }
-}
-
-impl Default for ProvideSettings {
-    fn default() -> Self {
-        ProvideSettings {
-            start: Vec::new(),
-            stop: Vec::new(),
-            check: Vec::new(),
-            clean: Vec::new(),
-            capacity: None,
-            timeout: Duration::from_secs(60),
-            servers: Servers::default(),
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::command::Failure;
 use super::servers::{AnswerOf, in_words, print_answers, print_objects};
-use super::terminal::aligned;
+use super::terminal::{aligned, printable};
 use poolcounter_client::{Error, Rows, RowsOfEach};
+use poolcounter_service::shown::duration;
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -12,14 +13,16 @@ pub trait PrintedRow {
     /// Name of a list of them in JSON.
     const LIST: &'static str;
 
-    /// Returns the heads of the columns.
-    fn heads() -> Vec<String>;
+    /// Heads of the columns. The cell below a head is the member of that name in the JSON.
+    const HEADS: &'static [&'static str];
 
-    /// Returns the cells.
-    fn cells(&self) -> Vec<String>;
-
-    /// Returns the row as JSON.
+    /// Returns the row as JSON, with times in seconds, as numbers with a fraction.
     fn object(&self) -> Value;
+
+    /// Returns the cell below a head, if it is another text.
+    fn cell(&self, _head: &str) -> Option<String> {
+        None
+    }
 
     /// Returns the text for a server's refusal.
     fn refusal(error: &Error) -> String {
@@ -48,5 +51,20 @@ pub fn show<R: PrintedRow>(answers: RowsOfEach<R>, is_json: bool) -> Result<Exit
 
 /// Returns the lines of a table.
 pub fn table<R: PrintedRow>(rows: &[R]) -> Vec<String> {
-    aligned(&[R::heads()].into_iter().chain(rows.iter().map(R::cells)).collect::<Vec<_>>())
+    let cells = |row: &R| {
+        let object = row.object();
+        let cell = |head: &&str| row.cell(head).unwrap_or_else(|| text_of(&object[head.to_lowercase()]));
+        R::HEADS.iter().map(cell).collect()
+    };
+    let heads = R::HEADS.iter().map(ToString::to_string).collect();
+    aligned(&[heads].into_iter().chain(rows.iter().map(cells)).collect::<Vec<_>>())
+}
+
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) => printable(text.as_bytes()),
+        Value::Number(number) if number.is_f64() => duration(number.as_f64().unwrap_or_default()),
+        other => other.to_string(),
+    }
 }

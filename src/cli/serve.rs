@@ -13,7 +13,7 @@ use log::{error, info, warn};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, access};
 use poolcounter_jobs::options::StoreKind;
-use poolcounter_server::{self as net, Handover, Listener, Policy, Server};
+use poolcounter_server::{self as net, Handover, Listener, Server};
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{ServiceId, Services};
 use std::io;
@@ -63,7 +63,8 @@ fn go_on(handover: Handover, given: &Given) -> Result<(), Failure> {
         policy.rules = None;
     }
     warn_of_rules(&settings);
-    let mut server = take_over(handover, &settings, policy)?;
+    let mut server = Server::take_over(handover, Services::of(SERVICES, &settings.services), policy)?;
+    handle_signals(&mut server)?;
     let has_worked = match complaint {
         None => {
             server.configure();
@@ -117,12 +118,6 @@ pub(super) fn start(settings: &DaemonSettings) -> Result<Server, String> {
     warn_of_idle(&server, settings);
     raise_descriptor_limit(settings.connections());
     announce(&server, "");
-    Ok(server)
-}
-
-fn take_over(handover: Handover, settings: &DaemonSettings, policy: Policy) -> Result<Server, String> {
-    let mut server = Server::take_over(handover, Services::of(SERVICES, &settings.services), policy)?;
-    handle_signals(&mut server)?;
     Ok(server)
 }
 

@@ -37,10 +37,7 @@ pub const OPTIONS: &[Opt<StatsSettings>] = &[
         "Print a list of JSON objects, one for each server. Each has server and report, which is like /status.json, as \
          in docs/status-page.md. In place of report it has lines if a single answer was asked for or the server knows \
          no reports, or error.",
-        |settings, _| {
-            settings.is_json = true;
-            Ok(())
-        },
+        |settings, _| assign(&mut settings.is_json, Ok(true)),
     ),
     Opt {
         short: "r",
@@ -77,7 +74,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let answers = report::ask(&client, settings.rows).into_iter();
     let answers = answers.map(|(server, answer)| {
         let answer = match answer {
-            Err(failure) if failure.sentence == NO_REPORTS => own_statistics(&settings.servers.only(&server)),
+            // A server without reports has statistics of its own.
+            Err(failure) if failure.sentence == NO_REPORTS => {
+                let answers = query(&settings.servers.only(&server), &["FULL".into()]);
+                answers.into_iter().next().map_or(Err(failure), |(_, answer)| answer)
+            }
             answer => answer.map(Printed::Report),
         };
         (server, answer)
@@ -126,12 +127,6 @@ fn no_such(word: &str) -> String {
     let known = first_words();
     let near = did_you_mean(word, known.iter().copied());
     format!("there is no statistic \"{word}\"; a service or a list is one of {}{near}", known.join(", "))
-}
-
-/// Asks a server without reports for its own statistics.
-fn own_statistics(server: &Servers) -> Result<Printed, Failure> {
-    let answers = query(server, &["FULL".into()]);
-    answers.into_iter().map(|(_, answer)| answer).collect::<Result<Vec<_>, _>>().map(|mut one| one.remove(0))
 }
 
 fn print_all(answers: Vec<AnswerOf<Printed>>, service: Option<&str>, is_json: bool) -> Result<ExitCode, Failure> {

@@ -8,7 +8,7 @@ use super::terminal::{aligned, print, printable};
 use poolcounter_client::Client;
 use poolcounter_core::time::Span;
 use poolcounter_service::health::{Level, in_words};
-use poolcounter_service::options::Opt;
+use poolcounter_service::options::{Opt, assign};
 use poolcounter_service::report::snapshot::ShownHealth;
 use serde_json::Value;
 use std::process::ExitCode;
@@ -24,10 +24,7 @@ pub const OPTIONS: &[Opt<StatusSettings>] = &[
     json_option(
         "Print a list of JSON objects, one for each server. Each has server, and health as in /status.json, described \
          in docs/status-page.md, or error.",
-        |settings, _| {
-            settings.is_json = true;
-            Ok(())
-        },
+        |settings, _| assign(&mut settings.is_json, Ok(true)),
     ),
     Opt::EACH_SERVER,
     Opt::TLS,

@@ -116,6 +116,18 @@ pub fn not(name: &str, value: &str, wanted: &str) -> String {
     format!("{name}: \"{}\" is not {wanted}", without_passwords(value))
 }
 
+/// Returns the value that a table has for a word.
+///
+/// # Errors
+///
+/// Fails with the words of the table if it lacks the word.
+pub fn one_of<T: Copy>(text: &str, table: &[(&str, T)]) -> Result<T, String> {
+    let found = table.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+    let words: Vec<&str> = table.iter().map(|(word, _)| *word).collect();
+    let (last, first) = words.split_last().expect("the table has words");
+    found.ok_or_else(|| format!("{} or {last}", first.join(", ")))
+}
+
 /// First of 256 code points that stand for bytes. They have no meaning in Unicode; one in an argument stands for its
 /// own bytes.
 const FIRST_BYTE: u32 = 0x10_ff00;

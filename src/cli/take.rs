@@ -42,6 +42,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Fails if no member is available, or the command was not run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = TakeSettings::default();
+    settings.wanted.timeout = NO_LIMIT;
     given.apply(OPTIONS, &mut settings)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let source = match (&settings.group, words) {
@@ -65,6 +66,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         members = members.named(holder).map_err(|_| Failure::misuse("--name: it cannot be sent"))?;
     }
     let failure = |status, sentence: &str| Failure { status, sentence: format!("{}: {sentence}", printable(source)) };
+    let refused_status = if settings.is_patient() { TRY_LATER } else { REFUSED_AT_ONCE };
     obey_signals_as_first_process().map_err(Failure::no_commands)?;
     match wait(&members, &settings, source) {
         Ok(TakeOutcome::Taken(taken)) if settings.keeps => {
@@ -75,11 +77,10 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             let wanted = &settings.wanted;
             let is_choosy =
                 wanted.count.is_some_and(|count| count > 1) || wanted.member.is_some() || !wanted.attributes.is_empty();
-            let status = if settings.is_patient() || !is_refusal(reason) { TRY_LATER } else { REFUSED_AT_ONCE };
+            let status = if is_refusal(reason) { refused_status } else { TRY_LATER };
             Err(failure(status, &in_words(reason, is_choosy, &census(&members, &settings, source))))
         }
-        Ok(TakeOutcome::QueueFull) if settings.is_patient() => Err(failure(TRY_LATER, "too many wait already")),
-        Ok(TakeOutcome::QueueFull) => Err(failure(REFUSED_AT_ONCE, "too many wait already")),
+        Ok(TakeOutcome::QueueFull) => Err(failure(refused_status, "too many wait already")),
         Ok(TakeOutcome::Limit) => Err(failure(TRY_LATER, "no client may hold so many members")),
         Err(error) => Err(refused(&[source], &error)),
     }

@@ -5,6 +5,7 @@ use super::logger;
 use log::Level;
 use poolcounter_core::text::{is_visible, plain};
 use poolcounter_service::shown;
+use serde_json::Value;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -54,6 +55,15 @@ pub fn try_print(bytes: &[u8]) -> Result<bool, Failure> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         printed => Ok(printed.map(|()| true).map_err(|error| format!("cannot print: {error}"))?),
     }
+}
+
+/// Prints JSON in a line, like [`print`].
+///
+/// # Errors
+///
+/// Fails if it cannot be written.
+pub fn print_json(value: &Value) -> Result<ExitCode, Failure> {
+    print(&format!("{}\n", ascii_where_invisible(&value.to_string())))
 }
 
 /// Returns the JSON with invisible characters escaped, which could harm a terminal. Outside of strings there are none.

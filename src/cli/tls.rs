@@ -28,6 +28,7 @@ const RENEWAL_TIME: Duration = Duration::from_secs(10);
 const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Settings of the command.
+#[derive(Default)]
 pub struct TlsSettings {
     listen: Vec<SocketAddr>,
     to: Option<Address>,
@@ -145,29 +146,14 @@ pub const OPTIONS: &[Opt<TlsSettings>] = &[
     },
 ];
 
-impl Default for TlsSettings {
-    fn default() -> Self {
-        TlsSettings {
-            listen: Vec::new(),
-            to: None,
-            files: Files::default(),
-            max_connections: MAX_CONNECTIONS,
-            setup_time: SETUP_TIME,
-            net: net::Options::default(),
-            is_check: false,
-            is_rehearsal: false,
-            verbosity: 0,
-        }
-    }
-}
-
 /// Runs the command: serves until a signal ends it, or only checks whether it could serve, or take over.
 ///
 /// # Errors
 ///
 /// Fails if it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = TlsSettings::default();
+    let (max_connections, setup_time) = (MAX_CONNECTIONS, SETUP_TIME);
+    let mut settings = TlsSettings { max_connections, setup_time, ..TlsSettings::default() };
     given.apply(OPTIONS, &mut settings)?;
     // Hides the key from other processes of the same user. An upgraded program starts without this protection.
     prctl::set_dumpable(false).map_err(|error| format!("cannot hide the key: {error}"))?;

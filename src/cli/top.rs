@@ -14,7 +14,7 @@ use controls::{Controls, KeyAction};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use poolcounter_client::{Client, Timeouts};
-use poolcounter_service::options::{Opt, assign, did_you_mean, number, seconds};
+use poolcounter_service::options::{Opt, assign, did_you_mean, number, seconds_from};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use sample::Sample;
@@ -68,10 +68,7 @@ pub const OPTIONS: &[Opt<TopSettings>] = &[
         long: "interval",
         hint: "SECONDS",
         doc: "Time between two polls of the servers, at least 0.1 (default: 2).",
-        set: |settings, value| {
-            let interval = seconds(value).ok().filter(|interval| *interval >= Duration::from_millis(100));
-            assign(&mut settings.interval, interval.ok_or("a number of seconds from 0.1".into()))
-        },
+        set: |settings, value| assign(&mut settings.interval, seconds_from(Duration::from_millis(100), value)),
         ..Opt::BLANK
     },
     Opt {

@@ -12,6 +12,7 @@
 //! Invariant: `heap` is a heap of all counters by bound, the smallest first; halving does not change its order.
 
 use crate::count::Count;
+use crate::histogram::Histogram;
 use crate::id::{Id, id};
 use crate::names::{Hash, Names};
 use crate::time::{Span, Time};
@@ -64,6 +65,16 @@ struct KeyCounter {
     in_window: (u64, Count),
     /// Its index in the heap.
     position: usize,
+    details: KeyDetails,
+}
+
+/// Details of a key since it has had its counter. They are not handed over.
+#[derive(Clone, Debug, Default)]
+pub struct KeyDetails {
+    /// Limits of its last request that waited or was refused, in the order of the caller.
+    pub limits: [u64; 3],
+    /// Lengths of its waits.
+    pub waits: Histogram,
 }
 
 /// Events of the keys with the most, in a fixed number of counters.
@@ -116,6 +127,21 @@ impl TopKeys {
         let position = counter.position;
         self.sift_down(position);
         refusals
+    }
+
+    /// Returns the details of a key that is counted.
+    pub fn details(&self, key: &[u8]) -> Option<&KeyDetails> {
+        self.find(key).map(|id| &self.counters[id.index()].details)
+    }
+
+    /// Returns the details of a key that is counted, to be changed.
+    pub fn details_mut(&mut self, key: &[u8]) -> Option<&mut KeyDetails> {
+        self.find(key).map(|id| &mut self.counters[id.index()].details)
+    }
+
+    fn find(&self, key: &[u8]) -> Option<KeyCounterId> {
+        let key = truncated(key);
+        self.names.find(self.names.hash(key), |id| self.counters[id.index()].key == key)
     }
 
     /// Starts a new window for the count of refusals.
@@ -197,6 +223,7 @@ impl TopKeys {
         counter.key.clear();
         counter.key.extend_from_slice(key);
         [counter.refusals, counter.waits, counter.in_window.1] = [Count::ZERO; 3];
+        counter.details = KeyDetails::default();
         self.names.insert(hash, id, |id| self.counters[id.index()].hash);
         id
     }
@@ -206,7 +233,8 @@ impl TopKeys {
         let id = KeyCounterId::from_index(position);
         let (key, hash) = (Vec::new(), Hash::default());
         let (bound, [refusals, waits]) = (Count::default(), [Count::ZERO; 2]);
-        self.counters.push(KeyCounter { key, hash, bound, refusals, waits, in_window: (0, Count::ZERO), position });
+        let (in_window, details) = ((0, Count::ZERO), KeyDetails::default());
+        self.counters.push(KeyCounter { key, hash, bound, refusals, waits, in_window, position, details });
         self.heap.push(id);
         self.sift_up(position);
         id
@@ -320,6 +348,22 @@ mod tests {
 
     fn of(top_keys: &TopKeys, key: &[u8], now: Time) -> (u64, u64) {
         top_keys.top(now).find(|top| top.key == key).map_or((0, 0), |top| (top.refusals, top.waits))
+    }
+
+    #[test]
+    fn details_end_with_the_counter() {
+        let mut top_keys = TopKeys::default();
+        assert!(top_keys.details(b"key").is_none());
+        top_keys.count(b"key", KeyEvent::Wait, at(0));
+        let details = top_keys.details_mut(b"key").expect("is counted");
+        details.limits = [1, 2, 3];
+        details.waits.record(Span::from_secs(4));
+        assert_eq!(top_keys.details(b"key").map(|of| (of.limits, of.waits.count())), Some(([1, 2, 3], 1)));
+        for n in 0..COUNTERS {
+            (0..2).for_each(|_| _ = top_keys.count(format!("key{n}").as_bytes(), KeyEvent::Wait, at(0)));
+        }
+        assert!(top_keys.details(b"key").is_none());
+        assert!(top_keys.details(b"key255").is_some_and(|of| of.limits == [0; 3] && of.waits.count() == 0));
     }
 
     #[test]

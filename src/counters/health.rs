@@ -13,6 +13,10 @@ static REFUSES: ConditionInfo = ConditionInfo::warning(
     "More requests than counter.warn_refusals were refused in the last minute, because the maximum is in use.",
 );
 
+/// Time for which the counter of a refusal is named, and the number of names.
+const MINUTE: Span = Span::from_secs(60);
+const MOST_NAMES: usize = 3;
+
 pub(super) static CONDITIONS: &[&ConditionInfo] = &[&MEMORY, &REFUSES];
 
 impl CountersService {
@@ -22,6 +26,11 @@ impl CountersService {
         let ([refused, full], within) =
             self.minute.growth(look.now, [refusals.at_maximum.get(), refusals.for_memory.get()]);
         let within = in_words(within.max(Span::from_secs(1)));
+        let before = std::mem::replace(&mut self.refused.0, refusals.at_maximum.get());
+        if refusals.at_maximum.get() > before {
+            self.refused.1.insert(refusals.last.clone(), look.now);
+        }
+        self.refused.1.retain(|_, at| look.now.since(*at) <= MINUTE);
         if full > 0 {
             let sentence =
                 format!("counters are refused: {} requests in the last {within}, as memory is used up", grouped(full));
@@ -29,9 +38,13 @@ impl CountersService {
         }
         if refused > self.warn_refusals {
             let name = &refusals.last;
-            let last = name_of(name);
-            let sentence =
-                format!("{} requests refused in the last {within}, the last one for {last}", grouped(refused));
+            let names: Vec<String> = self.refused.1.keys().take(MOST_NAMES).map(|name| name_of(name)).collect();
+            let more = match self.refused.1.len() - names.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let (names, refused_text) = (names.join(", "), grouped(refused));
+            let sentence = format!("{refused_text} requests refused in the last {within}, for {names}{more}");
             let condition = Condition::about(&REFUSES, "/counters/counter/", name, sentence)
                 .helped_by(quoted(name).map(|name| format!("counter get {name}")));
             // The counter of the last refusal changes all the time; the condition is the same.

@@ -21,6 +21,7 @@ use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
+use poolcounter_core::time::Time;
 use poolcounter_core::wheel::Due;
 use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{Caps, Context, Info, Input, REQUESTS_PER_TURN, Served, Service, Then, Traffic};
@@ -30,6 +31,7 @@ use poolcounter_service::output::{MAX_BYTES, Output};
 use poolcounter_service::settings::{self, Configure};
 use serde::{Deserialize, Serialize};
 use stats::CounterStat as Stat;
+use std::collections::BTreeMap;
 use wire::{CounterRequest, FIELDS_BYTES, HEADER_BYTES, Header, Malformed, STATUS_OFFSET};
 
 /// Slots of the table that a Dump visits in one turn, with or without counters in them.
@@ -71,6 +73,8 @@ pub struct CountersService {
     warn_refusals: u64,
     /// Growth of the requests refused at their maximum, and for lack of memory.
     minute: Growth<2>,
+    /// Requests refused at their maximum at the last look, and counters of which a look has found one, each with its time.
+    refused: (u64, BTreeMap<Vec<u8>, Time>),
 }
 
 /// State of a connection beyond its holdings.
@@ -111,6 +115,7 @@ impl CountersService {
             refuses_new: false,
             sessions: Vec::new(),
             minute: Growth::default(),
+            refused: Default::default(),
         }
     }
 

@@ -1,6 +1,5 @@
 //! Handover, lifecycle and reports of the pages.
 
-use super::fleet::Fleet;
 use super::recent::Recent;
 use super::{Http, SAVED_VERSION};
 use poolcounter_core::id::{ConnId, Id};
@@ -102,6 +101,6 @@ impl Inspect for Http {
     }
 
     fn is_empty(&self) -> bool {
-        self.fleet.as_ref().is_none_or(Fleet::is_empty) && self.pending.is_empty()
+        self.fleet.as_ref().is_none_or(|fleet| fleet.waiting.is_empty()) && self.pending.is_empty()
     }
 }

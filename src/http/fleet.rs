@@ -8,12 +8,11 @@ pub mod fetch;
 
 use super::resource::Resource;
 use super::{INFO, PendingPage};
-use fetch::{Answer, Server};
-use poolcounter_core::id::ConnId;
+use fetch::Told;
 use poolcounter_service::contract::Wake;
+use poolcounter_service::operations::PendingOperations;
 use poolcounter_service::report::snapshot::Snapshot;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table};
-use std::collections::BTreeMap;
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -27,8 +26,6 @@ fn servers_table() -> Table {
         vec![
             Column::linked("server", "server", "http://", "Link to the server's own page."),
             Column::new("state", "state", ColumnUnit::Text, "Answers, or the reason why there is no answer."),
-            Column::new("silent", "silent for", ColumnUnit::Seconds, "Time since the first view without its answer.")
-                .marked(Emphasis::Alarm),
             Column::new("up", "up", ColumnUnit::Seconds, "Time since its start."),
             Column::new("clients", "clients", ColumnUnit::Number, "Connections to the services of this page."),
             Column::new("memory", "memory", ColumnUnit::Bytes, "Resident memory of the server."),
@@ -41,87 +38,74 @@ fn servers_table() -> Table {
 
 /// Daemons whose pages are shown as one, and the views that wait for them.
 pub(crate) struct Fleet {
-    servers: Vec<Arc<Server>>,
+    /// Hosts and ports.
+    servers: Vec<String>,
     /// Services that are shown.
     services: Vec<&'static str>,
-    /// Views under way by number, each with its page; None if the viewer is gone.
-    views: BTreeMap<u64, Option<PendingPage>>,
-    /// Number of the last view.
-    last: u64,
+    /// Pages that wait for their view.
+    pub waiting: PendingOperations<PendingPage>,
+    /// Copied for each view under way, also of viewers who are gone.
+    views: Arc<()>,
     finished: (Sender<FinishedView>, Receiver<FinishedView>),
 }
 
-/// Number of a view, and its content; None if no daemon knows the thing.
-type FinishedView = (u64, Option<Snapshot>);
+/// Number of a view, its content (None if no daemon knows the thing), and its copy of [`Fleet::views`].
+type FinishedView = (u64, Option<Snapshot>, Arc<()>);
 
 impl Fleet {
     /// Returns the fleet of the daemons with these hosts and ports, showing these services.
     pub fn of(servers: &[String], services: &[&'static str]) -> Fleet {
-        let servers = servers.iter().map(|name| Arc::new(Server::of(name))).collect();
-        Fleet { servers, services: services.into(), views: BTreeMap::new(), last: 0, finished: channel() }
+        let (waiting, views) = (PendingOperations::default(), Arc::default());
+        Fleet { servers: servers.into(), services: services.into(), waiting, views, finished: channel() }
     }
 
     /// Asks all daemons for the content of a page, to be added to `own`, and calls `wake` once the view is finished.
     /// Returns the page if there are too many views, or the system has no thread left.
     pub fn ask(&mut self, page: PendingPage, own: Snapshot, wake: &Wake) -> Option<PendingPage> {
-        let Some(target) = page.target.clone().filter(|_| self.views.len() < MOST_VIEWS) else { return Some(page) };
-        let (servers, services) = (self.servers.clone(), self.services.clone());
+        let has_room = Arc::strong_count(&self.views) <= MOST_VIEWS;
+        let Some(target) = page.target.clone().filter(|_| has_room) else { return Some(page) };
+        let (servers, services, view) = (self.servers.clone(), self.services.clone(), Arc::clone(&self.views));
         let (finished, wake) = (self.finished.0.clone(), wake.clone());
-        let (number, is_view) = (self.last + 1, matches!(page.resource, Resource::View(..)));
-        let view = fetch::spawn(move || {
-            let content = shown(own, fetch::ask_all(&servers, &target, &services), is_view);
+        let is_view = matches!(page.resource, Resource::View(..));
+        let number = self.waiting.begin(page.conn, page);
+        let spawned = fetch::spawn(move || {
+            let content = shown(own, &servers, fetch::ask_all(&servers, &target, &services), is_view);
             // The fleet may have ended meanwhile.
-            _ = finished.send((number, content));
+            _ = finished.send((number, content, view));
             wake.wake();
         });
-        if view.is_err() {
-            return Some(page);
-        }
-        self.last = number;
-        self.views.insert(number, Some(page));
-        None
+        spawned.err().and_then(|_| self.waiting.end(number)).map(|(_, page)| page)
     }
 
     /// Returns the pages of finished views, each with its content; None if no daemon knows the thing.
     pub fn take_finished(&mut self) -> Vec<(PendingPage, Option<Snapshot>)> {
         // A view finishes once, so there are at most as many as views under way.
         let finished = self.finished.1.try_iter();
-        finished.filter_map(|(number, content)| Some((self.views.remove(&number)??, content))).collect()
-    }
-
-    /// Forgets a viewer who is gone. The view stays under way until it is finished.
-    pub fn forget(&mut self, conn: ConnId) {
-        self.views.values_mut().for_each(|page| *page = page.take().filter(|page| page.conn != conn));
-    }
-
-    /// Returns true if no connection waits.
-    pub fn is_empty(&self) -> bool {
-        self.views.values().all(Option::is_none)
+        finished.filter_map(|(number, content, _)| Some((self.waiting.end(number)?.1, content))).collect()
     }
 }
 
 /// Returns `own` with the answers of the daemons; None if all of them have answered that they do not know the thing.
-fn shown(mut own: Snapshot, answers: Vec<Answer>, is_view: bool) -> Option<Snapshot> {
-    if answers.iter().all(|answer| matches!(answer.told, Ok(None))) {
+fn shown(mut own: Snapshot, servers: &[String], answers: Vec<Told>, is_view: bool) -> Option<Snapshot> {
+    if answers.iter().all(|answer| matches!(answer, Ok(None))) {
         return None;
     }
-    let table = servers_table().rows(answers.iter().map(row_of));
+    let table = servers_table().rows(servers.iter().zip(&answers).map(row_of));
     own.services.iter_mut().filter(|own| own.name == INFO.name).for_each(|own| own.tables = vec![table.clone()]);
-    let told = answers.into_iter().filter_map(|answer| Some((answer.server, answer.told.ok()??)));
-    told.enumerate().for_each(|(earlier, (server, told))| own.add(&server.name, earlier, told));
+    let told = servers.iter().zip(answers).filter_map(|(server, answer)| Some((server, answer.ok()??)));
+    told.enumerate().for_each(|(earlier, (server, told))| own.add(server, earlier, told));
     if is_view && own.title.is_none() {
         own.title = Some("No server that answers has such an entry.".into());
     }
     Some(own)
 }
 
-fn row_of(answer: &Answer) -> Vec<Cell> {
-    let told = answer.told.as_ref().ok().and_then(Option::as_ref);
+fn row_of((server, answer): (&String, &Told)) -> Vec<Cell> {
+    let told = answer.as_ref().ok().and_then(Option::as_ref);
     let of = |cell: fn(&Snapshot) -> Cell| told.map_or(Cell::Nothing, cell);
     vec![
-        Cell::text(&answer.server.name),
-        Cell::text(answer.told.as_ref().err().map_or("answers", String::as_str)),
-        answer.silence.map_or(Cell::Nothing, Cell::time),
+        Cell::text(server),
+        Cell::text(answer.as_ref().err().map_or("answers", String::as_str)),
         of(|told| Cell::Seconds(told.uptime)),
         of(|told| Cell::Number(told.services.iter().map(|service| service.connections).fold(0, u64::saturating_add))),
         of(|told| Cell::Number(told.process.resident_bytes)),
@@ -135,9 +119,7 @@ mod tests {
     use crate::overviews::{of_overview, overview};
     use crate::resource::Extent;
     use crate::wire::{AfterResponse, Method};
-    use fetch::Told;
-    use poolcounter_core::id::Id;
-    use poolcounter_core::time::Span;
+    use poolcounter_core::id::{ConnId, Id};
     use poolcounter_service::loop_stats::LoopStats;
     use poolcounter_service::report::room::{MOST_ROWS, Room};
     use poolcounter_service::report::snapshot::Remembered;
@@ -163,11 +145,7 @@ mod tests {
 
     /// Returns a view of a page about one thing, for which two daemons tell this.
     fn view(told: [Told; 2]) -> Option<Snapshot> {
-        let answer = |(name, told): (&str, Told)| {
-            let silence = told.is_err().then_some(Span::from_secs(3));
-            Answer { server: Arc::new(Server::of(name)), told, silence }
-        };
-        shown(snapshot(), ["a", "b"].into_iter().zip(told).map(answer).collect(), true)
+        shown(snapshot(), &["a".into(), "b".into()], told.into(), true)
     }
 
     #[test]
@@ -176,13 +154,13 @@ mod tests {
         let states = |view: &Snapshot| -> Vec<Vec<Cell>> {
             let own = view.services.iter().find(|service| service.name == INFO.name).expect("is shown");
             own.tables[0].check();
-            own.tables[0].rows.iter().map(|row| row[..3].to_vec()).collect()
+            own.tables[0].rows.iter().map(|row| row[..2].to_vec()).collect()
         };
-        let answers = |name: &str| vec![Cell::text(name), Cell::text("answers"), Cell::Nothing];
+        let row = |cells: [&str; 2]| cells.map(Cell::text).to_vec();
         let both = view([told(), told()]).expect("is known");
-        assert_eq!(states(&both), [answers("a"), answers("b")]);
+        assert_eq!(states(&both), [["a", "answers"], ["b", "answers"]].map(row));
         let one = view([told(), Err("gone".into())]).expect("is known");
-        assert_eq!(states(&one), [answers("a"), vec![Cell::text("b"), Cell::text("gone"), Cell::Seconds(3.0)]]);
+        assert_eq!(states(&one), [["a", "answers"], ["b", "gone"]].map(row));
     }
 
     #[test]
@@ -200,12 +178,12 @@ mod tests {
         for conn in 0..MOST_VIEWS {
             assert!(fleet.ask(page(conn), snapshot(), &wake).is_none(), "{conn}");
         }
-        fleet.forget(ConnId::from_index(3));
+        fleet.waiting.forget(ConnId::from_index(3));
         assert!(fleet.ask(page(99), snapshot(), &wake).is_some(), "a thread is at work for the one that is gone");
         wakes.iter().take(MOST_VIEWS).for_each(drop);
         let mut conns: Vec<_> = fleet.take_finished().into_iter().map(|(page, _)| page.conn.index()).collect();
         conns.sort_unstable();
         assert_eq!(conns, (0..MOST_VIEWS).filter(|conn| *conn != 3).collect::<Vec<_>>());
-        assert!(fleet.is_empty() && fleet.views.is_empty());
+        assert!(fleet.waiting.is_empty() && Arc::strong_count(&fleet.views) == 1);
     }
 }

@@ -366,7 +366,7 @@ impl Service for Http {
     fn expire(&mut self, _: Due, _: &mut Context<'_>) {}
 
     fn close(&mut self, conn: ConnId, _: &mut Context<'_>) {
-        self.fleet.iter_mut().for_each(|fleet| fleet.forget(conn));
+        self.fleet.iter_mut().for_each(|fleet| fleet.waiting.forget(conn));
         self.pending.forget(conn);
     }
 }

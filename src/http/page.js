@@ -173,16 +173,16 @@ function actionOf(name, of, paths) {
 
 // Offers the actions of a table on all rows that are shown, such as those that the filter leaves.
 function actOnAll(root, service, column, rows) {
-  const keys = rows.map(row => row[column.name]).filter(key => key !== null);
-  const bar = root.querySelector("p.all") || root.appendChild(el("p", "all")), told = keys.join(" ");
+  const keys = rows.map(row => row[column.name]).filter(key => key !== null), name = "all-" + column.name;
+  const bar = root.querySelector("." + name) || root.appendChild(el("p", "all " + name)), told = keys.join(" ");
   bar.hidden = keys.length < 2;
-  if (bar.dataset.told === told || bar.querySelector(".confirm, :disabled")) return;
+  if (bar.hidden || bar.dataset.told === told || bar.querySelector(".confirm, :disabled")) return;
   bar.dataset.told = told;
   bar.replaceChildren(...column.actions.map(name => actionOf(name, "all " + keys.length + " shown", keys.map(key => pathOf(service, name, key)))));
 }
 
 // Operations that cannot be undone.
-const FINAL = ["delete"];
+const FINAL = ["delete", "delete-group"];
 
 // Asks in place of a button whether its operation is meant; the focus is on the button that does nothing.
 function confirm(button, name, of, paths) {
@@ -316,9 +316,9 @@ function columnsOf(id, heading, width) {
   return uncut.has(id) ? columns : columns.filter(column => !tight[id].names.has(column.name));
 }
 
-// Hides one more column if a table is too wide: the last of the least emphasised; columns of waits and refusals stay longest.
+// Hides one more column if a table is too wide: the last of the least emphasised; columns of waits and refusals stay longer, those with buttons longest.
 function tighten(id, columns) {
-  const rank = ({ emphasis, unit }) => isText(unit) && emphasis === "none" ? 1 : { none: 0, work: 3, caution: 3, alarm: 4 }[emphasis] ?? 0;
+  const rank = ({ emphasis, unit, actions }) => actions && last.is_admin ? 5 : isText(unit) && emphasis === "none" ? 1 : { none: 0, work: 3, caution: 3, alarm: 4 }[emphasis] ?? 0;
   const scroll = byId(id).closest(".scroll"), rest = columns.slice(1);
   if (uncut.has(id) || scroll.scrollWidth <= scroll.clientWidth || !rest.length) return false;
   const least = Math.min(...rest.map(rank));
@@ -369,8 +369,7 @@ function rowsOf(service, heading, isForced) {
     return most[x] ? [{ ...cells[0], className: "share", share: value / most[x] }] : cells;
   }).concat(hasTrend ? [{ curves: curves.get(row), className: "trend" }] : [])));
   if (!root.hidden && tighten(id, columns)) return rowsOf(service, heading, true);
-  const acting = last.is_admin && columns.find(column => column.actions);
-  if (acting) actOnAll(root, service, acting, rows);
+  if (last.is_admin) columns.filter(column => column.actions).forEach(column => actOnAll(root, service, column, rows));
   unfold(id, all.length + (isPartial && !filter ? heading.more : 0), folded, again);
   root.hidden = all.length === 0 && heading.empty === "";
   say(root.querySelector("h2 small"), [timeOf(heading), filter ? "with “" + filter + "”: " + number(all.length) : ""].filter(Boolean).join(", "));
@@ -676,13 +675,13 @@ function reloaded(reload, now) {
 let last, alarm = "", isPartial = !location.search.includes("rows=");
 
 // Returns the servers of a fleet that do not answer.
-const silentOf = status => (status.http?.servers ?? []).filter(row => row.silent !== null);
+const silentOf = status => (status.http?.servers ?? []).filter(row => row.state !== "answers");
 
 // Limit of conditions in the line of a service; levels and their colours.
 const MOST_CONDITIONS = 6, COLOURS = { ok: "%232563c9", warning: "%23b7791f", critical: "%23c92a2a" }, LEVELS = Object.keys(COLOURS);
 
 function linesOf(status) {
-  const silent = silentOf(status).map(row => ({ level: "critical", sentence: "no answer from " + row.server, since: status.started_at + status.uptime - row.silent }));
+  const silent = silentOf(status).map(row => ({ level: "critical", sentence: "no answer from " + row.server + ": " + row.state }));
   const servers = silent.length ? [{ title: SERVERS, level: "critical", sentence: silent[0].sentence, conditions: silent, more: 0 }] : [];
   return [...servers, ...status.health].sort((one, other) => LEVELS.indexOf(other.level) - LEVELS.indexOf(one.level));
 }

@@ -20,7 +20,7 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-5NRQWh+OsS/04H1czwz5/v/OEJSwLjZy2nDjms/UVGw='; ",
+            "script-src 'sha256-zPvDaE6qXJ+7TI8D09TcgN1PMAm1jN8vm3HvGtC9n18='; ",
             "style-src 'sha256-C5p7uTaNqvthK9vcUPVju+zkKq03L7ExvZRUTIsY+x8='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms

@@ -106,7 +106,8 @@ impl Samples {
             curves[place].is_noted = true;
             for back in (0..due.min(self.most as u64)).rev() {
                 // An age has grown all the time.
-                let passed = if is_age(info) { back.saturating_mul(interval / 1_000_000) } else { 0 };
+                let is_age = info.unit == "seconds" && !info.is_rate;
+                let passed = if is_age { back.saturating_mul(interval / 1_000_000) } else { 0 };
                 curves[place].push(value.saturating_sub(passed), self.most);
             }
         });
@@ -125,7 +126,7 @@ impl Samples {
         if !info.is_rate {
             return Values::Levels(values().skip(1 + skipped).collect());
         }
-        let times = seconds_of_rate(info) / (self.interval.as_micros() as f64 / 1e6);
+        let times = if info.unit == "per minute" { 60.0 } else { 1.0 } / (self.interval.as_micros() as f64 / 1e6);
         let grown = values().zip(values().skip(1)).map(|(before, after)| after.saturating_sub(before) as f64 * times);
         Values::Rates(grown.skip(skipped).collect())
     }
@@ -166,16 +167,6 @@ impl Curve {
         }
         self.values.push_back(value);
     }
-}
-
-/// Returns true if a series is an age, which grows with time.
-fn is_age(info: &SeriesInfo) -> bool {
-    info.unit == "seconds" && !info.is_rate
-}
-
-/// Returns the time unit of a rate in seconds.
-fn seconds_of_rate(info: &SeriesInfo) -> f64 {
-    if info.unit == "per minute" { 60.0 } else { 1.0 }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Operations on the jobs, for pages.
 
 use super::JobQueue;
+use super::buried_form::group_of;
 use super::state::{JobId, JobState, State, Step};
 use super::store::Ownership;
 use poolcounter_core::text::escaped;
@@ -10,8 +11,13 @@ use poolcounter_service::operations::descriptions;
 /// Change of one buried job, and the verb of its result.
 type JobOperation = (fn(&mut State, JobId, &mut Step<'_, '_>), &'static str);
 
-/// Operations on a buried job.
-const TABLE: [(Operation, JobOperation); 2] = [
+/// Number of buried jobs whose groups are compared, and of jobs that one operation changes: a longer step would keep the
+/// other clients waiting.
+const MOST_COMPARED: usize = 2048;
+const MOST_CHANGED: usize = 256;
+
+/// Operations on a buried job, and on the jobs that failed in the same way.
+const TABLE: [(Operation, JobOperation); 4] = [
     (
         Operation {
             name: "kick",
@@ -32,13 +38,34 @@ const TABLE: [(Operation, JobOperation); 2] = [
         },
         (State::delete_buried, "deleted"),
     ),
+    (
+        Operation {
+            name: "kick-group",
+            parameters: &["JOB"],
+            summary: "make the buried jobs ready again that failed as this one",
+            is_on_pages: true,
+            command: None,
+        },
+        (State::kick_buried, "kicked"),
+    ),
+    (
+        Operation {
+            name: "delete-group",
+            parameters: &["JOB"],
+            summary: "delete the buried jobs that failed as this one",
+            is_on_pages: true,
+            command: None,
+        },
+        (State::delete_buried, "deleted"),
+    ),
 ];
 
 /// Descriptions of the operations.
 pub const OPERATIONS: &[Operation] = &descriptions(&TABLE);
 
-/// Names of the operations on a buried job.
+/// Names of the operations on a buried job, and on a group.
 pub(super) const OF_BURIED: &[&str] = &[TABLE[0].0.name, TABLE[1].0.name];
+pub(super) const OF_GROUP: &[&str] = &[TABLE[2].0.name, TABLE[3].0.name];
 
 impl JobQueue {
     /// Runs an operation. The result comes once the change is committed.
@@ -47,8 +74,8 @@ impl JobQueue {
         request: &OperationRequest,
         context: &mut Context<'_>,
     ) -> Option<OperationResult> {
-        let (_, change) = TABLE[request.operation.index()];
-        let done = match self.change_buried(change, &request.argument, context) {
+        let (about, change) = TABLE[request.operation.index()];
+        let done = match self.change_buried(change, &request.argument, OF_GROUP.contains(&about.name), context) {
             Ok(done) => done,
             Err(error) => return Some(Err(error)),
         };
@@ -65,6 +92,7 @@ impl JobQueue {
         &mut self,
         (change, done): JobOperation,
         job: &[u8],
+        is_group: bool,
         context: &mut Context<'_>,
     ) -> OperationResult {
         let no_job = || OperationError::NotFound(format!("there is no job {}", escaped(job)));
@@ -80,10 +108,18 @@ impl JobQueue {
         if self.is_store_failing(context.time.now) {
             return Err(OperationError::Refused("the store of the jobs fails".into()));
         }
-        match self.state.state_of(id).ok_or_else(no_job)? {
-            JobState::Buried => self.step(context, |state, step| change(state, id, step)),
-            other => return Err(OperationError::Refused(format!("job {id} is {}, not buried", other.word()))),
+        let state = self.state.state_of(id).ok_or_else(no_job)?;
+        if state != JobState::Buried {
+            return Err(OperationError::Refused(format!("job {id} is {}, not buried", state.word())));
         }
-        Ok(format!("job {id} is {done}"))
+        if !is_group {
+            self.step(context, |state, step| change(state, id, step));
+            return Ok(format!("job {id} is {done}"));
+        }
+        let group = group_of(&self.state.buried(MOST_COMPARED, context.time.now), id);
+        let (now, later) = group.split_at(group.len().min(MOST_CHANGED));
+        self.step(context, |state, step| now.iter().for_each(|id| change(state, *id, step)));
+        let more = if later.is_empty() { String::new() } else { format!("; {} are left", later.len()) };
+        Ok(format!("{} jobs are {done}{more}", now.len()))
     }
 }

@@ -2,7 +2,7 @@
 //! waiting jobs, ages and rates.
 
 use super::JobQueue;
-use super::buried_groups::summary_text;
+use super::buried_form::summary_text;
 use super::state::periodic::text_of;
 use super::state::queries::{JobStats, Summary};
 use super::state::{ShownSchedule, SumBy, Summaries};

@@ -1,6 +1,6 @@
 //! Definitions of the tables, the matrix and the curves of the jobs.
 
-use super::operations::OF_BURIED;
+use super::operations::{OF_BURIED, OF_GROUP};
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Matrix, SeriesInfo, Table};
 
 /// Tables and matrix that are named by the words for the first and the last part of a tube's name.
@@ -34,7 +34,11 @@ impl PartTables {
             Column::new("jobs", "jobs", ColumnUnit::Number, "Jobs buried with this error.").marked(Emphasis::Alarm),
             Column::new("first", "first", ColumnUnit::Seconds, "Time since the first of them was buried."),
             Column::new("last", "last", ColumnUnit::Seconds, "Time since the last of them was buried."),
-            Column::linked("job", "for example", JOBS, "The job that was buried last."),
+            Column {
+                unit: ColumnUnit::Key,
+                actions: OF_GROUP,
+                ..Column::linked("job", "for example", JOBS, "The job that was buried last.")
+            },
             Column::new("error", "error", ColumnUnit::Text, "First line of the error of that job.")
                 .marked(Emphasis::Alarm),
         ];

@@ -8,7 +8,8 @@ use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
 use poolcounter_service::contract::{
-    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable, Wake,
+    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
+    Traffic, Unreadable, Wake,
 };
 use poolcounter_service::health::Look;
 use poolcounter_service::report::{Counted, Report, Series, View};
@@ -130,7 +131,11 @@ impl Observe for Members {
     }
 }
 
-impl Operate for Members {}
+impl Operate for Members {
+    fn operate(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
+        self.run_operation(request, context)
+    }
+}
 
 impl Inquire for Members {}
 

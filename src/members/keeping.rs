@@ -12,7 +12,7 @@ use poolcounter_core::log_limit::Fault;
 use poolcounter_core::text::escaped;
 use poolcounter_protocol::members::request::Refusal;
 use poolcounter_protocol::members::wire::replies::write_what;
-use poolcounter_service::contract::{Context, Wake};
+use poolcounter_service::contract::{Context, Effect, Requester, Wake};
 use poolcounter_service::output::Promise;
 use std::collections::VecDeque;
 
@@ -38,6 +38,8 @@ pub(super) struct Keeping {
     under_way: VecDeque<(u64, u64)>,
     /// Leases that were given out, each with the batch for which its reply waits.
     given: VecDeque<(u64, u64)>,
+    /// Operations of pages whose results wait for a batch.
+    pub operations: Vec<(u64, Requester, &'static str)>,
     /// Connections that are not served before the rows are read, or during an upgrade.
     waiting: Vec<ConnId>,
     /// True while an upgrade or the end of the daemon waits for commits.
@@ -69,6 +71,7 @@ impl Keeping {
             collecting: 1,
             under_way: VecDeque::new(),
             given: VecDeque::new(),
+            operations: Vec::new(),
             waiting: Vec::new(),
             is_settling: false,
             was_handed_over: false,
@@ -147,6 +150,14 @@ impl Keeping {
         context.reply_after(event.conn, promise, |bytes| wire::write_event(bytes, event));
     }
 
+    /// Sends the replies and results that wait for this batch or an earlier one.
+    fn release(&mut self, batch: u64, context: &mut Context<'_>) {
+        context.release_up_to(batch);
+        for (_, from, done) in self.operations.extract_if(.., |(of, ..)| *of <= batch) {
+            context.effects.push(Effect::Done(from, Ok(done.into())));
+        }
+    }
+
     /// Returns the commit of the present batch, which has no other changes, and begins another one.
     fn next_batch(&mut self, commit: Option<u64>) -> u64 {
         match (commit, self.under_way.back_mut()) {
@@ -195,7 +206,7 @@ impl Members {
         if changes.is_empty() {
             let batch = self.keeping.next_batch(None);
             if self.keeping.under_way.is_empty() {
-                context.release_up_to(batch);
+                self.keeping.release(batch, context);
             }
             return;
         }
@@ -255,14 +266,13 @@ impl Members {
     }
 
     fn note_committed(&mut self, commit: u64, context: &mut Context<'_>) {
-        let Keeping { under_way, given, .. } = &mut self.keeping;
-        while let Some((of, batch)) = under_way.front().copied()
+        while let Some((of, batch)) = self.keeping.under_way.front().copied()
             && of <= commit
         {
-            under_way.pop_front();
-            context.release_up_to(batch);
-            let committed = given.iter().take_while(|(of, _)| *of <= batch).count();
-            given.drain(..committed);
+            self.keeping.under_way.pop_front();
+            self.keeping.release(batch, context);
+            let committed = self.keeping.given.iter().take_while(|(of, _)| *of <= batch).count();
+            self.keeping.given.drain(..committed);
         }
     }
 
@@ -290,7 +300,7 @@ impl Members {
     fn end_waits_for_commits(&mut self, why: &'static str, context: &mut Context<'_>) {
         let refused = What::Error(Refusal::NotKept(why));
         context.reword(|_, about| about == GIVES, false, |bytes| write_what(bytes, &refused));
-        context.release_up_to(self.keeping.collecting);
+        self.keeping.release(self.keeping.collecting, context);
         let given = std::mem::take(&mut self.keeping.given);
         self.step(context, false, |state, step: &mut Step<'_, '_>| {
             state.set_closed(Some(why), step);

@@ -6,6 +6,7 @@ mod contract;
 mod event_log;
 mod health;
 mod keeping;
+mod operations;
 mod options;
 mod pool_table;
 mod report;
@@ -64,7 +65,7 @@ pub const INFO: Info = Info {
     commands: commands::MemberCommand::ROWS,
     refusal: b"ERROR DENIED\n",
     settings: settings::defaults::<MembersSettings>,
-    operations: &[],
+    operations: operations::OPERATIONS,
 };
 
 /// Longest line, without its end, in bytes: as in the pools protocol.

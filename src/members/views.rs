@@ -1,6 +1,7 @@
 //! Pages about one pool: its members, and the takes that wait for them; one member; or the names that contain a text.
 
 use super::Members;
+use super::operations::{FREE, HOLDS, REPAIR, TAKE_BACK};
 use super::report::{history_of, history_table, name_of, series_of, standing_of, standing_table};
 use super::state::{MemberRow, Moment, PastLease, WaiterRow};
 use super::wire::write_filter;
@@ -11,7 +12,7 @@ use poolcounter_protocol::members::request::Named;
 use poolcounter_protocol::members::wire::replies::write_attributes;
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::quoted;
-use poolcounter_service::report::tables::Client;
+use poolcounter_service::report::tables::{Client, NAME_BYTES};
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, View};
 
 /// Number of members of one pool on its page.
@@ -24,6 +25,11 @@ const MOST_SEARCHED: usize = 4096;
 /// Column of members with a page about each.
 fn name_column() -> Column {
     Column { unit: ColumnUnit::Address, ..Column::linked("name", "member", "/members/member/", "Its name.") }
+}
+
+/// Column of members with a button, if viewers may use it.
+fn button_column(name: &'static str, actions: &'static [&'static str], help: &'static str) -> Column {
+    Column { actions, ..Column::new(name, name, ColumnUnit::Key, help) }
 }
 
 fn members_table() -> Table {
@@ -59,6 +65,10 @@ fn members_table() -> Table {
             Column::new("expires", "expires in", ColumnUnit::Seconds, "Time until its lease ends by itself."),
             Column::new("hold", "then held for", ColumnUnit::Seconds, "Time for which it is held when it is returned.")
                 .marked(Emphasis::Caution),
+            button_column("repair", REPAIR, "Its pool and name, if it is in quarantine."),
+            button_column("takeback", TAKE_BACK, "Its pool and name, if a client holds it."),
+            button_column("free", FREE, "Its pool and name, if an operator holds it back."),
+            button_column("keep", HOLDS, "Its pool and name, if it can be held back."),
         ],
     )
     .empty("The pool has no member. A provider starts members (poolcounter provide), or an operator adds them (poolcounter members add).")
@@ -214,9 +224,7 @@ fn commands_for(pool: &[u8], members: &[MemberRow<'_>]) -> Vec<String> {
 }
 
 fn row_of_member(pool: &[u8], row: &MemberRow<'_>, warn_hold: Span) -> Vec<Cell> {
-    let name = Cell::text(row.name);
     let key = format!("{} {}", escaped(pool), escaped(row.name));
-    let name = if let Cell::Text(address) = name { Cell::Client(Client { address, key }) } else { name };
     let holder = if row.holder == "-" { Cell::Nothing } else { Cell::text(row.holder.clone()) };
     let held = row.held.map_or(Cell::Nothing, |(span, _)| Cell::time(span));
     let lease = row.held.map_or(Cell::Nothing, |(_, lease)| Cell::text(lease.to_string()));
@@ -235,7 +243,18 @@ fn row_of_member(pool: &[u8], row: &MemberRow<'_>, warn_hold: Span) -> Vec<Cell>
     let attributes = text(words.trim_ascii());
     let state = Cell::text(row.state);
     let [expires, hold] = [row.expires, row.hold].map(|span| span.map_or(Cell::Nothing, Cell::time));
-    vec![name, state, holder, held, long, out, why, by, age, idle, uses, attributes, lease, expires, hold]
+    // The operations take the name of the pool up to the first space.
+    let is_held = row.kept_out.is_some() && row.state == "held";
+    let can_be_held = matches!(row.state, "free" | "in_use") && row.hold.is_none();
+    let buttons = [row.state == "quarantined", row.held.is_some(), is_held || row.hold.is_some(), can_be_held];
+    let has_button = |is: bool| is && !pool.contains(&b' ') && key.len() < NAME_BYTES;
+    let [repair, take_back, free, keep] =
+        buttons.map(|is| if has_button(is) { Cell::Text(key.clone()) } else { Cell::Nothing });
+    let name = Cell::text(row.name);
+    let name = if let Cell::Text(address) = name { Cell::Client(Client { address, key }) } else { name };
+    let of_member =
+        vec![name, state, holder, held, long, out, why, by, age, idle, uses, attributes, lease, expires, hold];
+    [of_member, vec![repair, take_back, free, keep]].concat()
 }
 
 fn row_of_lease(past: &PastLease, now: Moment) -> Vec<Cell> {

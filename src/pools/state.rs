@@ -332,6 +332,7 @@ impl PoolsState {
         if let Some((by, reason)) = refusal {
             let type_id = self.types.of(request.key);
             self.note_refusal(by, type_id, reason, step);
+            self.note_limits(request);
             return Err(reason.reply());
         }
         let pool = known.unwrap_or_else(|hash| self.create(hash, request.key));
@@ -342,6 +343,7 @@ impl PoolsState {
             Room::Busy(busy) | Room::Full(busy) => {
                 let timeout = step.timers.arm(step.now + request.timeout, PoolsTimer::Claim(id));
                 self.top_keys.count(&self.pools[busy.index()].key, KeyEvent::Wait, step.now);
+                self.note_limits(request);
                 self.type_of(pool).queued.bump();
                 (ClaimPhase::Waiting { purpose: request.purpose, hold, is_lowered, timeout }, false)
             }

@@ -9,8 +9,8 @@ use super::state::{CLIENTS_LOOKED_AT, WhichKeys};
 use super::{ClaimInfo, MOST_ROWS, PoolsService, Purpose};
 use memchr::memmem::Finder;
 use poolcounter_core::text::{escaped, title_of, unescaped};
-use poolcounter_core::time::Time;
-use poolcounter_core::top_keys;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::top_keys::{self, KeyDetails};
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::{in_words, quoted};
 use poolcounter_service::report::tables::client_of;
@@ -56,6 +56,27 @@ fn claims_table() -> Table {
     )
     .help("Holders first, then waiters in the order in which they are served.")
     .empty("No holders or waiters now.")
+}
+
+fn limits_table() -> Table {
+    Table::new(
+        "limits",
+        "Limits and waits",
+        vec![
+            Column::new("workers", "workers", ColumnUnit::Number, "Locks that there may be at a time."),
+            Column::new("max_queue", "max_queue", ColumnUnit::Number, "Locks and waits that there may be."),
+            Column::new("timeout", "timeout", ColumnUnit::Seconds, "Longest wait."),
+            Column::new("wait", "waits", ColumnUnit::Times, "Lengths of the waits that have ended."),
+        ],
+    )
+    .help("The limits are those of the last request that waited or was refused. After an upgrade they begin anew.")
+}
+
+fn row_of_limits(KeyDetails { limits, waits }: &KeyDetails) -> Vec<Cell> {
+    let [workers, max_queue, timeout] = *limits;
+    let number = |number: u64| if number < u64::from(u32::MAX) { Cell::Number(number) } else { Cell::Nothing };
+    let timeout = Cell::time(Span::from_micros(timeout));
+    vec![number(workers), number(max_queue), timeout, Cell::times(waits.clone())]
 }
 
 /// Returns the commands that help with a key or a type, if its name can be typed.
@@ -113,7 +134,8 @@ impl PoolsService {
         claims.rows.iter_mut().for_each(|row| row.truncate(COLUMNS_OF_KEY));
         vec![
             hottest_key(self.hottest(|hot| *hot == *top_keys::truncated(key), now)),
-            self.askers_of(key, peers),
+            limits_table().rows(self.state.details_of(key).map(row_of_limits)),
+            self.askers_of(key, now, peers),
             claims,
             ceilings_table(ceiling.into_iter()),
         ]
@@ -121,22 +143,34 @@ impl PoolsService {
 
     /// Returns who holds a key and waits for it, with the most claims first: by the names that clients gave, or else by
     /// their addresses without the port.
-    fn askers_of(&self, key: &[u8], peers: &dyn Peers) -> Table {
-        let mut askers = BTreeMap::<Vec<u8>, [u64; 2]>::new();
+    fn askers_of(&self, key: &[u8], now: Time, peers: &dyn Peers) -> Table {
+        let mut askers = BTreeMap::<Vec<u8>, ([u64; 2], Option<Time>)>::new();
         for claim in self.state.claims_on(key).take(MOST_SUMMED) {
             let peer = peers.peer(claim.conn);
             let address = peer.rsplit_once(':').map_or(&*peer, |(address, _)| address);
             let who = if claim.who.is_empty() { address.as_bytes() } else { claim.who };
-            askers.entry(who.into()).or_default()[usize::from(claim.waits_for.is_some())] += 1;
+            let (counts, oldest) = askers.entry(who.into()).or_default();
+            counts[usize::from(claim.waits_for.is_some())] += 1;
+            if claim.waits_for.is_some() {
+                *oldest = Some(oldest.map_or(claim.since, |oldest| oldest.min(claim.since)));
+            }
         }
         let mut askers: Vec<_> = askers.into_iter().collect();
-        askers.sort_by_key(|(_, [working, waiting])| Reverse(working + waiting));
-        let row =
-            |(who, counts): (Vec<u8>, [u64; 2])| [vec![Cell::text(who)], counts.map(Cell::Number).into()].concat();
+        askers.sort_by_key(|(_, ([working, waiting], _))| Reverse(working + waiting));
+        let row = |(who, ([working, waiting], oldest)): (Vec<u8>, ([u64; 2], Option<Time>))| {
+            let oldest = oldest.map_or(Cell::Nothing, |oldest| Cell::time(now.since(oldest)));
+            vec![Cell::text(who), Cell::Number(working), Cell::Number(waiting), oldest]
+        };
         let columns = vec![
             Column::linked("who", "who", CLIENTS, "Name that the client gave (who=), or its address."),
             working_column(),
             waiting_column(),
+            Column::new(
+                "longest",
+                "longest wait",
+                ColumnUnit::Seconds,
+                "Time for which the oldest of its requests waits.",
+            ),
         ];
         Table::new("askers", "Who asks most", columns).rows(askers.into_iter().take(MOST_ROWS).map(row))
     }

@@ -9,7 +9,7 @@ mod growth;
 mod sweep;
 
 pub use crate::shown::grouped;
-pub use board::{Board, ConditionOn, ConditionOver, HealthLine, with_more};
+pub use board::{Board, ConditionOn, ConditionOver, HealthLine};
 pub use growth::Growth;
 pub use sweep::Sweep;
 

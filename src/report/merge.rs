@@ -3,9 +3,10 @@
 
 use super::column::{Column, ColumnUnit};
 use super::matrix::{Matrix, join};
-use super::snapshot::{ShownCurve, ShownHealth, ShownService, Snapshot, Values};
+use super::snapshot::{ShownCurve, ShownFigure, ShownHealth, ShownService, Snapshot, Values};
 use super::tables::{Cell, Table};
-use crate::health::with_more;
+use crate::shown::ShownRecent;
+use std::cmp::Ordering;
 use std::iter;
 
 /// Name of the column with the name of the daemon.
@@ -24,9 +25,13 @@ impl Snapshot {
         if self.history.series.is_empty() {
             self.history = told.history;
         } else if (self.history.interval - told.history.interval).abs() < 1e-9 {
-            let is_same =
-                |own: &ShownCurve, told: &ShownCurve| (&own.service, &own.name) == (&told.service, &told.name);
-            join(&mut self.history.series, told.history.series, is_same, |own, told| own.add(&told));
+            let of = |curve: &ShownCurve| (curve.service.clone(), curve.name.clone());
+            join(
+                &mut self.history.series,
+                told.history.series,
+                |own, told| of(own) == of(told),
+                |own, told| own.add(&told),
+            );
         }
     }
 
@@ -51,16 +56,14 @@ impl Snapshot {
 
 impl ShownHealth {
     fn add(&mut self, told: ShownHealth) {
-        self.conditions.extend(told.conditions);
-        self.conditions
-            .sort_by(|one, other| other.level.cmp(&one.level).then_with(|| other.badness.total_cmp(&one.badness)));
+        match told.level.cmp(&self.level) {
+            Ordering::Less => {}
+            Ordering::Equal => self.sentence = format!("{}; {}", self.sentence, told.sentence),
+            Ordering::Greater => (self.level, self.sentence) = (told.level, told.sentence),
+        }
         self.more = self.more.saturating_add(told.more);
-        self.level = self.level.max(told.level);
-        let mut held = self.conditions.iter().filter(|condition| condition.until.is_none());
-        self.sentence = match held.next() {
-            Some(worst) => with_more(&worst.sentence, held.count().saturating_add(self.more)),
-            None => format!("{}; {}", self.sentence, told.sentence),
-        };
+        self.conditions.extend(told.conditions);
+        self.conditions.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| b.badness.total_cmp(&a.badness)));
     }
 }
 
@@ -76,16 +79,15 @@ impl ShownService {
             (&mut self.sent_bytes, told.sent_bytes),
         ];
         sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
-        join(
-            &mut self.figures,
-            told.figures,
-            |own, told| own.name == told.name,
-            |own, told| {
-                own.value = sum_or_longest(own.is_seconds && !own.is_counter)(own.value, told.value);
-            },
-        );
+        join(&mut self.figures, told.figures, |own, told| own.name == told.name, |own, told| own.add(&told));
         self.matrix = [self.matrix.take(), told.matrix].into_iter().flatten().reduce(Matrix::with);
         join(&mut self.tables, told.tables, |own, told| own.name == told.name, |own, told| own.add(earlier, told));
+    }
+}
+
+impl ShownFigure {
+    fn add(&mut self, told: &ShownFigure) {
+        self.value = sum_or_longest(self.is_seconds && !self.is_counter)(self.value, told.value);
     }
 }
 
@@ -122,43 +124,38 @@ fn add_values(own: &mut Vec<f64>, mut more: Vec<f64>, add: fn(f64, f64) -> f64) 
     own.iter_mut().rev().zip(more.into_iter().rev()).for_each(|(own, more)| *own = add(*own, more));
 }
 
-/// Row with its place in its daemon's table, and its curves.
-type RankedRow = (usize, Vec<Cell>, [Vec<f64>; 2]);
-
 impl Table {
     /// Adds the rows of another daemon. The daemons take turns, each with its most important row first. A daemon of
     /// another version may have other columns.
-    fn add(&mut self, earlier: usize, mut told: Table) {
+    fn add(&mut self, earlier: usize, told: Table) {
         self.more = self.more.saturating_add(told.more);
-        let notes = [self.note.take(), told.note.take()].into_iter().flatten();
+        let notes = [self.note.take(), told.note].into_iter().flatten();
         self.note = notes.reduce(|one, other| format!("{one} {other}"));
         let place_of = |own: &Column| told.columns.iter().position(|it| (&it.name, it.unit) == (&own.name, own.unit));
         let places: Vec<Option<usize>> = self.columns.iter().map(place_of).collect();
-        let mut rows: Vec<_> =
-            self.take_rows().enumerate().map(|(n, (row, curves))| (n / earlier.max(1), row, curves)).collect();
-        let told_row = |(rank, (cells, curves)): (usize, (Vec<Cell>, _))| {
+        let (mut unseen, recent) = (ShownRecent::default(), told.recent.unwrap_or_default());
+        let own = self.recent.as_mut().unwrap_or(&mut unseen);
+        own.seconds = own.seconds.max(recent.seconds);
+        own.curves.resize(self.rows.len(), Default::default());
+        let curves = recent.curves.into_iter().chain(iter::repeat_with(Default::default));
+        for (rank, (cells, curves)) in told.rows.into_iter().zip(curves).enumerate() {
             let cell = |place: &Option<usize>| place.map_or(Cell::Nothing, |at| cells[at].clone());
-            (rank, places.iter().map(cell).collect(), curves)
-        };
-        let told_rows = told.take_rows().enumerate().map(told_row).collect();
-        let is_same = |own: &RankedRow, told: &RankedRow| self.is_of_kinds && own.1.first() == told.1.first();
-        join(&mut rows, told_rows, is_same, |(_, own, own_curves), (_, row, curves)| {
-            own.iter_mut().zip(row).zip(&self.columns).for_each(|((cell, more), column)| cell.add(more, column));
-            own_curves.iter_mut().zip(curves).for_each(|(own, more)| add_values(own, more, sum_or_longest(false)));
-        });
-        rows.sort_by_key(|(rank, ..)| *rank);
-        if let (Some(own), Some(told)) = (&mut self.recent, &told.recent) {
-            own.seconds = own.seconds.max(told.seconds);
-            own.curves = rows.iter_mut().take(CURVES).map(|(.., curves)| std::mem::take(curves)).collect();
+            let row: Vec<Cell> = places.iter().map(cell).collect();
+            let same = self.rows.iter().position(|own| own.first() == row.first()).filter(|_| self.is_of_kinds);
+            let Some(at) = same else {
+                let at = ((rank + 1) * (earlier + 1) - 1).min(self.rows.len());
+                self.rows.insert(at, row);
+                own.curves.insert(at, curves);
+                continue;
+            };
+            self.rows[at]
+                .iter_mut()
+                .zip(row)
+                .zip(&self.columns)
+                .for_each(|((cell, more), column)| cell.add(more, column));
+            own.curves[at].iter_mut().zip(curves).for_each(|(own, more)| add_values(own, more, sum_or_longest(false)));
         }
-        self.rows = rows.into_iter().map(|(_, row, _)| row).collect();
-    }
-
-    /// Takes out the rows, each with its curves.
-    fn take_rows(&mut self) -> impl Iterator<Item = (Vec<Cell>, [Vec<f64>; 2])> + use<> {
-        let curves = self.recent.as_mut().map(|recent| std::mem::take(&mut recent.curves)).unwrap_or_default();
-        let curves = curves.into_iter().chain(iter::repeat_with(Default::default));
-        std::mem::take(&mut self.rows).into_iter().zip(curves)
+        own.curves.truncate(CURVES);
     }
 }
 

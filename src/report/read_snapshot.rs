@@ -1,10 +1,10 @@
 //! Snapshot received from another daemon, in JSON. The sender is not trusted: texts are made safe to show, links lead to
 //! pages of the server that shows them, and numbers can be added up.
 
-use super::column::{Column, ColumnUnit};
+use super::column::Column;
 use super::matrix::Matrix;
 use super::snapshot::Snapshot;
-use super::tables::{Cell, Client, Times};
+use super::tables::{Cell, Client, Table};
 use poolcounter_core::text::{is_visible, visible};
 use serde::Deserialize;
 use serde_json::Value;
@@ -38,24 +38,12 @@ impl Snapshot {
     pub fn of_value(mut told: Value) -> Result<Snapshot, serde_json::Error> {
         tame(&mut told);
         let mut snapshot = Snapshot::deserialize(&told)?;
-        for condition in snapshot.health.iter_mut().flat_map(|health| &mut health.conditions) {
-            keep_link(&mut condition.link);
-        }
         for service in &mut snapshot.services {
-            for table in &mut service.tables {
-                table
-                    .columns
-                    .iter_mut()
-                    .filter_map(|column| column.link.as_mut())
-                    .for_each(|link| keep_link(link.to_mut()));
-                let rows = told[&*service.name][&*table.name].as_array().into_iter().flatten();
-                table.rows =
-                    rows.map(|row| table.columns.iter().map(|column| column.read_cell(row)).collect()).collect();
+            for Table { name, columns, rows, .. } in &mut service.tables {
+                let told = told[&*service.name][&**name].as_array().into_iter().flatten();
+                *rows = told.map(|row| columns.iter().map(|column| column.read_cell(row)).collect()).collect();
             }
             service.matrix = service.matrix.take().filter(Matrix::is_sound);
-            if let Some(Matrix { path, row, column, .. }) = &mut service.matrix {
-                [path, &mut row.1, &mut column.1].into_iter().for_each(|link| keep_link(link.to_mut()));
-            }
         }
         Ok(snapshot)
     }
@@ -71,30 +59,21 @@ impl Matrix {
 
 impl Column {
     fn read_cell(&self, row: &Value) -> Cell {
-        let text = |value: &Value| value.as_str().map(String::from);
-        let value = &row[&*self.name];
-        let cell = match self.unit {
-            ColumnUnit::Times => Times::deserialize(value).ok().map(Cell::Times),
-            ColumnUnit::Seconds => value.as_f64().map(Cell::Seconds),
-            ColumnUnit::Number | ColumnUnit::Bytes => value.as_u64().map(Cell::Number),
-            _ => text(value).map(|address| match text(&row[&format!("{}_key", self.name)]) {
-                Some(key) => Cell::Client(Client { address, key }),
-                None => Cell::Text(address),
-            }),
-        };
-        cell.unwrap_or(Cell::Nothing)
+        let cell = Cell::deserialize(&row[&*self.name]).unwrap_or(Cell::Nothing);
+        match (cell, row[&format!("{}_key", self.name)].as_str()) {
+            (Cell::Text(address), Some(key)) => Cell::Client(Client { address, key: key.into() }),
+            (cell, _) => Some(cell).filter(|cell| self.takes(cell)).unwrap_or(Cell::Nothing),
+        }
     }
 }
 
-/// Keeps a link if it is a path, which leads to a page of the server that shows it.
-fn keep_link(link: &mut String) {
+/// Returns true for a path, which leads to a page of the server that shows it.
+fn is_path(link: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-%".contains(&byte);
-    if !link.starts_with('/') || link.starts_with("//") || !link.bytes().all(is_part) {
-        *link = "/".into();
-    }
+    link.starts_with('/') && !link.starts_with("//") && link.bytes().all(is_part)
 }
 
-/// Makes every text safe to show, and limits texts, numbers and lists.
+/// Makes every text safe to show, keeps only links that are paths, and limits texts, numbers and lists.
 fn tame(value: &mut Value) {
     match value {
         Value::Number(number) if number.as_f64().is_none_or(|number| number.abs() > LARGEST as f64) => {
@@ -107,7 +86,20 @@ fn tame(value: &mut Value) {
             items.truncate(MOST_OF_EACH);
             items.iter_mut().for_each(tame);
         }
-        Value::Object(fields) => fields.values_mut().for_each(tame),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                tame(value);
+                let link = match &**name {
+                    "link" | "path" => Some(value),
+                    // Kind of the rows or columns of a matrix, and the path of the page about each.
+                    "row" | "column" => value.get_mut(1),
+                    _ => None,
+                };
+                link.filter(|link| !link.is_null() && !link.as_str().is_some_and(is_path))
+                    .into_iter()
+                    .for_each(|link| *link = "/".into());
+            }
+        }
         _ => {}
     }
 }

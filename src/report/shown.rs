@@ -12,7 +12,7 @@ const IN_PATHS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 pub type Text = Cow<'static, str>;
 
 /// Period of the counts and times of a table.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ShownRecent {
     /// Length of the period in seconds.
     pub seconds: f64,

@@ -47,7 +47,7 @@ pub struct Table {
 }
 
 /// Cell of a table.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cell {
     /// No value, in a column of any unit.
@@ -55,6 +55,7 @@ pub enum Cell {
     /// Text, safe to show.
     Text(String),
     /// Connection.
+    #[serde(skip_deserializing)]
     Client(Client),
     /// Number.
     Number(u64),

@@ -369,6 +369,19 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// Parses a duration in seconds like [`seconds`], from `least` on; above 0 if that is zero.
+///
+/// # Errors
+///
+/// Fails if the text is not such a number of seconds.
+pub fn seconds_from(least: Duration, text: &str) -> Result<Duration, String> {
+    let time = seconds(text).ok().filter(|time| *time >= least && !time.is_zero());
+    time.ok_or_else(|| match least.is_zero() {
+        true => "a number of seconds above 0".into(),
+        false => format!("a number of seconds from {}", least.as_secs_f64()),
+    })
+}
+
 /// Parses a span in seconds with optional decimals; 0 for no limit.
 ///
 /// # Errors

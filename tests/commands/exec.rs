@@ -246,6 +246,24 @@ fn work_that_failed_is_done_by_the_next() {
     assert_eq!(second.finish().stdout, "runs too\n");
 }
 
+/// All commands wait at the same time, and one of them runs, however it ends.
+#[test]
+fn one_attempt_is_enough_for_all() {
+    let (_daemon, server, mut observer) = daemon();
+    let mut first = start(&server, &["--any", "--one-attempt"], &["sh", "-c", "echo runs; read line; exit 1"]);
+    assert_eq!(first.line(), "runs");
+    let others: Vec<_> = (0..3)
+        .map(|_| start(&server, &["--any", "--one-attempt", "--done-exit", "9", "-t", "60"], &["echo", "runs too"]))
+        .collect();
+    observer.wait_for_stat("waiting_workers", 3);
+    assert_eq!(first.finish().status, Some(1));
+    for other in others {
+        assert_eq!(other.finish(), Ended { status: Some(9), stdout: String::new(), stderr: String::new() });
+    }
+    let Ended { status, stderr, .. } = run(&server, &["--one-attempt"], &["true"]);
+    assert!(status == Some(64) && stderr.contains("--one-attempt needs --any"), "{stderr}");
+}
+
 // Servers
 
 #[test]

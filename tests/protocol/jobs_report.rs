@@ -503,6 +503,26 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
         told.contains("state: ready") && told.contains("|NOT_FOUND|") && told.contains("state: reserved"),
         "{told}"
     );
+
+    // Errors that differ in numbers alone are one group.
+    ask(&mut world, runner, "delete 3|put 1 0 9 1|a|put 1 0 9 1|b|put 1 0 9 1|c|reserve-many 4 0|");
+    for (id, error) in [(1, "line 7"), (4, "line 8"), (5, "line 9"), (6, "another")] {
+        let buried = ask(&mut world, runner, &format!("fail {id} 1 0 {} bury|{error}|", error.len()));
+        assert!(buried.contains("BURIED"), "{buried}");
+    }
+    let page = fetch(&mut world, "/jobs");
+    assert!(page.contains("action=\"/jobs/kick-group/") && page.contains("action=\"/jobs/delete-group/6\""), "{page}");
+    for (path, status, words) in [
+        ("/jobs/kick-group/1", "200 OK", "3 jobs are kicked"),
+        ("/jobs/kick-group/4", "409 Conflict", "job 4 is ready, not buried"),
+        ("/jobs/delete-group/6", "200 OK", "1 jobs are deleted"),
+        ("/jobs/delete-group/6", "404 Not Found", "there is no job 6"),
+    ] {
+        let done = request(&mut world, &post(path, &format!("{own}Sec-Fetch-Site: same-origin\r\n")), World::settle);
+        let is_so =
+            done.starts_with(&format!("HTTP/1.1 {status}\r\n")) && done.ends_with(&format!("\r\n\r\n{words}\n"));
+        assert!(is_so, "{path}: {done}");
+    }
 }
 
 /// As with beanstalkd, which counts a connection once it is accepted.

@@ -32,7 +32,7 @@ fn wait_until(page: &Daemon, path: &str, is_so: impl Fn(&Value) -> bool) -> Valu
 
 /// Requests the page's JSON until all daemons have answered in time, and returns it.
 fn of_all(page: &Daemon, path: &str) -> Value {
-    let answers = |server: &Value| server["silent"].is_null();
+    let answers = |server: &Value| server["state"] == "answers";
     wait_until(page, path, |told| told["http"]["servers"].as_array().is_some_and(|all| all.iter().all(answers)))
 }
 
@@ -99,18 +99,15 @@ fn one_dies_and_returns() {
     let ((one, at_one), (other, at_other)) = (start(&[]), start(&[]));
     let mut clients = [one.connect(), other.connect()];
     clients.iter_mut().for_each(|client| assert_eq!(client.ask("ACQ4ME T:a 1 5 5"), "LOCKED"));
-    let mut page = page_of(&[at_one, at_other]);
+    let page = page_of(&[at_one, at_other]);
     assert_eq!(of_all(&page, "/status.json")["pools"]["types"][0]["working"], 2);
     drop(other);
     let told = wait_until(&page, "/status.json", |told| state_of(told, at_one)["state"] == "answers");
-    assert!(!state_of(&told, at_other)["silent"].is_null(), "{told}");
+    assert!(state_of(&told, at_other)["state"].to_string().contains("refused"), "{told}");
     assert_eq!(told["pools"]["types"][0]["working"], 1, "it is left out at once");
-    page.wait_for_log(&format!("{at_other} does not answer: "));
-    fetch_until(page.address, "/", |page| page.text().contains("<td class=\"n red\">"));
     let back = Daemon::start(&["--http", &at_other.to_string()]);
     assert_eq!(back.connect().ask("ACQ4ME T:b 1 5 5"), "LOCKED");
     of_all(&page, "/status.json");
-    page.wait_for_log(&format!("{at_other} answers again"));
 }
 
 /// Starts a server that handles each connection with `serve`, for ever; its thread ends with the test.
@@ -162,7 +159,6 @@ fn strange_servers_harm_nobody() {
         assert!(begun.elapsed() >= Duration::from_millis(900), "two of them were not waited for");
         all.iter().zip(states).all(|(server, state)| state_of(told, *server)["state"].to_string().contains(state))
     });
-    assert!(all[1..].iter().all(|server| !state_of(&told, *server)["silent"].is_null()), "{told}");
     assert_eq!(told["pools"]["types"][0]["name"], "T", "{told}");
     assert!(page.memory() < 64 << 20, "{} bytes", page.memory());
     drop(hung);

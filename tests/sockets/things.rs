@@ -121,6 +121,49 @@ fn runners_that_are_gone_are_listed() {
     assert_eq!(column(&json(address, "/jobs.json"), "jobs", "gone", "name"), [""; 0], "it is back");
 }
 
+/// Each member has the buttons for its state.
+#[test]
+fn buttons_change_the_states_of_members() {
+    let (daemon, address) = start(ALL);
+    let mut client = Client::to(daemon.members());
+    for line in ["POOL p 0 2", "ADD p a", "ADD p b%20c"] {
+        assert_eq!(client.ask(line), "OK", "{line}");
+    }
+    let lease = |taken: String| taken.split(' ').nth(1).map(String::from).expect("has a lease");
+    let taken = client.ask("TAKE p 0");
+    let is_first = taken.contains(" p a");
+    assert_eq!(client.ask(&format!("RETURN {} FAIL", lease(taken))), "RETURNED");
+    let _ = client.ask("TAKE p 0");
+    let (out, held) = if is_first { ("p a", "p b%20c") } else { ("p b%20c", "p a") };
+    let post = |operation: &str, name: &str| {
+        let (mut web, path) = (Web::to(address), name.replace('%', "%25").replace(' ', "%20"));
+        let path = format!("/members/{operation}/{path}");
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\r\n");
+        web.send(head.as_bytes());
+        let response = web.response();
+        (response.status, response.text().trim_end().to_string())
+    };
+    let buttons = || {
+        let view = json(address, "/members/pool/p.json");
+        ["repair", "takeback", "free", "keep"].map(|name| {
+            let rows = view["members"]["members"].as_array().expect("is a list");
+            rows.iter().filter_map(|row| row[name].as_str()).map(String::from).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(buttons(), [vec![out.to_string()], vec![held.to_string()], vec![], vec![held.to_string()]]);
+    let done = |words: &str| (200, words.to_string());
+    let refused = (409, "no client holds this member".to_string());
+    assert_eq!(post("takeback", out), refused);
+    assert_eq!(post("repair", out), done("it is repaired"));
+    assert_eq!(post("hold", out), done("it is held for an hour"));
+    assert_eq!(buttons()[2], [out]);
+    assert_eq!(post("free", out), done("it is freed"));
+    assert_eq!(post("takeback", held), done("it is taken back"));
+    assert!(client.line().contains(" taken_back by=127.0.0.1:"));
+    assert_eq!(post("repair", "p x").0, 409);
+    assert_eq!(post("repair", "x").0, 400);
+}
+
 /// The rate of refusals is as high at any second of a flood, and the page says who asks.
 #[test]
 fn page_of_a_hot_key_says_who_asks() {
@@ -136,6 +179,11 @@ fn page_of_a_hot_key_says_who_asks() {
     let is_refusing = |told: &Value| told["pools"]["hottest"][0]["refuse_rate"].as_u64().is_some_and(|rate| rate >= 60);
     let view = wait_until(address, "/pools/key/hot.json", is_refusing);
     assert_eq!(column(&view, "pools", "askers", "who"), ["web2", "web1"]);
+    let limits = &view["pools"]["limits"][0];
+    assert_eq!((&limits["workers"], &limits["max_queue"], &limits["timeout"]), (&1.into(), &3.into(), &9.0.into()));
+    assert!(limits["wait"]["p50"].is_null(), "no wait has ended: {limits}");
+    assert!(view["pools"]["askers"][0]["longest"].as_f64().is_some_and(|wait| wait > 0.0), "{view}");
+    assert!(view["pools"]["askers"][1]["longest"].is_null(), "{view}");
     assert_eq!(view["history"]["series"].as_array().map(Vec::len), Some(3));
     assert!(view["pools"]["claims"][0].get("key").is_none(), "the title has it");
     let lock = view["pools"]["claims"][0]["lock"].as_str().expect("is held").to_string();
@@ -148,4 +196,5 @@ fn page_of_a_hot_key_says_who_asks() {
     let response = web.response();
     assert_eq!((response.status, response.text()), (200, "1 lock taken away\n"));
     assert_eq!(clients[1].line(), "LOCKED");
+    wait_until(address, "/pools/key/hot.json", |told| told["pools"]["limits"][0]["wait"]["p50"].is_f64());
 }

@@ -8,7 +8,7 @@ use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::time::Duration;
 
 /// Settings of the command.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Default)]
 pub struct ExecSettings {
     /// Key of the pool; empty until set.
     pub key: Vec<u8>,
@@ -26,6 +26,8 @@ pub struct ExecSettings {
     pub at_least: Duration,
     /// True if the command need not run after another client has done the work.
     pub is_for_anyone: bool,
+    /// True if the work counts as done whatever the status of the command.
+    pub is_one_attempt: bool,
     /// Exit status if another client has done the work.
     pub done_exit: u8,
     /// Servers to ask.
@@ -46,8 +48,8 @@ pub struct ExecSettings {
     pub who: Option<String>,
 }
 
-/// Longest timeout of the protocol, in seconds: 136 years.
-const NO_LIMIT_S: u32 = u32::MAX;
+/// Longest timeout of the protocol: 136 years.
+pub const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Options of the command.
 pub const OPTIONS: &[Opt<ExecSettings>] = &[
@@ -133,6 +135,14 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         ..Opt::BLANK
     },
     Opt {
+        long: "one-attempt",
+        doc: "With --any: count the work as done whatever the exit status of the command, so that there is one attempt \
+              for all that wait. They skip the command then, with the status of --done-exit, and do not learn its \
+              status. A command that was not run, or whose lock was lost, is no attempt: the next one runs.",
+        set: |settings, _| assign(&mut settings.is_one_attempt, Ok(true)),
+        ..Opt::BLANK
+    },
+    Opt {
         long: "done-exit",
         hint: "STATUS",
         doc: "Exit status when another client has done the work (default: 0).",
@@ -200,30 +210,6 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
     },
 ];
 
-impl Default for ExecSettings {
-    fn default() -> Self {
-        ExecSettings {
-            key: Vec::new(),
-            workers: 1,
-            queue: u32::MAX,
-            also: Vec::new(),
-            timeout: Duration::from_secs(u64::from(NO_LIMIT_S)),
-            hold: None,
-            at_least: Duration::ZERO,
-            is_for_anyone: false,
-            done_exit: 0,
-            servers: Servers::default(),
-            retries: false,
-            fails_open: false,
-            conflict_exit: TRY_LATER,
-            is_quiet: false,
-            lifetime: Lifetime::default(),
-            prints_wait: false,
-            who: None,
-        }
-    }
-}
-
 /// Parses the key of a pool.
 ///
 /// # Errors
@@ -250,9 +236,15 @@ fn further(value: &[u8]) -> Result<(Vec<u8>, u32, u32), String> {
 }
 
 impl ExecSettings {
-    /// Returns true if it waits without a time limit.
-    pub fn waits_without_limit(&self) -> bool {
-        self.timeout.as_secs() >= u64::from(NO_LIMIT_S)
+    /// Returns the settings without any option.
+    pub fn usual() -> ExecSettings {
+        ExecSettings {
+            workers: 1,
+            queue: u32::MAX,
+            timeout: NO_LIMIT,
+            conflict_exit: TRY_LATER,
+            ..ExecSettings::default()
+        }
     }
 }
 

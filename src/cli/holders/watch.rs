@@ -2,7 +2,6 @@
 
 use super::state_of;
 use crate::command::Failure;
-use crate::failure::{MISUSE, PROTOCOL, UNAVAILABLE};
 use crate::terminal::{ascii_where_invisible, print, printable, warn};
 use poolcounter_client::{Client, Error, ListedClaim};
 use serde_json::json;
@@ -71,14 +70,7 @@ impl<'a> Watch<'a> {
                     }
                     self.is_blind = true;
                 }
-                Err(error) => {
-                    let status = match error {
-                        Error::BadName => MISUSE,
-                        Error::Unavailable(_) => UNAVAILABLE,
-                        _ => PROTOCOL,
-                    };
-                    return Err(Failure { status, sentence: error.to_string() });
-                }
+                Err(error) => return Err(Failure::of(&error, error.to_string())),
             }
             is_first = false;
             thread::sleep(interval);

@@ -1,8 +1,8 @@
 //! Requests of `members` that change something: one table, used by the command, its help and its manual.
 
-use super::refused;
+use super::{MembersCommandSettings, refused};
 use crate::command::{Failure, Requests};
-use crate::terminal::{ascii_where_invisible, print};
+use crate::terminal::{print, print_json};
 use poolcounter_client::{Condition, Error, LeaseToken, Members, Offered};
 use poolcounter_protocol::members::wire::client::escape_name;
 use poolcounter_service::options::{number, seconds};
@@ -19,15 +19,24 @@ pub struct MemberRequest {
     /// Effect, for the help and the manual.
     pub summary: &'static str,
     /// Sends the request.
-    run: fn(&Members, &[&[u8]]) -> Result<(), Mistake>,
+    run: RunRequest,
 }
+
+/// Sends a request with these parameters and options.
+type RunRequest = fn(&Members, &[&[u8]], &MembersCommandSettings) -> Result<(), Mistake>;
 
 /// Reason of a failed request.
 pub(super) enum Mistake {
-    /// Invalid parameter.
-    Parameter(String),
+    /// Invalid parameter, or a result that cannot be printed.
+    Failure(Failure),
     /// Error of the client.
     Client(Error),
+}
+
+impl From<Failure> for Mistake {
+    fn from(failure: Failure) -> Self {
+        Mistake::Failure(failure)
+    }
 }
 
 impl From<Error> for Mistake {
@@ -42,7 +51,7 @@ pub const REQUESTS: &[MemberRequest] = &[
         word: "renew",
         parameters: &["POOL", "TOKEN", "[SECONDS]"],
         summary: "extends a lease to this time from now, or to the time that it was taken for",
-        run: |members, words| {
+        run: |members, words, _| {
             let span = words.get(2).map(|word| read("SECONDS", word, seconds)).transpose()?;
             Ok(members.renew(words[0], token(words[1])?, span)?)
         },
@@ -51,7 +60,7 @@ pub const REQUESTS: &[MemberRequest] = &[
         word: "return",
         parameters: &["POOL", "TOKEN", "[ok|fail]"],
         summary: "returns the member of a lease, as it was or as failed",
-        run: |members, words| {
+        run: |members, words, _| {
             let is_failed = flag(words.get(2), "fail", Some("ok"))?;
             let condition = if is_failed { Condition::Fail } else { Condition::Ok };
             Ok(members.give_back(words[0], token(words[1])?, condition)?)
@@ -61,19 +70,31 @@ pub const REQUESTS: &[MemberRequest] = &[
         word: "history",
         parameters: &["POOL", "[MEMBER]"],
         summary: "lists the last holders of a fixed member, or of all members of the pool",
-        run: |_, _| Err(Mistake::Parameter("history needs POOL [MEMBER]".into())),
+        run: |_, _, _| Err(Failure::misuse("history needs POOL [MEMBER]").into()),
     },
     MemberRequest {
         word: "repair",
         parameters: &["POOL", "MEMBER"],
         summary: "takes a fixed member out of quarantine, and has it cleaned",
-        run: |members, words| Ok(members.operator().repair(words[0], words[1], false)?),
+        run: |members, words, settings| {
+            let (operator, as_is) = (members.operator(), settings.is_as_is);
+            if !settings.is_all {
+                return Ok(operator.repair(words[0], words[1], as_is)?);
+            }
+            let listed = operator.members(words[0])?;
+            let out: Vec<_> = listed.iter().filter(|member| member.state == "quarantined").collect();
+            out.iter().try_for_each(|member| operator.repair(words[0], &member.name, as_is))?;
+            if !settings.is_json {
+                print(&format!("repaired: {}\n", out.len()))?;
+            }
+            Ok(())
+        },
     },
     MemberRequest {
         word: "hold",
         parameters: &["POOL", "MEMBER", "SECONDS", "[NOTE]"],
         summary: "keeps a member out of use; if it is in use, from its return on, as it is",
-        run: |members, words| {
+        run: |members, words, _| {
             let span = read("SECONDS", words[2], seconds)?;
             Ok(members.operator().hold(words[0], words[1], span, &note(words.get(3)))?)
         },
@@ -82,22 +103,29 @@ pub const REQUESTS: &[MemberRequest] = &[
         word: "free",
         parameters: &["POOL", "MEMBER"],
         summary: "ends a hold, and has the member cleaned",
-        run: |members, words| Ok(members.operator().free(words[0], words[1])?),
+        run: |members, words, _| Ok(members.operator().free(words[0], words[1])?),
     },
     MemberRequest {
         word: "takeback",
         parameters: &["POOL", "LEASE", "[NOTE]"],
         summary: "takes the member of a lease away from its holder",
-        run: |members, words| {
-            let lease = read("LEASE", words[1], |text| number(text, 0..=u64::MAX))?;
-            Ok(members.operator().take_back(words[0], lease, &note(words.get(2)))?)
+        run: |members, words, settings| {
+            let operator = members.operator();
+            let Some(member) = &settings.member else {
+                let lease = read("LEASE", words[1], |text| number(text, 0..=u64::MAX))?;
+                return Ok(operator.take_back(words[0], lease, &note(words.get(2)))?);
+            };
+            let escaped = escape_name(member).ok_or(Error::BadName)?;
+            let listed = operator.members(words[0])?;
+            let lease = listed.iter().find(|listed| listed.name == *escaped).and_then(|listed| listed.lease);
+            Ok(operator.take_back(words[0], lease.ok_or(Error::NotTaken)?, &note(words.get(1)))?)
         },
     },
     MemberRequest {
         word: "add",
         parameters: &["POOL", "MEMBER", "[ATTR=VALUE ...]"],
         summary: "adds a fixed member",
-        run: |members, words| {
+        run: |members, words, _| {
             let pairs = words[2..].iter().map(|word| pair(word));
             let attributes: Result<Vec<_>, Mistake> = pairs.collect();
             let offered = Offered { name: words[1].to_vec(), attributes: attributes? };
@@ -108,13 +136,13 @@ pub const REQUESTS: &[MemberRequest] = &[
         word: "del",
         parameters: &["POOL", "MEMBER", "[now]"],
         summary: "removes a fixed member from its pool, once it is returned or at once",
-        run: |members, words| Ok(members.operator().delete(words[0], words[1], flag(words.get(2), "now", None)?)?),
+        run: |members, words, _| Ok(members.operator().delete(words[0], words[1], flag(words.get(2), "now", None)?)?),
     },
     MemberRequest {
         word: "pool",
         parameters: &["POOL", "INIT", "MAX", "[KEY=VALUE ...]"],
         summary: "declares a pool, or confirms that it has these settings",
-        run: |members, words| {
+        run: |members, words, _| {
             let count = |name, word| read(name, word, |text| number(text, 0..=u32::MAX));
             let (init, max) = (count("INIT", words[1])?, count("MAX", words[2])?);
             with_settings(&words[3..], |settings| members.operator().declare(words[0], init, max, settings))
@@ -124,19 +152,23 @@ pub const REQUESTS: &[MemberRequest] = &[
         word: "reconfigure",
         parameters: &["POOL", "KEY=VALUE ..."],
         summary: "changes these settings of a pool, all or none",
-        run: |members, words| with_settings(&words[1..], |settings| members.operator().reconfigure(words[0], settings)),
+        run: |members, words, _| {
+            with_settings(&words[1..], |settings| members.operator().reconfigure(words[0], settings))
+        },
     },
     MemberRequest {
         word: "rmpool",
         parameters: &["POOL", "[graceful]"],
         summary: "removes a pool, at once or as its members come back",
-        run: |members, words| Ok(members.operator().remove(words[0], flag(words.get(1), "graceful", None)?)?),
+        run: |members, words, _| Ok(members.operator().remove(words[0], flag(words.get(1), "graceful", None)?)?),
     },
     MemberRequest {
         word: "rmgroup",
         parameters: &["GROUP", "[graceful]"],
         summary: "removes the pools of a group, at once or as their members come back",
-        run: |members, words| Ok(members.operator().remove_group(words[0], flag(words.get(1), "graceful", None)?)?),
+        run: |members, words, _| {
+            Ok(members.operator().remove_group(words[0], flag(words.get(1), "graceful", None)?)?)
+        },
     },
 ];
 
@@ -146,88 +178,38 @@ impl MemberRequest {
         REQUESTS.iter().find(|request| request.word.as_bytes() == word)
     }
 
-    /// Sends the request with these parameters, and prints the result in JSON if `is_json`.
+    /// Sends the request with these parameters and options, and prints the result if it is to be in JSON.
     ///
     /// # Errors
     ///
     /// Fails if the parameters are wrong, no server replies, or the server refuses.
-    pub fn make(&self, members: &Members, words: &[&[u8]], is_json: bool) -> Result<ExitCode, Failure> {
+    pub fn make(
+        &self,
+        members: &Members,
+        words: &[&[u8]],
+        settings: &MembersCommandSettings,
+    ) -> Result<ExitCode, Failure> {
+        // Each of these options stands for the second parameter.
+        let given = words.len() + usize::from(settings.is_all || settings.member.is_some());
         let needed = self.parameters.iter().filter(|parameter| !parameter.starts_with('[')).count();
         let repeats = self.parameters.last().is_some_and(|last| last.contains("..."));
-        if words.len() < needed || words.len() > self.parameters.len() && !repeats {
+        if given < needed || given > self.parameters.len() && !repeats {
             let wanted = self.parameters.join(" ");
             return Err(Failure::misuse(format!("{} needs {wanted}", self.word)));
         }
-        let made = match (self.run)(members, words) {
-            Err(Mistake::Parameter(sentence)) => return Err(Failure::misuse(sentence)),
+        let made = match (self.run)(members, words, settings) {
+            Err(Mistake::Failure(failure)) => return Err(failure),
             Err(Mistake::Client(error)) => Err(refused(&words[..2.min(words.len())], &error)),
             Ok(()) => Ok(ExitCode::SUCCESS),
         };
-        finish(self.word, words[0], made, is_json)
+        if !settings.is_json {
+            return made;
+        }
+        let error = made.as_ref().err().map(|failure| failure.sentence.clone());
+        let pool = String::from_utf8_lossy(words[0]);
+        print_json(&json!({ "request": self.word, "pool": pool, "error": error }))?;
+        Ok(made.unwrap_or_else(|failure| ExitCode::from(failure.status)))
     }
-}
-
-/// Prints the result of a request in JSON if `is_json`.
-fn finish(word: &str, pool: &[u8], made: Result<ExitCode, Failure>, is_json: bool) -> Result<ExitCode, Failure> {
-    if !is_json {
-        return made;
-    }
-    let error = made.as_ref().err().map(|failure| failure.sentence.clone());
-    let object = json!({ "request": word, "pool": String::from_utf8_lossy(pool), "error": error });
-    print(&format!("{}\n", ascii_where_invisible(&object.to_string())))?;
-    Ok(made.unwrap_or_else(|failure| ExitCode::from(failure.status)))
-}
-
-/// Takes all members of a pool out of quarantine.
-///
-/// # Errors
-///
-/// Fails if no server replies, or the server refuses.
-pub fn repair_all(members: &Members, pool: &[u8], as_is: bool, is_json: bool) -> Result<ExitCode, Failure> {
-    let repair = || {
-        let listed = members.operator().members(pool)?;
-        let out: Vec<_> = listed.iter().filter(|member| member.state == "quarantined").collect();
-        out.iter().try_for_each(|member| members.operator().repair(pool, &member.name, as_is))?;
-        Ok(out.len())
-    };
-    let repaired = repair().map_err(|error| refused(&[pool], &error));
-    if let (Ok(number), false) = (&repaired, is_json) {
-        print(&format!("repaired: {number}\n"))?;
-    }
-    finish("repair", pool, repaired.map(|_| ExitCode::SUCCESS), is_json)
-}
-
-/// Takes a member out of quarantine, or out of the wait for a cleaning, without a cleaning.
-///
-/// # Errors
-///
-/// Fails if no server replies, or the server refuses.
-pub fn repair_as_is(members: &Members, pool: &[u8], member: &[u8], is_json: bool) -> Result<ExitCode, Failure> {
-    let repaired = members.operator().repair(pool, member, true);
-    let made = repaired.map(|()| ExitCode::SUCCESS).map_err(|error| refused(&[pool, member], &error));
-    finish("repair", pool, made, is_json)
-}
-
-/// Takes a member of a pool away from its holder.
-///
-/// # Errors
-///
-/// Fails if the member is not in use, no server replies, or the server refuses.
-pub fn take_back_member(
-    members: &Members,
-    pool: &[u8],
-    member: &[u8],
-    reason: Option<&&[u8]>,
-    is_json: bool,
-) -> Result<ExitCode, Failure> {
-    let take_back = || {
-        let listed = members.operator().members(pool)?;
-        let escaped = escape_name(member).ok_or(Error::BadName)?;
-        let lease = listed.iter().find(|listed| listed.name == *escaped).and_then(|listed| listed.lease);
-        members.operator().take_back(pool, lease.ok_or(Error::NotTaken)?, &note(reason))
-    };
-    let taken = take_back().map(|()| ExitCode::SUCCESS).map_err(|error| refused(&[pool, member], &error));
-    finish("takeback", pool, taken, is_json)
 }
 
 /// Returns the requests for the help.
@@ -238,7 +220,7 @@ pub fn list() -> Requests {
 /// Parses a parameter. The error of `parse` describes valid values.
 fn read<T>(name: &str, word: &[u8], parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Mistake> {
     let text = String::from_utf8_lossy(word);
-    parse(&text).map_err(|wanted| Mistake::Parameter(format!("{name}: \"{text}\" is not {wanted}")))
+    parse(&text).map_err(|wanted| Failure::misuse(format!("{name}: \"{text}\" is not {wanted}")).into())
 }
 
 /// Parses the token of a lease.

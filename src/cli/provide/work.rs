@@ -9,6 +9,7 @@ use crate::process::{Errors, Keep, Launch, Launcher, Process};
 use crate::spawn::Variable;
 use crate::spawn::shell;
 use crate::terminal::{printable, warn};
+use list::unless_lost;
 use nix::sys::signal::SigSet;
 use poolcounter_client::{Error, Provider, Task, TaskResult};
 use std::collections::{BTreeMap, VecDeque};
@@ -333,7 +334,7 @@ impl<'a> Work<'a> {
         if answered == Err(Error::Lost) && has_failed && self.members.contains_key(name) {
             self.unsaid.push(name.clone());
         }
-        answered.or_else(|error| if error == Error::Lost { Err(error) } else { Ok(()) })
+        unless_lost(answered).map(drop)
     }
 
     /// Continues after the end of the stop command of a member: ends the process left by its start as well.
@@ -355,10 +356,7 @@ impl<'a> Work<'a> {
 
     fn stopped(&mut self, name: &[u8], asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
         self.members.remove(name);
-        match self.answer(&Task::Stop(name.into()), &TaskResult::Done, asked_by, link) {
-            Err(Error::Lost) => Err(Error::Lost),
-            _ => Ok(()),
-        }
+        unless_lost(self.answer(&Task::Stop(name.into()), &TaskResult::Done, asked_by, link)).map(drop)
     }
 
     /// Returns true if the stop command of the member runs or is pending.
@@ -376,10 +374,7 @@ impl<'a> Work<'a> {
     }
 
     fn fail(&mut self, task: &Task, reason: &str, asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
-        match self.answer(task, &TaskResult::Failed(reason.into()), asked_by, link) {
-            Err(Error::Lost) => Err(Error::Lost),
-            _ => Ok(()),
-        }
+        unless_lost(self.answer(task, &TaskResult::Failed(reason.into()), asked_by, link)).map(drop)
     }
 
     /// Sends a result on the connection that requested it, if it is still open.

@@ -2,15 +2,17 @@
 
 use crate::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
 use crate::servers::{ServerOptions, Servers, has_servers};
+use crate::table::one_of;
 use poolcounter_client::Wanted;
 use poolcounter_protocol::members::wire::client::check_attribute;
-use poolcounter_service::options::{Opt, assign, number, seconds};
+use poolcounter_service::options::{Opt, assign, number, seconds, seconds_from};
 use std::time::Duration;
 
 /// Longest timeout of the protocol: 136 years.
 pub const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Settings of the command.
+#[derive(Default)]
 pub struct TakeSettings {
     /// Members to take, and the timeout of the wait.
     pub wanted: Wanted,
@@ -117,10 +119,7 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         doc: "Keep the member for this time even if the connection is lost, or this process ends. While the command \
               runs, the lease is renewed each third of that time, on a new connection if needed; it ends with the \
               command.",
-        set: |settings, value| {
-            let lease = seconds(value).ok().filter(|lease| !lease.is_zero());
-            assign(&mut settings.wanted.lease, lease.map(Some).ok_or("a number of seconds above 0".into()))
-        },
+        set: |settings, value| assign(&mut settings.wanted.lease, seconds_from(Duration::ZERO, value).map(Some)),
         ..Opt::BLANK
     },
     Opt {
@@ -141,7 +140,7 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
               read them, because values come from providers. A value with control characters, other invisible \
               characters or bytes that are not UTF-8 is refused then, and the member is returned. On a terminal, \
               invisible characters are escaped.",
-        set: |settings, value| assign(&mut settings.format, Format::parse(value).map(Some)),
+        set: |settings, value| assign(&mut settings.format, one_of(value, &FORMATS).map(Some)),
         ..Opt::BLANK
     },
     Opt {
@@ -172,6 +171,9 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt::GRACE,
 ];
 
+/// Values of the option for the format.
+const FORMATS: [(&str, Format); 3] = [("sh", Format::Sh), ("env", Format::Env), ("json", Format::Json)];
+
 /// Format of printed variables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -192,34 +194,6 @@ impl TakeSettings {
     /// Returns true if a command with this exit status leaves its members as failed.
     pub fn is_failure(&self, status: u8) -> bool {
         if self.fail_on.is_empty() { status != 0 } else { self.fail_on.contains(&status) }
-    }
-}
-
-impl Format {
-    fn parse(text: &str) -> Result<Format, String> {
-        match text {
-            "sh" => Ok(Format::Sh),
-            "env" => Ok(Format::Env),
-            "json" => Ok(Format::Json),
-            _ => Err("sh, env or json".into()),
-        }
-    }
-}
-
-impl Default for TakeSettings {
-    fn default() -> Self {
-        let wanted = Wanted { timeout: NO_LIMIT, ..Wanted::default() };
-        TakeSettings {
-            wanted,
-            group: None,
-            name: None,
-            fail_on: Vec::new(),
-            keeps: false,
-            format: None,
-            servers: Servers::default(),
-            retries: false,
-            lifetime: Lifetime::default(),
-        }
     }
 }
 

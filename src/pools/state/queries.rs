@@ -10,7 +10,8 @@ use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter::Metered as _;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
-use poolcounter_core::top_keys::TopKey;
+use poolcounter_core::top_keys::{KeyDetails, TopKey};
+use poolcounter_protocol::pools::request::AcquireLock;
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_service::access::Holds;
 use std::cmp::Reverse;
@@ -172,6 +173,20 @@ impl PoolsState {
             }
         }
         self.found_busiest(search)
+    }
+
+    /// Notes the limits of a request that waits or is refused, for the page of its key.
+    #[cold]
+    pub(super) fn note_limits(&mut self, request: &AcquireLock<'_>) {
+        let AcquireLock { workers, max_queue, timeout, .. } = request;
+        if let Some(details) = self.top_keys.details_mut(request.key) {
+            details.limits = [(*workers).into(), (*max_queue).into(), timeout.as_micros()];
+        }
+    }
+
+    /// Returns the limits that requests for a key have had lately, and the lengths of its waits.
+    pub fn details_of(&self, key: &[u8]) -> Option<&KeyDetails> {
+        self.top_keys.details(key)
     }
 
     /// Returns whether there are more keys than are examined.

@@ -118,6 +118,7 @@ impl PoolsState {
         match claim.phase {
             ClaimPhase::Waiting { .. } => {
                 of_type.waits.record(age);
+                self.top_keys.details_mut(&pool.key).into_iter().for_each(|of| of.waits.record(age));
                 self.note_departure(claim.pool, claim.since, now);
             }
             ClaimPhase::Holding { passed, .. } => {

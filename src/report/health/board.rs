@@ -242,7 +242,7 @@ impl HealthLine {
 }
 
 /// Returns the sentence about the worst condition with the number of further conditions.
-pub fn with_more(worst: &str, more: usize) -> String {
+fn with_more(worst: &str, more: usize) -> String {
     if more == 0 { worst.into() } else { format!("{worst}, and {more} more") }
 }
 

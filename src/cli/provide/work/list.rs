@@ -120,7 +120,7 @@ impl Work<'_> {
 }
 
 /// Returns true if a request succeeded. The error means that the connection is lost.
-fn unless_lost(answer: Result<(), Error>) -> Result<bool, Error> {
+pub(super) fn unless_lost(answer: Result<(), Error>) -> Result<bool, Error> {
     match answer {
         Err(Error::Lost) => Err(Error::Lost),
         answer => Ok(answer.is_ok()),

@@ -1,5 +1,6 @@
 //! Starts of members, and the processes that they leave running.
 
+use super::list::unless_lost;
 use super::{Job, OpenLink, Own, Work, is_process_of};
 use crate::process::FirstLine;
 use crate::terminal::printable;
@@ -49,7 +50,7 @@ impl Work<'_> {
         if asked_by != Some(self.connection) || self.is_ending {
             self.forsake(&name);
         }
-        answered.or_else(|error| if error == Error::Lost { Err(error) } else { Ok(()) })
+        unless_lost(answered).map(drop)
     }
 
     /// Fails a start whose command may still run.
