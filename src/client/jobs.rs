@@ -42,6 +42,9 @@ pub struct JobExtras {
     pub key: Option<Vec<u8>>,
     /// End of the key's effect.
     pub until: Until,
+    /// Time from the put on in which the key has its effect in any case, also after the job is done. Not together with a
+    /// root job.
+    pub key_for: Option<Duration>,
     /// Signature and timestamp of its root job, as registered by [`Producer::root`]: leaves of an older root are
     /// dropped.
     pub root: Option<(Vec<u8>, u64)>,
@@ -56,8 +59,10 @@ pub enum PutOutcome {
     Inserted(JobId),
     /// The job was put but buried, because the server had no memory to queue it. Sent only by beanstalkd.
     Buried(JobId),
-    /// This job with the same key is already waiting; nothing was put.
+    /// This job with the same key keeps the put out; nothing was put. With [`JobExtras::key_for`] it may be done already.
     Duplicate(JobId),
+    /// This job with the same key is buried, and waits for an operator; nothing was put.
+    DuplicateOfBuried(JobId),
     /// A newer root job has replaced its own; nothing was put.
     Superseded,
 }
@@ -194,11 +199,12 @@ impl NewJob {
     /// Writes the put request. Fails with [`Error::NoExtension`] if it needs an extension that the server lacks, and
     /// with [`Error::BadName`] for an invalid name.
     fn write(&self, bytes: &mut Vec<u8>, is_extended: bool) -> Result<(), Error> {
-        let JobExtras { key, until, root, group } = &self.extras;
+        let JobExtras { key, until, key_for, root, group } = &self.extras;
         let words = PutWords {
             tube: checked("the tube", self.tube.as_ref().map(String::as_bytes), wire::is_tube)?,
             key: checked("the key", key.as_deref(), wire::is_key)?,
             until: *until,
+            keep: key_for.map(whole_seconds),
             root: root.as_ref().map(|(signature, timestamp)| (&**signature, *timestamp)),
             group: checked("the group", group.as_deref(), wire::is_group)?,
         };
@@ -317,10 +323,12 @@ fn whole_seconds(time: Duration) -> u32 {
 /// Parses the reply to a put.
 fn put_outcome(line: &[u8]) -> Result<Result<PutOutcome, Error>, Fault> {
     let (word, rest) = wire::split(line);
-    let id = || wire::number(rest).map(JobId).ok_or(Fault::Garbled);
+    let of_buried = rest.strip_suffix(b" buried").filter(|_| word == "DUPLICATE");
+    let id = || wire::number(of_buried.unwrap_or(rest)).map(JobId).ok_or(Fault::Garbled);
     Ok(Ok(match word {
         "INSERTED" => PutOutcome::Inserted(id()?),
         "BURIED" => PutOutcome::Buried(id()?),
+        "DUPLICATE" if of_buried.is_some() => PutOutcome::DuplicateOfBuried(id()?),
         "DUPLICATE" => PutOutcome::Duplicate(id()?),
         "SUPERSEDED" => PutOutcome::Superseded,
         _ if wire::is_refusal(line) => return Ok(Err(refused(line))),

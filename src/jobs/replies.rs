@@ -22,7 +22,7 @@ impl JobQueue {
     /// Sends the replies of the state.
     pub(super) fn send(&mut self, Event { conn, reply, after, about, follows }: &Event, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, *conn);
-        if let (Reply::Inserted(_) | Reply::Duplicate(_), Some(commit)) = (reply, after) {
+        if let (Reply::Inserted(_) | Reply::Duplicate(..), Some(commit)) = (reply, after) {
             session.put = session.put.max(*commit);
         }
         if session.waits && !self.state.is_waiting(*conn) {

@@ -133,7 +133,7 @@ fn keys_of<'a>(puts: &[&'a Put], used: &'a [u8]) -> Vec<Key<'a>> {
             continue;
         };
         // A root job belongs to the tube into which its leaf is put.
-        let PutOptions { tube, key: _, until: _, root: _, group, schedule: _ } = &**options;
+        let PutOptions { tube, key: _, until: _, keep: _, root: _, group, schedule: _ } = &**options;
         keys.push(Key::Borrowed(if tube.is_empty() { used } else { tube }));
         keys.extend((!group.is_empty()).then(|| group_key(group)));
     }

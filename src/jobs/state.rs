@@ -53,6 +53,7 @@ pub use job::{History, Origin, URGENT};
 pub use periodic::ShownSchedule;
 pub use queries::Summaries;
 pub use record::{Progress, Record, Setting, Stored, Taken};
+pub use roots::is_signature_of_key;
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
 pub use shown_settings::ShownSetting;

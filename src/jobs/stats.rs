@@ -65,5 +65,6 @@ statistics! {
         Retrying = "current-jobs-retrying", Level, "Delayed jobs that have failed and wait for their next attempt.";
         Expired = "expired", Count, "Jobs deleted because they were buried for longer than --jobs-bury-ttl.";
         OldestReady = "oldest-ready", Latest, "Time for which the oldest ready job has been ready; 0 if none is.";
+        KeptKeys = "current-kept-keys", Level, "Keys that are kept for a time, whatever becomes of their jobs.";
     }
 }

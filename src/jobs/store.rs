@@ -10,7 +10,7 @@ pub use poolcounter_store::health::{Health, OwnerHealth};
 
 use super::state::inbox::InboxRow;
 use super::state::{JobId, Saved, Stored};
-use batch::{Batch, Row};
+use batch::Batch;
 use page::Page;
 use poolcounter_core::time::Span;
 use poolcounter_store::contract::{self, VisitOf};
@@ -44,7 +44,7 @@ impl Contents for Jobs {
     }
 
     fn drop_puts(batch: &mut Batch) {
-        batch.rows.retain(|row| !matches!(row, Row::Put(..)));
+        batch.drop_puts();
     }
 
     fn order(page: &Page) -> PageOrder {

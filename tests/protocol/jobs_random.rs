@@ -32,6 +32,8 @@ fn run(History { seed, steps }: History) {
     (0..CONNS).for_each(|conn| service.close(conn));
     service.commit_all();
     service.state.check();
+    // No periodic job is put behind the last look.
+    (0..4).for_each(|name| service.send(0, format!("schedule-delete s{name}\r\n").as_bytes()));
     service.send(0, b"clear *\r\nclear */*\r\nclear */*/*\r\n");
     service.close(0);
     service.pass(Span::from_secs(1));
@@ -122,9 +124,10 @@ fn put_job(random: &mut Random, tube: &str) -> String {
     let (pri, delay) = (random.below(3), [0, 0, 0, 2][random.below(4)]);
     let mut line = format!("put-job {pri} {delay} {} 2 tube={tube}", [1, 2, 60][random.below(3)]);
     if random.once_in(2) {
-        line += &format!(" key=k{} until={}", random.below(3), ["reserved", "deleted"][random.below(2)]);
+        let until = ["until=reserved", "until=deleted", "for=3", "until=deleted for=2"];
+        line += &format!(" key=k{} {}", random.below(3), until[random.below(4)]);
     }
-    if random.once_in(3) {
+    if random.once_in(3) && !line.contains(" for=") {
         line += &format!(" root=S root-ts={}", random.below(4));
     }
     if random.once_in(2) {

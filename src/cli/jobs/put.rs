@@ -58,7 +58,7 @@ pub const OPTIONS: &[Opt<PutSettings>] = &[
         long: "key",
         hint: "KEY",
         doc: "Do nothing if a job with this key waits in the tube already. The key has no spaces. The reply for such a \
-              duplicate is DUPLICATE.",
+              duplicate is DUPLICATE, with the number of that job, and `buried` if it is buried.",
         set_bytes: Some(|settings, value| assign(&mut settings.extras.key, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
@@ -66,6 +66,14 @@ pub const OPTIONS: &[Opt<PutSettings>] = &[
         long: "until-deleted",
         doc: "The key prevents duplicates until the job is deleted, not only while it waits.",
         set: |settings, _| assign(&mut settings.extras.until, Ok(Until::Deleted)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "key-for",
+        hint: "SECONDS",
+        doc: "The key prevents duplicates for this time from the put on, also after the job is done. Not together with \
+              --root.",
+        set: |settings, value| assign(&mut settings.extras.key_for, seconds(value).map(Some)),
         ..Opt::BLANK
     },
     Opt {
@@ -205,6 +213,7 @@ fn line_of(outcome: &PutOutcome) -> String {
         PutOutcome::Inserted(id) => format!("INSERTED {id}\n"),
         PutOutcome::Buried(id) => format!("BURIED {id}\n"),
         PutOutcome::Duplicate(id) => format!("DUPLICATE {id}\n"),
+        PutOutcome::DuplicateOfBuried(id) => format!("DUPLICATE {id} buried\n"),
         PutOutcome::Superseded => "SUPERSEDED\n".into(),
     }
 }

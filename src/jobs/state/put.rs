@@ -5,7 +5,7 @@ use super::ids::{GroupId, TubeId};
 use super::job::{Extra, Job, JobKey, JobPlacement, To, micros};
 use super::limits::{Gate, Group};
 use super::placement::DROPPED_AT_ONCE;
-use super::roots::Roots;
+use super::roots::{KeptKey, Root, Roots};
 use super::tally::Noted;
 use super::tally::Rated;
 use super::tube::Bucket;
@@ -13,7 +13,7 @@ use super::{Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, Reply, State, St
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::Time;
+use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::Timers;
 use std::collections::BTreeSet;
 
@@ -102,6 +102,7 @@ impl State {
             let tube = if options.tube.is_empty() { used } else { &options.tube };
             // The numbers and lengths of an extra take 8 bytes, those of a root 11 more.
             bytes += options.key.len() + 8;
+            bytes += options.keep.map_or(0, |_| Roots::bytes_of(tube, &options.key) + 1);
             if let Some((signature, _)) = &options.root {
                 bytes += signature.len() + 11;
                 let is_new = self.roots.newest(tube, signature).is_none();
@@ -206,7 +207,7 @@ impl State {
             }
             Err((reply, after)) => {
                 match reply {
-                    Reply::Duplicate(id) => step.reply_after_of(conn, reply, after, id),
+                    Reply::Duplicate(id, _) => step.reply_after_of(conn, reply, after, id),
                     _ => step.reply_after(conn, reply, after),
                 }
                 self.hide_if_unused(tube, step.now, step.timers);
@@ -219,6 +220,11 @@ impl State {
     /// stays.
     pub fn take_back(&mut self, id: JobId, step: &mut Step<'_, '_>) {
         let Some(key) = self.jobs.find(id).filter(|key| self.jobs[*key].place == JobPlacement::Pending) else { return };
+        let (tube, name) = (&self.tubes[self.jobs[key].tube].name, self.jobs.key_of(key));
+        let kept = self.roots.kept_key(tube, name, micros(step.now)).filter(|kept| kept.job == id);
+        if let Some(Root { tube, signature, .. }) = kept.and_then(|_| self.roots.forget_key(tube, name)) {
+            self.note_change(Change::RootGone(tube, signature));
+        }
         self.jobs[key].is_stored = false;
         self.delete_job(key, step.now, step.timers);
     }
@@ -261,6 +267,13 @@ impl State {
         // Superseded holders are dropped now, rather than at their reservation; the new job is added first, so that its
         // tube is never without jobs.
         superseded.into_iter().for_each(|holder| self.drop_superseded(holder, step));
+        if let Some(seconds) = put.options.as_ref().and_then(|options| options.keep) {
+            let until = micros(step.now + Span::from_secs(seconds.into()));
+            let kept = KeptKey { job: id, until, commit: self.current_commit() };
+            let root = self.roots.keep_key(&self.tubes[tube].name, extra.key, &kept);
+            self.note_change(Change::Root(root));
+            self.arm_forget(step.timers);
+        }
         self.tubes[tube].total_jobs.bump();
         self.tubes.note(tube, Noted::Put, step.now);
         self.figures.count(Stat::TotalJobs);
@@ -284,8 +297,8 @@ impl State {
         }
     }
 
-    /// Refuses a put whose key another job holds, unless that job is a waiting leaf of a superseded root job, which
-    /// will never run. Returns such holders, as many as a put may drop.
+    /// Refuses a put whose key is kept for a time, or another job holds, unless that job is a waiting leaf of a superseded
+    /// root job, which will never run. Returns such holders, as many as a put may drop.
     fn check_key(
         &mut self,
         tube: TubeId,
@@ -305,18 +318,21 @@ impl State {
             }
             superseded.push(holder);
         }
-        let Some(holder) = lasting else {
+        let kept = || self.roots.kept_key(&self.tubes[tube].name, key, micros(now));
+        let known = lasting.map(|holder| (self.jobs[holder].id, self.put_commit(holder)));
+        let Some((id, commit)) = known.or_else(|| kept().map(|kept| (kept.job, self.commit_of(kept.commit)))) else {
             *left = left.saturating_sub(superseded.len());
             self.visited += superseded.len();
             return Ok(superseded);
         };
         self.tubes.note(tube, Noted::Duplicate, now);
         self.figures.count(Stat::Duplicates);
-        let after = self.put_commit(holder).and_then(|commit| {
+        let after = commit.and_then(|commit| {
             // This reply waits for the same commit as the other put.
             if commit == self.current_commit() { self.this_commit() } else { Some(commit) }
         });
-        Err((Reply::Duplicate(self.jobs[holder].id), after))
+        let is_buried = self.jobs.find(id).is_some_and(|key| self.jobs[key].place == JobPlacement::Buried);
+        Err((Reply::Duplicate(id, is_buried), after))
     }
 
     /// Returns true if a job that holds a key waits, and is superseded or would be by a put of this root job.

@@ -1,18 +1,24 @@
-//! Root jobs: the newest timestamp of each signature in a tube, kept for 28 days from its last change.
+//! Root jobs: the newest timestamp of each signature in a tube, kept for 28 days from its last change. A key that is kept
+//! for a time is in the same table: its signature begins with a space, as no signature of a client does, its timestamp is the
+//! number of its job, and its last change is 28 days before its end.
 
 use super::commits::Commit;
 use super::ids::RootId;
+use super::job::JobId;
 use poolcounter_core::id::Id;
-use poolcounter_core::list::{Links, List};
 use poolcounter_core::names::{Hash, Hashing, Names};
 use poolcounter_core::time::{Span, Time};
 use slab::Slab;
+use std::collections::BTreeSet;
 
 /// Time for which a root job is kept after its last change: the same as in MediaWiki.
 const KEPT: Span = Span::from_secs(28 * 24 * 3600);
 
-/// Bytes of a root job beside its names: its entry, its place in the index, and its links.
-const ROOT_BYTES: usize = 120;
+/// Bytes of a root job beside its names: its entry, and its places in the indexes.
+const ROOT_BYTES: usize = 140;
+
+/// First byte of the signature of a key.
+const KEY: u8 = b' ';
 
 /// A root job.
 pub(super) struct Root {
@@ -24,14 +30,34 @@ pub(super) struct Root {
     commit: Commit,
 }
 
+/// A key that is kept for a time.
+pub(super) struct KeptKey {
+    /// Job for which it is kept.
+    pub job: JobId,
+    /// End, in microseconds since the start.
+    pub until: i64,
+    pub commit: Commit,
+}
+
 /// All root jobs, in the order of their last changes.
 #[derive(Default)]
 pub(super) struct Roots {
     roots: Slab<Root>,
     names: Names<RootId>,
-    links: Links,
-    by_change: List<RootId>,
+    by_change: BTreeSet<(i64, RootId)>,
+    /// Number of kept keys among them.
+    pub keys: usize,
     pub bytes: usize,
+}
+
+/// Returns the signature of a key.
+pub(super) fn signature_of_key(key: &[u8]) -> Box<[u8]> {
+    [&[KEY], key].concat().into()
+}
+
+/// Returns whether a signature is that of a key.
+pub fn is_signature_of_key(signature: &[u8]) -> bool {
+    signature.first() == Some(&KEY)
 }
 
 impl Roots {
@@ -60,7 +86,8 @@ impl Roots {
 
     /// Returns the newest timestamp of a root job, and the time of its last change in microseconds since the start.
     pub fn newest_and_change(&self, tube: &[u8], signature: &[u8]) -> Option<(u64, i64)> {
-        let root = &self.roots[self.find(tube, signature)?.index()];
+        let id = self.find(tube, signature).filter(|_| !is_signature_of_key(signature))?;
+        let root = &self.roots[id.index()];
         Some((root.newest, root.changed))
     }
 
@@ -68,9 +95,9 @@ impl Roots {
     pub fn set(&mut self, tube: &[u8], signature: &[u8], newest: u64, changed: i64, commit: Commit) -> RootId {
         if let Some(id) = self.find(tube, signature) {
             let root = &mut self.roots[id.index()];
+            self.by_change.remove(&(root.changed, id));
             (root.newest, root.changed, root.commit) = (newest, changed, commit);
-            self.by_change.remove(&mut self.links, id);
-            self.by_change.push_back(&mut self.links, id);
+            self.by_change.insert((changed, id));
             return id;
         }
         self.bytes += Roots::bytes_of(tube, signature);
@@ -81,8 +108,28 @@ impl Roots {
         names.insert(hash_of(&hashing, tube, signature), id, |id| {
             hash_of(&hashing, &roots[id.index()].tube, &roots[id.index()].signature)
         });
-        self.by_change.push_back(&mut self.links, id);
+        self.by_change.insert((changed, id));
+        self.keys += usize::from(is_signature_of_key(signature));
         id
+    }
+
+    /// Keeps a key of a tube for a job until a moment in microseconds since the start.
+    pub fn keep_key(&mut self, tube: &[u8], key: &[u8], kept: &KeptKey) -> RootId {
+        let changed = kept.until.saturating_sub_unsigned(KEPT.as_micros());
+        self.set(tube, &signature_of_key(key), kept.job.0, changed, kept.commit)
+    }
+
+    /// Returns a key of a tube that is kept at this moment.
+    pub fn kept_key(&self, tube: &[u8], key: &[u8], now: i64) -> Option<KeptKey> {
+        let id = if self.keys > 0 { self.find(tube, &signature_of_key(key)) } else { None };
+        let root = &self.roots[id?.index()];
+        let until = root.changed.saturating_add_unsigned(KEPT.as_micros());
+        (until > now).then_some(KeptKey { job: JobId(root.newest), until, commit: root.commit })
+    }
+
+    /// Forgets a key, and returns its signature.
+    pub fn forget_key(&mut self, tube: &[u8], key: &[u8]) -> Option<Root> {
+        self.find(tube, &signature_of_key(key)).map(|id| self.remove(id))
     }
 
     /// Returns a root job in the form for the store.
@@ -93,7 +140,7 @@ impl Roots {
 
     /// Returns every root job, the one with the oldest change first.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u64, i64)> {
-        self.by_change.iter(&self.links).filter_map(|id| self.record(id))
+        self.by_change.iter().filter_map(|(_, id)| self.record(*id))
     }
 
     /// Returns the root jobs from a position of the table on, with their positions, in no order.
@@ -104,25 +151,32 @@ impl Roots {
 
     /// Returns the time at which the root job with the oldest change is forgotten.
     pub fn first_end(&self) -> Option<Time> {
-        let changed = self.roots[self.by_change.front()?.index()].changed;
+        let (changed, _) = self.by_change.first()?;
         let end = changed.saturating_add_unsigned(KEPT.as_micros());
         Some(Time::from_micros(u64::try_from(end).unwrap_or(0)))
     }
 
     /// Removes and returns the root job with the oldest change.
     pub fn forget_oldest(&mut self) -> Option<Root> {
-        let id = self.by_change.pop_front(&mut self.links)?;
+        let (_, id) = *self.by_change.first()?;
+        Some(self.remove(id))
+    }
+
+    fn remove(&mut self, id: RootId) -> Root {
         let root = self.roots.remove(id.index());
+        self.by_change.remove(&(root.changed, id));
+        self.keys -= usize::from(is_signature_of_key(&root.signature));
         self.bytes -= Roots::bytes_of(&root.tube, &root.signature);
         self.names.remove(hash_of(&self.names.hashing(), &root.tube, &root.signature), id);
-        Some(root)
+        root
     }
 
     pub fn check(&self) {
         assert_eq!(self.roots.len(), self.names.len(), "each root has a name");
-        assert_eq!(self.roots.len(), self.by_change.len() as usize, "each root is in the order of changes");
-        let changes: Vec<i64> = self.iter().map(|(_, _, _, changed)| changed).collect();
-        assert!(changes.is_sorted(), "roots are in the order of their changes");
+        let changes = self.roots.iter().map(|(place, root)| (root.changed, RootId::from_index(place)));
+        assert_eq!(self.by_change, changes.collect(), "each root is in the order of changes");
+        let keys = self.roots.iter().filter(|(_, root)| is_signature_of_key(&root.signature)).count();
+        assert_eq!(self.keys, keys, "keys are counted");
     }
 }
 

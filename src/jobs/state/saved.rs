@@ -6,6 +6,7 @@ use super::conns::{Conn, HeldJob, Wait};
 use super::ids::TubeId;
 use super::job::{Extra, Job, JobKey, JobPlacement, To, micros};
 use super::record::{Record, Setting};
+use super::roots::is_signature_of_key;
 use super::sets::Watch;
 use super::sums::SumBy;
 use super::tally::{Rates, Tally};
@@ -184,8 +185,8 @@ impl State {
             Saved::Setting(setting) => self.restore_setting(setting, step.now, step.timers),
             Saved::Starts(log, starts) => self.restore_starts(log, starts, step),
             Saved::Root(tube, signature, newest, changed) => {
-                // A store has a later time if the clock was set back. Root jobs are in the order of time.
-                let changed = changed.min(micros(step.now));
+                // A store has a later time if the clock was set back. A key may be kept for longer than a root job.
+                let changed = if is_signature_of_key(signature) { changed } else { changed.min(micros(step.now)) };
                 self.roots.set(tube, signature, newest, changed, self.last_committed());
                 self.arm_forget(step.timers);
             }

@@ -6,7 +6,7 @@ mod texts;
 pub use texts::read_setting;
 
 use super::{Commit, RefusedChange, RefusedRow, Visit};
-use crate::state::{Body, History, JobId, Origin, Record, Saved, Setting, Stored, Taken, Until};
+use crate::state::{Body, History, JobId, Origin, Record, Saved, Setting, Stored, Taken, Until, is_signature_of_key};
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
@@ -242,6 +242,17 @@ impl Batch {
         }
     }
 
+    /// Removes the puts, with the keys that are kept from them on.
+    pub fn drop_puts(&mut self) {
+        let texts = &self.texts;
+        let is_key = |signature: &Text| is_signature_of_key(&texts[signature.start..signature.end]);
+        self.rows.retain(|row| match row {
+            Row::Put(..) => false,
+            Row::Root(_, signature, ..) => !is_key(signature),
+            _ => true,
+        });
+    }
+
     /// Returns the number of rows of the inbox that were taken.
     pub fn taken(&self) -> usize {
         self.rows.iter().filter(|row| matches!(row, Row::Taken(..))).count()
@@ -383,4 +394,19 @@ pub fn moment(epoch: Span, wall: i64) -> Time {
 /// Returns the time of day at the start, in microseconds since 1970.
 pub fn signed(epoch: Span) -> i64 {
     i64::try_from(epoch.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_without_its_puts_keeps_no_keys() {
+        let mut batch = Batch::default();
+        for signature in [&b"k"[..], b" k"] {
+            batch.add(Stored::Root(b"t", signature, 1, 0), Span::ZERO);
+        }
+        batch.drop_puts();
+        assert!(matches!(batch.rows[..], [Row::Root(_, signature, ..)] if batch.text(signature) == b"k"));
+    }
 }

@@ -130,6 +130,9 @@ pub fn write_listed(bytes: &mut Vec<u8>, job: &JobStats<'_>) {
     put!(bytes, "- id: {}\n  age: {}\n  pri: {}\n  attempts: {}", job.id.0, job.age, job.pri, job.history.attempts);
     put!(bytes, "  key: {}\n  group: {}\n  error: {}", quoted(job.key), quoted(job.group), quoted(job.error));
     write_origin(bytes, "  ", job);
+    if let Some(seconds) = job.key_left {
+        put!(bytes, "  key-left: {seconds}");
+    }
     if job.is_superseded {
         put!(bytes, "  superseded: true");
     }

@@ -91,7 +91,7 @@ commands! {
             CHANGES;
         Quit = "quit", "", None, "Ends the connection.",
             OWN;
-        PutJob = "put-job", "<pri> <delay> <ttr> <bytes> [tube=<tube>] [key=<key>] [until=reserved|deleted] [root=<root> root-ts=<time>] [group=<group>]", Some(PUT), "Puts a job with options, such as a key that prevents duplicates.",
+        PutJob = "put-job", "<pri> <delay> <ttr> <bytes> [tube=<tube>] [key=<key>] [until=reserved|deleted] [for=<seconds>] [root=<root> root-ts=<time>] [group=<group>]", Some(PUT), "Puts a job with options, such as a key that prevents duplicates.",
             CHANGES.extension();
         PutMany = "put-many", "<number>", Some(PUT), "Puts several jobs in one transaction.",
             CHANGES.extension();
@@ -147,7 +147,7 @@ commands! {
 }
 
 /// Options of put-job.
-pub const OPTIONS: [&str; 6] = ["tube", "key", "until", "root", "root-ts", "group"];
+pub const OPTIONS: [&str; 7] = ["tube", "key", "until", "for", "root", "root-ts", "group"];
 
 /// Options of fail.
 pub const FAIL_OPTIONS: [&str; 1] = ["bury"];

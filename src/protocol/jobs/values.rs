@@ -60,6 +60,8 @@ pub struct PutOptions {
     pub key: Box<[u8]>,
     /// End of the time in which it keeps other jobs with its key out.
     pub until: Until,
+    /// Seconds from its put on in which it does so in any case, even if it is done.
+    pub keep: Option<u32>,
     /// Signature of the root job, and its timestamp.
     pub root: Option<(Box<[u8]>, u64)>,
     /// Group.
@@ -255,8 +257,8 @@ impl Backoff {
 pub enum Reply {
     /// The job was put.
     Inserted(JobId),
-    /// A job with the same key waits already.
-    Duplicate(JobId),
+    /// The key keeps the put out: of this job, and true if that is buried.
+    Duplicate(JobId, bool),
     /// The leaf belongs to an older root job than the known one.
     Superseded,
     /// Puts are refused.

@@ -308,6 +308,10 @@ fn options(words: &mut Words<'_>) -> Result<PutOptions, words::Wrong> {
                     _ => return Err(words::Wrong),
                 });
             }
+            // Lossless: it is within the limits.
+            b"for" if options.keep.is_none() => {
+                options.keep = Some(words::number(value, 1, u32::MAX.into())? as u32);
+            }
             b"root" if signature.is_none() && words::is_text(value, MAX_KEY) => signature = Some(value),
             b"root-ts" if timestamp.is_none() => timestamp = Some(words::number(value, 0, u64::MAX)?),
             b"group" if options.group.is_empty() && words::is_text(value, MAX_GROUP) => options.group = value.into(),
@@ -320,7 +324,9 @@ fn options(words: &mut Words<'_>) -> Result<PutOptions, words::Wrong> {
         (None, None) => None,
         _ => return Err(words::Wrong),
     };
-    Ok(options)
+    // The key of a leaf gives way to a newer root job.
+    let may_keep = !options.key.is_empty() && options.root.is_none();
+    if options.keep.is_some() && !may_keep { Err(words::Wrong) } else { Ok(options) }
 }
 
 fn put_many(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
@@ -492,6 +498,10 @@ mod tests {
             "put-job 1 2 3 9  key=a",
             "put-job 1 2 3 9 key=",
             "put-job 1 2 3 9 key=a key=b",
+            "put-job 1 2 3 9 for=5",
+            "put-job 1 2 3 9 key=a for=0",
+            "put-job 1 2 3 9 key=a for=5 for=5",
+            "put-job 1 2 3 9 key=a for=5 root=a root-ts=1",
             "put-job 1 2 3 9 root=a",
             "put-job 1 2 3 9 root-ts=1",
             "put-job 1 2 3 9 until=never",

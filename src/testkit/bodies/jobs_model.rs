@@ -166,9 +166,10 @@ fn put_job(choices: &mut Choices<'_>, tube: &str) -> String {
     let (pri, delay) = (choices.byte() % 3, choices.pick(&[0, 0, 0, 2]));
     let mut line = format!("put-job {pri} {delay} {} 2 tube={tube}", choices.pick(&[1, 2, 60]));
     if choices.byte().is_multiple_of(2) {
-        line += &format!(" key=k{} until={}", choices.byte() % 3, choices.pick(&["reserved", "deleted"]));
+        let until = ["until=reserved", "until=deleted", "for=3", "until=deleted for=2"];
+        line += &format!(" key=k{} {}", choices.byte() % 3, choices.pick(&until));
     }
-    if choices.byte().is_multiple_of(3) {
+    if choices.byte().is_multiple_of(3) && !line.contains(" for=") {
         line += &format!(" root=S root-ts={}", choices.byte() % 4);
     }
     if choices.byte().is_multiple_of(2) {

@@ -68,13 +68,14 @@ fn promises_hold_after_a_crash_and_after_an_upgrade() {
     daemon.wait_for_log(&format!("the jobs are kept in {}", path.display()));
     let mut one = Speaker::connect(daemon.jobs());
     assert_eq!(one.ask("put-job 7 0 99 3 key=k|one|"), "INSERTED 1");
-    assert_eq!(one.ask("put 0 0 99 3|two|"), "INSERTED 2");
+    assert_eq!(one.ask("put-job 0 0 99 3 key=day for=86400|two|"), "INSERTED 2");
     assert_eq!((one.ask("reserve|"), one.line()), ("RESERVED 2 3".into(), "two".into()));
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_for_log("has taken over");
     // The client still has its job reserved, and the file continues with the changes of the process before.
     assert_eq!(one.ask("put 0 0 99 5|three|"), "INSERTED 3");
     assert_eq!((one.ask("delete 2|"), one.ask("bury 3 5|")), ("DELETED".into(), "NOT_FOUND".into()));
+    assert_eq!(one.ask("put-job 0 0 99 3 key=day|two|"), "DUPLICATE 2");
     daemon.signal(Signal::SIGKILL);
     drop(daemon);
     let daemon = start(&path, &[]);
@@ -84,6 +85,7 @@ fn promises_hold_after_a_crash_and_after_an_upgrade() {
         ("NOT_FOUND".into(), "FOUND 3 5".into(), "three".into())
     );
     assert_eq!(one.ask("put-job 7 0 99 3 key=k|one|"), "DUPLICATE 1");
+    assert_eq!(one.ask("put-job 0 0 99 3 key=day|two|"), "DUPLICATE 2");
     // A number is never used again.
     assert_eq!((one.ask("delete 1|"), one.ask("delete 3|")), ("DELETED".into(), "DELETED".into()));
     drop(daemon);

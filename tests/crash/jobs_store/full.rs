@@ -40,6 +40,24 @@ fn puts_without_room_are_refused_at_once_and_other_changes_wait() {
     assert_eq!(of_jobs, ["put 1 a", "delete 1", "put 5 g", "put 6 h"]);
 }
 
+#[test]
+fn a_key_kept_for_a_time_is_free_without_room() {
+    let mut stage = Stage::new();
+    let client = stage.connect();
+    stage.send(client, "put-job 0 0 9 1 key=k for=60|a|root t S 1|");
+    stage.roll_back();
+    assert_eq!(stage.heard(client), "OUT_OF_MEMORY|");
+    stage.commit_all();
+    assert_eq!(stage.heard(client), "ROOT 1|");
+    assert_eq!(
+        stage.ask(client, "put-job 0 0 9 1 key=k for=60|b|delete 2|put-job 0 0 9 1 key=k|c|"),
+        "INSERTED 2|DELETED|DUPLICATE 2|"
+    );
+    let stored: Vec<String> = stage.store.batches().concat();
+    let of_roots: Vec<&str> = stored.iter().map(|row| &**row).filter(|row| row.starts_with("root")).collect();
+    assert_eq!(of_roots, ["root gone", "root t S 1", "root default  k 2"]);
+}
+
 /// One reply answers all jobs of a put-many, also those that are refused for other reasons.
 #[test]
 fn a_put_many_without_room_is_refused_once() {

@@ -3,6 +3,7 @@
 
 use crate::state::ids::TubeId;
 use crate::state::job::{History, JobId, JobPlacement, micros};
+use crate::state::roots::is_signature_of_key;
 use crate::state::sums::{MOST_SURVEYED, Sum, SumBy, SumId};
 use crate::state::tally::{LastError, Rated, Rates, Tally};
 use crate::state::tube::Tube;
@@ -40,6 +41,8 @@ pub struct JobStats<'a> {
     pub history: History,
     /// Key; empty without one.
     pub key: &'a [u8],
+    /// Seconds for which its key is kept, whatever becomes of it.
+    pub key_left: Option<u64>,
     /// Group; empty without one.
     pub group: &'a [u8],
     /// Tube from which a dead letter comes, its attempts there, and the seconds since the last one.
@@ -142,7 +145,8 @@ impl State {
             (Stat::UsedMemory, self.used_memory() as u64),
             (Stat::Uncommitted, self.uncommitted().0 as u64),
             (Stat::UncommittedBytes, self.uncommitted().1 as u64),
-            (Stat::Roots, self.roots.len() as u64),
+            (Stat::Roots, (self.roots.len() - self.roots.keys) as u64),
+            (Stat::KeptKeys, self.roots.keys as u64),
             (Stat::Groups, self.limits.groups.len() as u64),
             (Stat::Retrying, self.tubes.retrying),
         ];
@@ -182,6 +186,8 @@ impl State {
         let job = &self.jobs[key];
         let state = job.state()?;
         let extra = self.jobs.extra(key);
+        let kept =
+            self.roots.kept_key(&self.tubes[job.tube].name, extra.key, micros(now)).filter(|kept| kept.job == id);
         let seconds_since = |at: i64| u64::try_from(micros(now).saturating_sub(at)).unwrap_or(0) / 1_000_000;
         Some(JobStats {
             id,
@@ -203,6 +209,7 @@ impl State {
             error: extra.error,
             root: extra.root.map(|(signature, _)| signature),
             is_superseded: state != JobState::Buried && self.is_superseded(key),
+            key_left: kept.map(|kept| (kept.until - micros(now)).unsigned_abs() / 1_000_000),
         })
     }
 
@@ -274,7 +281,8 @@ impl State {
 
     /// Returns root jobs, each with its tube and its signature, of the first `MOST_SURVEYED`.
     pub fn roots(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.roots.iter().take(MOST_SURVEYED).map(|(tube, signature, ..)| (tube, signature))
+        let all = self.roots.iter().take(MOST_SURVEYED).map(|(tube, signature, ..)| (tube, signature));
+        all.filter(|(_, signature)| !is_signature_of_key(signature))
     }
 
     /// Returns the age of the oldest ready job of a sum, accurate to a second.

@@ -49,6 +49,8 @@ pub struct PutWords<'a> {
     pub key: &'a [u8],
     /// End of the time in which it keeps other jobs with its key out.
     pub until: Until,
+    /// Seconds from its put on in which it does so in any case.
+    pub keep: Option<u32>,
     /// Signature and timestamp of its root job.
     pub root: Option<(&'a [u8], u64)>,
     /// Group.
@@ -89,7 +91,7 @@ pub fn write_put(bytes: &mut Vec<u8>, put: &PutLine<'_>) {
     let word = if put.options.is_some() { "put-job" } else { "put" };
     let PutLine { pri, delay, ttr, body_bytes, options } = put;
     write!(bytes, "{word} {pri} {delay} {ttr} {body_bytes}").expect("a vector takes every byte");
-    if let Some(PutWords { tube, key, until, root, group }) = options {
+    if let Some(PutWords { tube, key, until, keep, root, group }) = options {
         let mut option = |name: &str, value: &[u8]| {
             if !value.is_empty() {
                 bytes.extend_from_slice(&[b" ", name.as_bytes(), b"=", value].concat());
@@ -99,6 +101,9 @@ pub fn write_put(bytes: &mut Vec<u8>, put: &PutLine<'_>) {
         option("key", key);
         if *until == Until::Deleted {
             option("until", b"deleted");
+        }
+        if let Some(seconds) = keep {
+            option("for", seconds.to_string().as_bytes());
         }
         if let Some((signature, timestamp)) = root {
             option("root", signature);
@@ -205,9 +210,15 @@ mod tests {
         };
         assert_eq!(written(None), "put 1 2 3 4\r\n");
         assert_eq!(written(Some(PutWords::default())), "put-job 1 2 3 4\r\n");
-        let all =
-            PutWords { tube: b"a/b", key: b"k", until: Until::Deleted, root: Some((b"s", 20_260_101)), group: b"g" };
-        let line = "put-job 1 2 3 4 tube=a/b key=k until=deleted root=s root-ts=20260101 group=g\r\n";
+        let all = PutWords {
+            tube: b"a/b",
+            key: b"k",
+            until: Until::Deleted,
+            keep: Some(9),
+            root: Some((b"s", 20_260_101)),
+            group: b"g",
+        };
+        let line = "put-job 1 2 3 4 tube=a/b key=k until=deleted for=9 root=s root-ts=20260101 group=g\r\n";
         assert_eq!(written(Some(all)), line);
     }
 

@@ -15,7 +15,8 @@ const LONGEST_LINE: usize = LONGEST_WORD + 2 * (1 + MOST_DIGITS) + 2;
 pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: usize) {
     match reply {
         Reply::Inserted(id) => with_number(bytes, "INSERTED", id.0),
-        Reply::Duplicate(id) => with_number(bytes, "DUPLICATE", id.0),
+        Reply::Duplicate(id, false) => with_number(bytes, "DUPLICATE", id.0),
+        Reply::Duplicate(id, true) => with_name(bytes, "DUPLICATE", format!("{id} buried").as_bytes()),
         Reply::Watching(count) => with_number(bytes, "WATCHING", *count as u64),
         Reply::Kicked(count) => with_number(bytes, "KICKED", *count),
         Reply::Cleared(count) => with_number(bytes, "CLEARED", *count),

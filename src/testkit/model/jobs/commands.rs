@@ -139,6 +139,7 @@ impl Jobs {
             ttr: number(3).max(1),
             key,
             until_deleted: option("until") == Some("deleted"),
+            keep: option("for").map_or(0, |seconds| seconds.parse::<u64>().expect("a number") * SECOND),
             root,
             group: option("group").unwrap_or_default().into(),
             ..self.new_job()
@@ -148,17 +149,18 @@ impl Jobs {
                 self.conn(id).put = self.commit;
                 self.promise(id, &format!("INSERTED {job}"));
             }
-            Err(holder) => {
-                let after = if let Place::Pending(commit) = holder.place { Some(commit) } else { None };
+            Err((holder, after)) => {
                 let conn = self.conn(id);
                 conn.put = conn.put.max(after.unwrap_or(0));
-                self.tell(id, after, &format!("DUPLICATE {}", holder.id));
+                let is_buried = self.jobs.get(&holder).is_some_and(|job| matches!(job.place, Place::Buried(_)));
+                self.tell(id, after, &format!("DUPLICATE {holder}{}", if is_buried { " buried" } else { "" }));
             }
         }
     }
 
-    /// Puts a job, unless another holds its key.
-    fn insert(&mut self, job: Job) -> Result<u64, Box<Job>> {
+    /// Puts a job, unless another holds its key, or the key is kept for another: then returns that, and the commit that
+    /// has it.
+    fn insert(&mut self, job: Job) -> Result<u64, (u64, Option<u64>)> {
         let (tube, key, root) = (job.tube.clone(), job.key.clone(), job.root.clone());
         let holders: Vec<Job> =
             self.jobs.values().filter(|job| !key.is_empty() && job.holds(&tube, &key)).cloned().collect();
@@ -168,9 +170,16 @@ impl Jobs {
             let waits = matches!(job.place, Place::Pending(_) | Place::Ready | Place::Delayed(_));
             waits && (self.is_superseded(job) || job.root.as_ref().is_some_and(is_older))
         };
-        if let Some(holder) = holders.iter().find(|job| !gives_way(job)) {
+        let holder = holders.iter().find(|job| !gives_way(job));
+        let holder =
+            holder.map(|job| (job.id, if let Place::Pending(commit) = job.place { Some(commit) } else { None }));
+        let kept = self.kept_keys.get(&(tube.clone(), key.clone())).filter(|(_, until, _)| *until > self.now);
+        if let Some(known) = holder.or(kept.map(|(id, _, commit)| (*id, Some(*commit)))) {
             self.note(&tube, 1, 0);
-            return Err(Box::new(holder.clone()));
+            return Err(known);
+        }
+        if job.keep > 0 {
+            self.kept_keys.insert((tube.clone(), key), (job.id, self.now + job.keep, self.commit));
         }
         if let Some((signature, timestamp)) = &root {
             self.raise(&tube, signature, *timestamp);
@@ -247,6 +256,7 @@ impl Jobs {
             attempts: 0,
             key: String::new(),
             until_deleted: false,
+            keep: 0,
             root: None,
             group: String::new(),
             error: String::new(),

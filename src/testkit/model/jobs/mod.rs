@@ -52,6 +52,8 @@ pub struct Job {
     attempts: u64,
     key: String,
     until_deleted: bool,
+    /// Time for which its key is kept from its put on.
+    keep: u64,
     root: Option<(String, u64)>,
     group: String,
     error: String,
@@ -106,7 +108,7 @@ impl Told {
     /// Returns the job that it promises.
     fn job(&self) -> Option<u64> {
         let promised = ["INSERTED ", "DUPLICATE "].iter().find_map(|word| self.text.strip_prefix(word));
-        promised.map(|id| id.parse().expect("a number"))
+        promised.map(|id| id.trim_end_matches(" buried").parse().expect("a number"))
     }
 }
 
@@ -177,6 +179,8 @@ pub struct Jobs {
     tube_pauses: BTreeSet<String>,
     /// Newest timestamp, the time of its change, and the commit that has it.
     roots: BTreeMap<(String, String), (u64, u64, u64)>,
+    /// Job, end and commit of the keys that are kept, by tube.
+    kept_keys: BTreeMap<(String, String), (u64, u64, u64)>,
     /// Duplicates and superseded jobs of wikis and types, as long as one of their tubes is known.
     sums: BTreeMap<(&'static str, String), (u64, u64)>,
     is_draining: bool,
@@ -230,6 +234,7 @@ impl Jobs {
             schedules: BTreeMap::new(),
             tube_pauses: BTreeSet::new(),
             roots: BTreeMap::new(),
+            kept_keys: BTreeMap::new(),
             sums: BTreeMap::new(),
             is_draining: false,
             is_full: false,
@@ -384,6 +389,7 @@ impl Jobs {
         let is_pending = |job: &Job| matches!(job.place, Place::Pending(_));
         let pending: BTreeSet<u64> = self.jobs.values().filter(|job| is_pending(job)).map(|job| job.id).collect();
         self.jobs.retain(|id, _| !pending.contains(id));
+        self.kept_keys.retain(|_, (id, ..)| !pending.contains(id));
         for conn in self.conns.values_mut() {
             conn.put = 0;
             let told = Vec::from(std::mem::take(&mut conn.told));
@@ -605,6 +611,7 @@ impl Jobs {
         }
         self.tubes.retain(|_, tube| tube.hidden.is_none_or(|since| since + TUBE_KEPT > now));
         self.roots.retain(|_, (_, changed, _)| *changed + ROOT_KEPT > now);
+        self.kept_keys.retain(|_, (_, until, _)| *until > now);
         let tubes = &self.tubes;
         self.sums.retain(|(by, name), _| tubes.keys().any(|tube| part_of(tube, by) == *name));
     }

@@ -179,6 +179,11 @@ impl Jobs {
                 format!("  error: \"{}\"", job.error.replace('\n', "\\n")),
             ]);
             lines.extend(self.origin(job, "  "));
+            let kept = self
+                .kept_keys
+                .get(&(job.tube.clone(), job.key.clone()))
+                .filter(|(id, until, _)| *id == job.id && *until > self.now);
+            lines.extend(kept.map(|(_, until, _)| format!("  key-left: {}", (until - self.now) / SECOND)));
             if self.is_superseded(job) && !matches!(job.place, Place::Buried(_)) {
                 lines.push("  superseded: true".into());
             }
