@@ -69,6 +69,8 @@ pub const INFO: Info = Info {
 
 /// Longest line, without its end, in bytes: as in the pools protocol.
 const MOST_LINE_BYTES: usize = 8192;
+/// Pools at which takes look in a turn to find one in a group: beyond that further requests are served in the next turn.
+const WALKED_PER_TURN: usize = 512;
 /// Lines of a list written in one turn: about a millisecond, with a system call for an address in each.
 const LISTED_PER_TURN: usize = 512;
 
@@ -149,6 +151,9 @@ impl Members {
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Progress {
         if !self.sessions.is_listing(conn) {
             trace!("{conn} > {}", escaped(line));
+        }
+        if self.state.walked.get() > WALKED_PER_TURN {
+            return Progress::Partly;
         }
         let line = wire::parse(line);
         // A list under way was checked when it began: a line within it could not report a denial.
@@ -350,6 +355,7 @@ impl Service for Members {
         if self.keeping.makes_wait(conn, self.state.keeps_anything()) {
             return Served { consumed: 0, then: Then::Wait };
         }
+        self.state.walked.set(0);
         serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| self.handle(conn, line, context))
     }
 

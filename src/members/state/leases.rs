@@ -3,14 +3,15 @@
 use super::queries::Holder;
 use super::*;
 use poolcounter_core::meter::Metered as _;
+use serde::{Deserialize, Serialize};
 
 mod check;
-mod restored;
 mod rules;
 
 /// End of a lease without a limit.
 const FAR: Time = Time::from_micros(u64::MAX);
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Lease {
     pub number: u64,
     pub member: MemberId,
@@ -20,9 +21,11 @@ pub(super) struct Lease {
     pub since: Time,
     pub is_reported: bool,
     pub token: Option<Box<LeaseToken>>,
-    timer: Option<TimerId>,
+    #[serde(skip)]
+    pub timer: Option<TimerId>,
 }
 
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct LeaseToken {
     pub token: Token,
     /// Span for which the lease was taken; zero if it ends with its connection.
@@ -33,7 +36,7 @@ pub(super) struct LeaseToken {
 }
 
 /// Leases that a connection holds, or held at its end.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Holding {
     /// Connection; None after its end.
     pub conn: Option<ConnId>,
@@ -41,10 +44,13 @@ pub(super) struct Holding {
     pub address: Arc<[u8]>,
     /// True after a `BYE`, which returns the members in good state.
     pub is_bye: bool,
+    #[serde(skip)]
     leases: List<LeaseId>,
     /// Number of members by pool, in the order of these.
+    #[serde(skip)]
     by_pool: Vec<(PoolId, u32)>,
     /// Number of leases that count for rules, and not for the connection.
+    #[serde(skip)]
     of_rules: u32,
 }
 
@@ -87,7 +93,19 @@ fn hash_token(token: &Token) -> Hash {
     Hash(u64::from_le_bytes(*half))
 }
 
+impl Lease {
+    /// Returns a copy without its timer, for a record.
+    pub fn to_save(&self) -> Self {
+        Lease { holder: self.holder.clone(), token: self.token.clone(), timer: None, ..*self }
+    }
+}
+
 impl Holding {
+    /// Returns a copy without its leases, for a record.
+    pub fn to_save(&self) -> Self {
+        Holding { conn: self.conn, address: self.address.clone(), is_bye: self.is_bye, ..Holding::default() }
+    }
+
     /// Returns the index of a pool among those whose members are held, or the index where it would be.
     fn place_of(&self, pool: PoolId) -> Result<usize, usize> {
         self.by_pool.binary_search_by_key(&pool, |(of, _)| *of)
@@ -111,10 +129,8 @@ impl Leases {
         &self.holdings[id.index()]
     }
 
-    /// Returns the holdings of connections that have ended.
-    pub fn left_holdings(&self) -> impl Iterator<Item = (HoldingId, &Holding)> {
-        let holdings = self.holdings.iter().map(|(index, holding)| (HoldingId::from_index(index), holding));
-        holdings.filter(|(_, holding)| holding.conn.is_none())
+    pub fn holdings(&self) -> impl Iterator<Item = (HoldingId, &Holding)> {
+        self.holdings.iter().map(|(index, holding)| (HoldingId::from_index(index), holding))
     }
 
     /// Returns whether there is any trace of a connection besides leases with a token that have outlived theirs.
@@ -203,15 +219,25 @@ impl Leases {
             timer: None,
         };
         let id = self.insert(lease, pool);
-        self.index(id);
-        self.mark(id);
         rule.into_iter().for_each(|rule| self.count_for_rule(id, rule));
         id
     }
 
+    /// Adds a lease.
     fn insert(&mut self, lease: Lease, pool: PoolId) -> LeaseId {
         let id = LeaseId::from_index(self.leases.insert(lease));
         self.link(id, pool);
+        self.index(id);
+        self.mark(id);
+        id
+    }
+
+    /// Adds a lease of a record, and numbers later ones behind it.
+    pub fn restore(&mut self, mut lease: Lease, pool: PoolId) -> LeaseId {
+        self.number_from(lease.number.saturating_add(1));
+        let rule = lease.token.as_mut().and_then(|token| token.rule.take());
+        let id = self.insert(lease, pool);
+        rule.into_iter().for_each(|rule| self.count_for_rule(id, rule));
         id
     }
 
@@ -392,9 +418,11 @@ impl Leases {
         Some(id)
     }
 
-    /// Adds a holding, without leases, of a connection that had ended when another process saved it.
-    pub fn restore_holding(&mut self, address: Arc<[u8]>, is_bye: bool) -> HoldingId {
-        HoldingId::from_index(self.holdings.insert(Holding { address, is_bye, ..Holding::default() }))
+    /// Adds a holding of a record, without leases. Returns None if its connection has one.
+    pub fn restore_holding(&mut self, holding: Holding) -> Option<HoldingId> {
+        let conn = holding.conn;
+        let id = HoldingId::from_index(self.holdings.insert(holding));
+        conn.is_none_or(|conn| self.consumers.get_mut(conn).holding.replace(id).is_none()).then_some(id)
     }
 
     /// Sets the address of a connection that has ended.

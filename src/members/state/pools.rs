@@ -16,7 +16,7 @@ pub(super) struct Pool {
     pub settings: Settings,
     pub group: Option<GroupId>,
     /// Number of its entry into its group, among all entries of pools into groups.
-    joined: u64,
+    pub joined: u64,
     /// True if it is removed as soon as its members are returned.
     pub is_leaving: bool,
     /// True if the configuration file had it at the last reading.
@@ -52,7 +52,7 @@ pub(super) struct Pools {
     by_name: BTreeMap<Arc<[u8]>, PoolId>,
     groups: Slab<Group>,
     /// Number of times that a pool has joined a group.
-    joins: u64,
+    pub joins: u64,
     group_names: Names<GroupId>,
     /// Pools that have changed in this step.
     touched: Vec<PoolId>,
@@ -61,7 +61,7 @@ pub(super) struct Pools {
     /// Pools that could start members if there was room in the daemon, the first to wait for room first.
     pub cramped: Queue<PoolId>,
     /// Statistics of dropped pools.
-    past: Figures<Stat>,
+    pub past: Figures<Stat>,
     /// Names of the pools that have changed.
     pub marks: Marks<Arc<[u8]>>,
 }
@@ -117,15 +117,6 @@ impl Pools {
         let mut all = self.past.clone();
         self.iter().for_each(|(_, pool)| all.merge(&pool.figures));
         all
-    }
-
-    /// Returns the statistics of dropped pools, for a handover.
-    pub fn save_past(&self) -> Vec<(String, u64)> {
-        self.past.save()
-    }
-
-    pub fn restore_past(&mut self, past: &[(String, u64)]) {
-        self.past.restore(past);
     }
 
     /// Adds a pool without members and without a group.

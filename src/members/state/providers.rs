@@ -2,7 +2,6 @@
 
 use super::lending::Outcome;
 use super::lifecycle::{Cause, FailedBy};
-use super::members::ComingHold;
 use super::*;
 
 impl State {
