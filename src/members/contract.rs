@@ -76,17 +76,17 @@ impl Handover for Members {
         self.log.sum_up_at_end();
         out.put(&(self.is_numbered, self.keeping.is_unreadable()))?;
         self.sessions.save(out)?;
-        self.state.save(out, context.time.now, &context.timers.typed())
+        self.state.save(out, &context.timers.typed())
     }
 
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
         if version != SAVED_VERSION {
             return Err(Unreadable::version("members", version));
         }
         self.keeping.was_handed_over = true;
         (self.is_numbered, self.keeping.was_unreadable) = saved.take()?;
         self.sessions = Sessions::restore(saved)?;
-        self.step(context, false, |state, step| state.restore(saved, step))
+        self.state.restore(saved)
     }
 
     fn restore_more(&mut self, context: &mut Context<'_>) -> Result<bool, Unreadable> {

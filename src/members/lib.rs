@@ -46,7 +46,7 @@ use poolcounter_service::output::{MAX_BYTES, Output};
 use poolcounter_service::settings::{self, Configure};
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
-use state::{DeclaredPool, Event, Notice, State, Step, Timer};
+use state::{DeclaredPool, Event, MemberRow, Notice, PoolRow, State, Step, Timer};
 use wire::{Line, Query};
 
 /// Entry in the list of services.
@@ -70,6 +70,8 @@ pub const INFO: Info = Info {
 
 /// Longest line, without its end, in bytes: as in the pools protocol.
 const MOST_LINE_BYTES: usize = 8192;
+/// Pools at which takes look in a turn to find one in a group: beyond that further requests are served in the next turn.
+const WALKED_PER_TURN: usize = 512;
 /// Lines of a list written in one turn: about a millisecond, with a system call for an address in each.
 const LISTED_PER_TURN: usize = 512;
 
@@ -150,6 +152,9 @@ impl Members {
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Progress {
         if !self.sessions.is_listing(conn) {
             trace!("{conn} > {}", escaped(line));
+        }
+        if self.state.walked.get() > WALKED_PER_TURN {
+            return Progress::Partly;
         }
         let line = wire::parse(line);
         // A list under way was checked when it began: a line within it could not report a denial.
@@ -270,8 +275,7 @@ impl Members {
         Ok(Progress::Done)
     }
 
-    /// Writes as many members as the connection's output takes, and returns true after the last one. Each is listed
-    /// once; members that come or go meanwhile may be missing.
+    /// Lists the members of a pool. Each is listed once; members that come or go meanwhile may be missing.
     fn list_members(
         &self,
         conn: ConnId,
@@ -280,26 +284,14 @@ impl Members {
         context: &mut Context<'_>,
     ) -> Result<bool, Refusal> {
         let peers = context.conns.peers;
-        let from = listing.after.take();
+        let from = listing.after.clone();
         let rows = self.state.members_after(pool, from.as_deref(), context.time.now, |conn| peers.peer(conn));
         let Some(rows) = listing.begin(rows)? else { return Ok(true) };
-        let mut last = None;
-        for (n, row) in rows.enumerate() {
-            if listing.left == 0 {
-                return Ok(true);
-            }
-            if n == LISTED_PER_TURN || context.output.is_full(conn) {
-                listing.after = last.or(from.as_deref()).map(Box::from);
-                return Ok(false);
-            }
-            context.output.reply_lines(conn, |bytes| wire::write_member(bytes, &row));
-            listing.left -= 1;
-            last = Some(row.name);
-        }
-        Ok(true)
+        let mark = |listing: &mut Listing, row: MemberRow<'_>| listing.after = Some(row.name.into());
+        Ok(list(conn, rows, listing, context, wire::write_member, mark))
     }
 
-    /// Writes as many waiters as the connection's output takes, and returns true after the last one. Waiters that come or go meanwhile may be missing.
+    /// Lists the waiters of a pool. Waiters that come or go meanwhile may be missing.
     fn list_waiters(
         &self,
         conn: ConnId,
@@ -308,38 +300,45 @@ impl Members {
         context: &mut Context<'_>,
     ) -> Result<bool, Refusal> {
         let (peers, now) = (context.conns.peers, context.time.now);
-        let (mut place, last) = listing.place();
+        let (place, last) = listing.place();
         let rows = self.state.waiters_after(pool, last, now, |conn| peers.peer(conn));
         let Some(rows) = listing.begin(rows)? else { return Ok(true) };
-        for (n, (rank, row)) in rows.enumerate() {
-            if listing.left == 0 {
-                return Ok(true);
-            }
-            if n == LISTED_PER_TURN || context.output.is_full(conn) {
-                return Ok(false);
-            }
-            place += 1;
-            context.output.reply_lines(conn, |bytes| wire::write_waiter(bytes, place, &row));
-            listing.left -= 1;
-            listing.set_place(place, rank);
-        }
-        Ok(true)
+        let write = |bytes: &mut Vec<u8>, (place, (_, row)): &_| wire::write_waiter(bytes, *place, row);
+        let mark = |listing: &mut Listing, (place, (rank, _))| listing.set_place(place, rank);
+        Ok(list(conn, (place + 1..).zip(rows), listing, context, write, mark))
     }
 
-    /// Writes as many pools as the connection's output takes, and returns true after the last one.
     fn list_pools(&self, conn: ConnId, listing: &mut Listing, context: &mut Context<'_>) -> bool {
-        let from = listing.after.take();
-        let mut last = None;
-        for (n, row) in self.state.pools_after(from.as_deref()).enumerate() {
-            if n == LISTED_PER_TURN || context.output.is_full(conn) {
-                listing.after = last.or(from.as_deref()).map(Box::from);
-                return false;
-            }
-            context.output.reply_lines(conn, |bytes| wire::write_pool(bytes, &row));
-            last = Some(row.name);
-        }
-        true
+        let from = listing.after.clone();
+        let mark = |listing: &mut Listing, row: PoolRow<'_>| listing.after = Some(row.name.into());
+        list(conn, self.state.pools_after(from.as_deref()), listing, context, wire::write_pool, mark)
     }
+}
+
+/// Writes as many rows as the connection's output takes, and marks the last row if there are more. Returns true after the
+/// last.
+fn list<R>(
+    conn: ConnId,
+    rows: impl Iterator<Item = R>,
+    listing: &mut Listing,
+    context: &mut Context<'_>,
+    write: impl Fn(&mut Vec<u8>, &R),
+    mark: impl Fn(&mut Listing, R),
+) -> bool {
+    let mut last = None;
+    for (n, row) in rows.enumerate() {
+        if listing.left == 0 {
+            return true;
+        }
+        if n == LISTED_PER_TURN || context.output.is_full(conn) {
+            last.into_iter().for_each(|row| mark(listing, row));
+            return false;
+        }
+        context.output.reply_lines(conn, |bytes| write(bytes, &row));
+        listing.left -= 1;
+        last = Some(row);
+    }
+    true
 }
 
 impl Service for Members {
@@ -351,6 +350,7 @@ impl Service for Members {
         if self.keeping.makes_wait(conn, self.state.keeps_anything()) {
             return Served { consumed: 0, then: Then::Wait };
         }
+        self.state.walked.set(0);
         serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| self.handle(conn, line, context))
     }
 

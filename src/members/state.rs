@@ -17,6 +17,7 @@ use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
 use slab::Slab;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -36,7 +37,6 @@ mod kept;
 mod leases;
 mod lending;
 mod lifecycle;
-mod loading;
 mod members;
 mod pairs;
 mod phase;
@@ -70,19 +70,19 @@ pub use reasons::KeptOut;
 pub use waiter_list::WaiterRow;
 pub use waiters::Rank;
 
-use agents::{Agent, Agents, Backoff, PROVEN_AGE, ProviderState};
+use agents::{Agent, Agents, PROVEN_AGE, ProviderState};
 use background::{Background, BackgroundTask};
-use cleaning::{Cleanings, Release};
+use cleaning::{Cleanings, FailedCleanings, Release};
 use fixed::RefusedMembers;
 use history::History;
-use kept::{Kept, KeptMember, Marks};
-use leases::{Lease, Leases};
-use loading::Loading;
-use members::{Member, MemberOwner, MemberTable, Wanted};
+use kept::{Kept, KeptMember, Marks, SavedMember};
+use leases::{Holding, Lease, LeaseToken, Leases};
+use members::{ComingHold, Member, MemberOwner, MemberTable, Wanted};
 use pairs::Pairs;
-use phase::{MemberPhase, PhaseKind};
+use phase::{MemberPhase, Phase, PhaseKind};
 use pools::{Pool, Pools};
 use reasons::Reason;
+use restored::Loading;
 use side_table::SideTable;
 use starts::{Start, StartProgress, Starts};
 use waiters::{Cursor, Place, Waiter, Waiters};
@@ -206,6 +206,8 @@ pub struct State {
     most: usize,
     /// True while new takes are refused.
     refuses_new: bool,
+    /// Number of pools at which the takes of this turn have looked, to find one in a group.
+    pub walked: Cell<usize>,
     pools: Pools,
     members: MemberTable,
     leases: Leases,
@@ -232,6 +234,7 @@ impl State {
         State {
             most: limits.most,
             refuses_new: false,
+            walked: Cell::new(0),
             pools: Pools::default(),
             members: MemberTable::default(),
             leases,
@@ -345,7 +348,7 @@ impl State {
     /// Returns whether connections were replaced, or numbers of leases of rules have changed, since the last calls of
     /// [`State::take_replaced`] and [`State::changed_rules`].
     pub fn has_changes(&self) -> bool {
-        !self.replaced.is_empty() || self.leases.has_changed_rules()
+        !self.replaced.is_empty() || !self.leases.changed_rules.is_empty()
     }
 
     /// Takes the connections that were replaced since the last call, which must be closed.

@@ -2,9 +2,13 @@
 //! fails a step that looks at too many.
 
 use super::members_slices::Timed;
+use poolcounter::SERVICES;
 use poolcounter_core::id::Id as _;
 use poolcounter_core::time::Span;
-use poolcounter_members::wire;
+use poolcounter_members::{MembersSettings, wire};
+use poolcounter_service::container::AllSettings;
+use poolcounter_testkit::world::World;
+use std::collections::BTreeSet;
 
 const OPERATOR: usize = 0;
 const PROVIDER: usize = 1;
@@ -261,4 +265,109 @@ fn many_members_are_cleaned_by_another_when_their_cleaner_is_lost() {
     timed.pass(Span::from_secs(1));
     assert_eq!(told(&timed, OTHER).matches("!CLEAN p ").count(), cleaned);
     assert!(cleaned >= 1_000, "{cleaned}");
+}
+
+/// Requests in one packet: as many as are served in a turn.
+const PACKET: usize = 512;
+
+/// Returns a world with this many pools of a group.
+fn grouped(pools: usize, settings: &str) -> (World, usize) {
+    let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
+    let mut world = World::with(AllSettings::defaults(SERVICES).with(members));
+    let operator = world.connect_to("members");
+    let lines: Vec<String> = (0..pools).map(|n| format!("POOL p{n} 0 2 group=g{settings}\n")).collect();
+    lines.chunks(PACKET).for_each(|lines| _ = world.ask(operator, lines.concat().as_bytes()));
+    (world, operator)
+}
+
+/// Sends the same line as often as a packet has requests, and returns the lines of the answers.
+fn packet(world: &mut World, client: usize, line: &str) -> Vec<String> {
+    let answers = world.ask(client, format!("{line}\n").repeat(PACKET).as_bytes());
+    String::from_utf8(answers).expect("is text").lines().map(String::from).collect()
+}
+
+#[test]
+fn takes_from_a_group_cost_little_however_many_pools() {
+    let pools = 10_000;
+    let (mut world, operator) = grouped(pools, "");
+    let consumer = world.connect_to("members");
+    assert_eq!(packet(&mut world, consumer, "TAKEGROUP g"), vec!["NO_MEMBERS no_provider"; PACKET]);
+    assert_eq!(packet(&mut world, consumer, "TAKEGROUP g 0 n=99999"), vec!["ERROR TOO_MANY"; PACKET]);
+    world.ask(operator, format!("ADD p{} m\n", pools / 2).as_bytes());
+    let taken = packet(&mut world, consumer, "TAKEGROUP g");
+    assert!(taken[0].starts_with("MEMBER ") && taken[1..].iter().all(|answer| answer == "NO_MEMBERS at_capacity"));
+    // Waiters come and leave, in each pool and for the group.
+    let waiters: Vec<usize> = (0..300).map(|_| world.connect_to("members")).collect();
+    waiters.iter().for_each(|waiter| world.send(*waiter, b"TAKEGROUP g 600\n"));
+    world.settle();
+    assert!(packet(&mut world, operator, "UTILIZATION p0")[0].contains(" queued 300 "));
+    waiters.iter().for_each(|waiter| world.reset(*waiter));
+    world.settle();
+    let removals: Vec<String> = (0..pools).map(|n| format!("RMPOOL p{n}\n")).collect();
+    removals.chunks(PACKET).for_each(|lines| _ = world.ask(operator, lines.concat().as_bytes()));
+    world.settle();
+    assert_eq!(packet(&mut world, operator, "TAKEGROUP g"), vec!["ERROR NO_POOL"; PACKET]);
+}
+
+#[test]
+fn a_turn_has_one_search_in_many_pools() {
+    let (mut world, _) = grouped(4_000, "");
+    let consumer = world.connect_to("members");
+    assert_eq!(packet(&mut world, consumer, "TAKEGROUP g 9 os=linux"), vec!["ERROR NO_SUCH_MEMBER"; PACKET]);
+}
+
+#[test]
+fn takes_of_full_groups_cost_little_however_many_pools() {
+    let (mut world, _) = grouped(10_000, " queue=0");
+    let consumer = world.connect_to("members");
+    assert_eq!(packet(&mut world, consumer, "TAKEGROUP g 9"), vec!["QUEUE_FULL"; PACKET]);
+}
+
+/// Returns a pool of many providers, with this capacity each.
+fn provided(providers: usize, capacity: usize) -> Timed {
+    let mut timed = Timed::new();
+    timed.say(OPERATOR, &format!("POOL p 0 {} queue=100000 provider_grace=0", 2 * providers * capacity));
+    (0..providers).for_each(|n| timed.say(MANY + n, &format!("PROVIDE p {capacity}")));
+    timed.events.clear();
+    timed
+}
+
+#[test]
+fn starts_cost_little_however_many_providers() {
+    let (providers, capacity) = (5_000, 4);
+    let mut timed = provided(providers, capacity);
+    timed.say(OPERATOR, &format!("RECONFIGURE p init={}", providers * capacity));
+    let at_once = timed.events.len();
+    assert!(at_once < 4096, "{at_once} starts in a step");
+    timed.pass(Span::from_secs(1));
+    assert_eq!(timed.events.len(), 1 + providers * capacity, "each is asked for as many as it has room for");
+    // All are full now, and takes find no provider.
+    timed.events.clear();
+    (0..PACKET).for_each(|_| timed.say(CONSUMER, "TAKE p"));
+    assert_eq!(timed.events.len(), PACKET);
+    // Half of the providers leave, and the pool is removed with the other half.
+    (0..providers / 2).for_each(|n| timed.close(MANY + n));
+    timed.pass(TICK);
+    timed.say(OPERATOR, "RMPOOL p");
+    timed.pass(Span::from_secs(1));
+    assert_eq!(ask(&mut timed, CONSUMER, "TAKE p"), "ERROR NO_POOL");
+    timed.say(OPERATOR, "POOL q 0 1");
+    assert_eq!(ask(&mut timed, MANY + providers - 1, "PROVIDE q"), "OK", "its pool is gone");
+}
+
+#[test]
+fn cleaners_share_the_work_however_many() {
+    let cleaners = 5_000;
+    let mut timed = Timed::new();
+    timed.say(OPERATOR, "POOL p 0 1000 clean_timeout=60 clean_parallel=1000");
+    (0..cleaners).for_each(|n| timed.say(MANY + n, "CLEAN p"));
+    for n in 0..1_000 {
+        timed.say(OPERATOR, &format!("ADD p m{n}"));
+        timed.say(CONSUMER, "TAKE p");
+    }
+    timed.events.clear();
+    timed.say(CONSUMER, "BYE");
+    timed.pass(Span::from_secs(1));
+    let asked: BTreeSet<usize> = timed.events.iter().map(|event| event.conn.index()).filter(|n| *n >= MANY).collect();
+    assert_eq!(asked.len(), 1_000, "each is asked to clean one");
 }

@@ -1,21 +1,25 @@
 //! Table of the agents: connections that provide or clean for a pool, and lost providers that still have members.
 
 use super::*;
-use std::cmp::Reverse;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 
 mod backoff;
+mod loads;
 mod room;
 
 pub(super) use backoff::{Backoff, PROVEN_AGE};
-use room::Room;
+use loads::ByLoad;
 pub(super) use room::Share;
+use room::{Room, Rooms};
 
 /// Most stops without an answer in time that are remembered for a provider.
 const MOST_LATE_STOPS: usize = 65_536;
 
 /// Connection that provides or cleans for a pool.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Agent {
+    #[serde(skip)]
     pub state: ProviderState,
     pub pool: PoolId,
     pub provides: bool,
@@ -23,11 +27,20 @@ pub(super) struct Agent {
     /// Maximum number of its members; None for that of the pool.
     pub capacity: Option<u32>,
     /// Number of its members that background work has yet to suspend, or to pass to its new connection.
+    #[serde(skip)]
     pub to_suspend: u32,
     /// True while background work is under way for its members.
     pub is_pending: bool,
     pub backoff: Backoff,
-    /// Position among the providers of its pool that may be asked for starts.
+    /// Number of members, of any provider, that it is asked to clean.
+    #[serde(skip)]
+    pub cleaning: u32,
+    /// Number in the order of arrival, while it is in the orders of its pool: while it is connected and, in a removed pool,
+    /// until the pool is dropped.
+    #[serde(skip)]
+    pub place: Option<u64>,
+    /// Position among the providers of its pool by room.
+    #[serde(skip)]
     room: Option<Room>,
     /// Name that lasts over its connections.
     pub session: Option<Arc<[u8]>>,
@@ -35,14 +48,27 @@ pub(super) struct Agent {
     pub lost: Option<Box<(Time, String)>>,
 }
 
-pub(super) enum ProviderState {
+/// State of an agent. `T` is its timer, or the deadline of that in a record.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) enum ProviderState<T = TimerId> {
+    /// It is connected. Its pool may be removed.
     Serves(ConnId),
-    /// It is connected, but the pool was removed.
-    Dismissed(ConnId),
     /// It is lost. Its members stay until the timer fires.
-    Grace(TimerId),
+    Grace(T),
     /// It is lost, and its members with it.
+    #[default]
     Lost,
+}
+
+impl<T> ProviderState<T> {
+    /// Returns the state with another form of its timer.
+    pub fn map<U>(&self, map: impl FnOnce(&T) -> U) -> ProviderState<U> {
+        match self {
+            ProviderState::Serves(conn) => ProviderState::Serves(*conn),
+            ProviderState::Grace(timer) => ProviderState::Grace(map(timer)),
+            ProviderState::Lost => ProviderState::Lost,
+        }
+    }
 }
 
 impl Agent {
@@ -57,27 +83,25 @@ impl Agent {
             to_suspend: 0,
             is_pending: false,
             backoff: Backoff::default(),
+            cleaning: 0,
+            place: None,
             room: None,
             session: None,
             lost: None,
         }
     }
 
+    /// Returns a copy without timers and positions, for a record.
+    pub fn to_save(&self) -> Self {
+        let (session, lost) = (self.session.clone(), self.lost.clone());
+        Agent { state: ProviderState::Lost, backoff: self.backoff.to_save(), session, lost, ..*self }
+    }
+
     /// Returns its connection, if it has one.
     pub fn conn(&self) -> Option<ConnId> {
         match self.state {
-            ProviderState::Serves(conn) | ProviderState::Dismissed(conn) => Some(conn),
+            ProviderState::Serves(conn) => Some(conn),
             ProviderState::Grace(_) | ProviderState::Lost => None,
-        }
-    }
-
-    /// Returns whether it is in the list of its pool: while it is connected and, in a removed pool, until the pool is
-    /// dropped.
-    fn is_listed(&self) -> bool {
-        match self.state {
-            ProviderState::Serves(_) | ProviderState::Dismissed(_) => true,
-            ProviderState::Grace(_) => false,
-            ProviderState::Lost => !self.is_pending,
         }
     }
 }
@@ -90,18 +114,23 @@ pub(super) struct Agents {
     by_conn: SideTable<ConnId, Option<Box<ConnAgents>>>,
     /// Providers that serve or are in their grace, by the names of their sessions.
     by_session: BTreeMap<(PoolId, Arc<[u8]>), AgentId>,
+    /// Number of the next agent in the order of arrival.
+    next_place: u64,
 }
 
 #[derive(Default)]
 struct PoolAgents {
-    /// Agents in the order of their arrival.
-    listed: Vec<AgentId>,
+    workers: ByLoad,
+    /// Cleaners among them.
+    cleaners: ByLoad,
+    /// Number of providers among them.
+    providers: u32,
     /// Number of agents with `is_pending`.
     pending: u32,
-    /// Providers that may be asked for starts, with a capacity of their own, least room first.
-    own: BTreeSet<(Share, Reverse<AgentId>)>,
-    /// Providers that may be asked for starts, with the pool's capacity, most room first.
-    of_pool: BTreeSet<(u32, AgentId)>,
+    /// True if the pool is removed: its agents may work for other pools.
+    is_removed: bool,
+    /// Providers by room: first all that may be asked for starts, then all in backoff.
+    rooms: [Rooms; 2],
 }
 
 #[derive(Default)]
@@ -125,14 +154,9 @@ impl Agents {
         &self.agents[id.index()]
     }
 
-    /// Returns the agents in the list of a pool, in the order in which they came.
-    pub fn in_pool(&self, pool: PoolId) -> &[AgentId] {
-        &self.by_pool.get(pool).listed
-    }
-
-    /// Returns whether a provider of the pool is connected.
-    pub fn is_provided(&self, pool: PoolId) -> bool {
-        self.in_pool(pool).iter().any(|agent| self.get(*agent).provides)
+    /// Returns an agent, for changes of what nothing else depends on.
+    pub fn get_mut(&mut self, id: AgentId) -> &mut Agent {
+        &mut self.agents[id.index()]
     }
 
     /// Returns whether background work is under way for members of a lost provider of the pool: some may still be in
@@ -141,10 +165,11 @@ impl Agents {
         self.by_pool.get(pool).pending > 0
     }
 
-    /// Returns the agent of a connection, and its pool.
+    /// Returns the agent of a connection, and its pool, unless that is removed.
     pub fn serving(&self, conn: ConnId) -> Option<(AgentId, PoolId)> {
         let agent = self.of_conn(conn)?.serving?;
-        Some((agent, self.get(agent).pool))
+        let pool = self.get(agent).pool;
+        (!self.by_pool.get(pool).is_removed).then_some((agent, pool))
     }
 
     /// Returns whether a connection is or was a provider or cleaner.
@@ -157,38 +182,40 @@ impl Agents {
         self.by_conn.iter().any(|(_, of_conn)| of_conn.is_some())
     }
 
-    /// Returns the cleaner with the least load, else the provider of the member, else any agent of the pool.
-    pub fn cleaner_for<L: Ord>(
-        &self,
-        pool: PoolId,
-        provider: Option<AgentId>,
-        load: impl Fn(&AgentId) -> L,
-    ) -> Option<AgentId> {
-        let agents = || self.in_pool(pool).iter().copied();
-        let cleaner = agents().filter(|agent| self.get(*agent).cleans).min_by_key(&load);
-        let provider = provider.filter(|agent| self.get(*agent).conn().is_some());
-        cleaner.or(provider).or_else(|| agents().min_by_key(load))
+    /// Adds an agent to the table and, unless it is lost, to the orders of its pool. Returns None if its connection serves
+    /// already, or another provider has its session.
+    pub fn insert(&mut self, agent: Agent) -> Option<AgentId> {
+        let (id, pool) = (self.next_id(), agent.pool);
+        if let ProviderState::Serves(conn) = agent.state {
+            self.dismiss(conn);
+            let is_removed = self.by_pool.get(pool).is_removed;
+            let of_conn = self.of_conn_mut(conn);
+            match is_removed {
+                true => of_conn.dismissed.push(id),
+                false => of_conn.serving.replace(id).is_none().then_some(())?,
+            }
+        }
+        let is_listed = match agent.state {
+            ProviderState::Serves(_) => true,
+            ProviderState::Grace(_) => false,
+            ProviderState::Lost => !agent.is_pending,
+        };
+        let of_pool = self.by_pool.get_mut(pool);
+        of_pool.pending += u32::from(agent.is_pending);
+        let session = agent.session.clone();
+        self.agents.insert(agent);
+        if is_listed {
+            self.enlist(id);
+        }
+        session.is_none_or(|session| self.set_session(id, session)).then_some(id)
     }
 
-    /// Adds an agent to the table and its lists. Returns None if its connection serves already.
-    pub fn insert(&mut self, agent: Agent) -> Option<AgentId> {
-        let id = AgentId::from_index(self.agents.vacant_key());
-        match agent.state {
-            ProviderState::Serves(conn) => {
-                let of_conn = self.of_conn_mut(conn);
-                of_conn.serving.is_none().then_some(())?;
-                of_conn.serving = Some(id);
-            }
-            ProviderState::Dismissed(conn) => self.of_conn_mut(conn).dismissed.push(id),
-            ProviderState::Grace(_) | ProviderState::Lost => {}
-        }
-        let of_pool = self.by_pool.get_mut(agent.pool);
-        of_pool.pending += u32::from(agent.is_pending);
-        if agent.is_listed() {
-            of_pool.listed.push(id);
-        }
-        self.agents.insert(agent);
-        Some(id)
+    /// Moves the agent of a connection to the agents of removed pools, if its pool is removed.
+    fn dismiss(&mut self, conn: ConnId) {
+        let is_serving = self.serving(conn).is_some();
+        let Some(of_conn) = self.by_conn.get_mut(conn) else { return };
+        let removed = of_conn.serving.take_if(|_| !is_serving);
+        of_conn.dismissed.extend(removed);
     }
 
     /// Returns the id of the next agent.
@@ -197,18 +224,19 @@ impl Agents {
     }
 
     pub fn set_provider(&mut self, id: AgentId, capacity: Option<u32>) {
-        let agent = &mut self.agents[id.index()];
-        (agent.provides, agent.capacity) = (true, capacity);
+        self.change(id, |agent| (agent.provides, agent.capacity) = (true, capacity));
     }
 
-    /// Returns the backoff of a provider.
-    pub fn backoff(&mut self, id: AgentId) -> &mut Backoff {
-        &mut self.agents[id.index()].backoff
+    pub fn set_cleaner(&mut self, id: AgentId) {
+        self.change(id, |agent| agent.cleans = true);
     }
 
-    /// Sets the backoff of a handover. Returns false if the provider has one.
-    pub fn restore_backoff(&mut self, id: AgentId, backoff: Backoff) -> bool {
-        !std::mem::replace(&mut self.agents[id.index()].backoff, backoff).is_running()
+    /// Counts a member that an agent is asked to clean, or one less.
+    pub fn count_cleaning(&mut self, id: AgentId, begins: bool) {
+        self.change(id, |agent| match begins {
+            true => agent.cleaning += 1,
+            false => agent.cleaning -= 1,
+        });
     }
 
     /// Returns the provider of a pool with this session, if it serves or is in its grace.
@@ -233,8 +261,8 @@ impl Agents {
 
     /// Gives a provider that serves or is in its grace another connection, which serves no pool.
     pub fn replace_conn(&mut self, id: AgentId, conn: ConnId, step: &mut Step<'_, '_>) {
+        self.dismiss(conn);
         let agent = &mut self.agents[id.index()];
-        let pool = agent.pool;
         agent.lost = None;
         match std::mem::replace(&mut agent.state, ProviderState::Serves(conn)) {
             ProviderState::Serves(before) => {
@@ -246,23 +274,17 @@ impl Agents {
             }
             ProviderState::Grace(timer) => {
                 step.timers.cancel(timer);
-                self.by_pool.get_mut(pool).listed.push(id);
+                self.enlist(id);
             }
-            ProviderState::Dismissed(_) | ProviderState::Lost => unreachable!("it has no session"),
+            ProviderState::Lost => unreachable!("it has no session"),
         }
         self.of_conn_mut(conn).serving = Some(id);
     }
 
-    pub fn set_cleaner(&mut self, id: AgentId) {
-        self.agents[id.index()].cleans = true;
-    }
-
-    /// Removes an agent from the lists of its pool and of its connection, before it is lost.
+    /// Removes an agent from the orders of its pool and from its connection, before it is lost.
     pub fn unlist(&mut self, id: AgentId) {
-        let agent = &self.agents[id.index()];
-        let conn = agent.conn();
-        self.by_pool.get_mut(agent.pool).listed.retain(|other| *other != id);
-        if let Some(conn) = conn {
+        self.delist(id);
+        if let Some(conn) = self.get(id).conn() {
             self.of_conn_mut(conn).serving = None;
         }
     }
@@ -276,15 +298,9 @@ impl Agents {
         self.agents[id.index()].state = grace.map_or(ProviderState::Lost, ProviderState::Grace);
     }
 
-    /// Sets the time at which an agent was lost, and its address. Returns false if it is not lost.
-    pub fn note_lost(&mut self, id: AgentId, at: Time, address: String) -> bool {
-        let agent = &mut self.agents[id.index()];
-        agent.lost = Some(Box::new((at, address)));
-        agent.conn().is_none()
-    }
-
     /// Marks the agents of a connection in removed pools as lost.
     pub fn lose_dismissed(&mut self, conn: ConnId) {
+        self.dismiss(conn);
         let Some(of_conn) = self.by_conn.get_mut(conn) else { return };
         for id in std::mem::take(&mut of_conn.dismissed) {
             self.agents[id.index()].state = ProviderState::Lost;
@@ -307,11 +323,6 @@ impl Agents {
         self.by_pool.get_mut(agent.pool).pending += 1;
     }
 
-    /// Sets the number of members that background work has yet to suspend.
-    pub fn set_to_suspend(&mut self, id: AgentId, members: u32) {
-        self.agents[id.index()].to_suspend = members;
-    }
-
     /// Ends background work for the members of an agent.
     pub fn end_pending(&mut self, id: AgentId) {
         let agent = &mut self.agents[id.index()];
@@ -319,53 +330,40 @@ impl Agents {
         self.by_pool.get_mut(agent.pool).pending -= 1;
     }
 
-    /// Marks the agents of a pool that was removed at once as dismissed.
+    /// Notes that a pool was removed at once: its agents may work for other pools.
     pub fn dismiss_pool(&mut self, pool: PoolId) {
-        for id in self.in_pool(pool).to_vec() {
-            if let ProviderState::Serves(conn) = self.get(id).state {
-                self.end_session(id);
-                self.leave_room(id);
-                self.agents[id.index()].state = ProviderState::Dismissed(conn);
-                let of_conn = self.of_conn_mut(conn);
-                of_conn.serving = None;
-                of_conn.dismissed.push(id);
-            }
-        }
+        self.by_pool.get_mut(pool).is_removed = true;
     }
 
-    /// Removes the listed agents of a dropped pool.
-    pub fn remove_listed(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        for id in std::mem::take(&mut self.by_pool.get_mut(pool).listed) {
-            self.end_session(id);
-            self.leave_room(id);
-            let mut agent = self.agents.remove(id.index());
-            agent.backoff.cancel(step);
-            match agent.state {
-                ProviderState::Serves(conn) => self.of_conn_mut(conn).serving = None,
-                ProviderState::Dismissed(conn) => self.of_conn_mut(conn).dismissed.retain(|other| *other != id),
-                ProviderState::Lost => {}
-                ProviderState::Grace(_) => unreachable!("a provider in its grace is in no list"),
-            }
-        }
+    /// Forgets a pool without agents.
+    pub fn forget_pool(&mut self, pool: PoolId) {
+        self.by_pool.clear(pool);
     }
 
     /// Removes a lost agent that has no members, unless background work or the list of a removed pool still has it.
     pub fn remove_if_over(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         let agent = self.get(id);
-        if agent.conn().is_none() && !agent.is_pending && !self.in_pool(agent.pool).contains(&id) {
+        if agent.conn().is_none() && !agent.is_pending && agent.place.is_none() {
             self.remove(id, step);
         }
     }
 
-    /// Removes an agent that is in no list, and cancels its timers.
+    /// Removes an agent, and cancels its timers.
     pub fn remove(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         self.end_session(id);
         self.leave_room(id);
+        self.delist(id);
         let mut agent = self.agents.remove(id.index());
         agent.backoff.cancel(step);
         self.by_pool.get_mut(agent.pool).pending -= u32::from(agent.is_pending);
-        if let ProviderState::Grace(timer) = agent.state {
-            step.timers.cancel(timer);
+        match agent.state {
+            ProviderState::Serves(conn) => {
+                let of_conn = self.of_conn_mut(conn);
+                of_conn.serving.take_if(|serving| *serving == id);
+                of_conn.dismissed.retain(|other| *other != id);
+            }
+            ProviderState::Grace(timer) => step.timers.cancel(timer),
+            ProviderState::Lost => {}
         }
     }
 
@@ -406,28 +404,23 @@ impl Agents {
         self.by_conn.get_mut(conn).get_or_insert_default()
     }
 
-    /// Compares the lists of pools and connections with the agents.
+    /// Compares the orders of pools and connections with the agents.
     ///
     /// `taken` returns the number of members and starts of a provider, and that of starts alone.
     pub fn check(&self, taken: impl Fn(AgentId) -> (u32, u32)) {
         for (id, agent) in self.iter() {
             let (taken, starts) = taken(id);
             assert_eq!(agent.room, agent.room_for(taken, starts), "the room of a provider");
-            let PoolAgents { own, of_pool, .. } = self.by_pool.get(agent.pool);
-            let is_found = match agent.room {
-                Some(Room::Own(share)) => own.contains(&(share, Reverse(id))),
-                Some(Room::OfPool(taken)) => of_pool.contains(&(taken, id)),
-                None => true,
-            };
-            assert!(is_found, "a provider is found by its room");
+            let PoolAgents { rooms, workers, cleaners, .. } = self.by_pool.get(agent.pool);
+            assert!(agent.room.is_none_or(|room| rooms[room.order()].has(room, id)), "a provider is found by its room");
             assert!(agent.provides || agent.cleans, "an agent provides or cleans");
-            assert_eq!(self.in_pool(agent.pool).contains(&id), agent.is_listed(), "an agent in the list of its pool");
+            let entry = agent.place.map(|place| (agent.cleaning, place, id));
+            assert!(entry.is_none_or(|entry| workers.contains(&entry)), "an agent is in the order of its pool");
+            assert!(entry.is_none_or(|entry| cleaners.contains(&entry) == agent.cleans), "cleaners have an order");
+            assert!(agent.conn().is_none() || agent.place.is_some(), "connected agents are in the order of their pool");
             let of_conn = agent.conn().map(|conn| self.of_conn(conn).expect("a connected agent has a connection"));
-            let is_found = of_conn.is_none_or(|of_conn| match agent.state {
-                ProviderState::Serves(_) => of_conn.serving == Some(id),
-                _ => of_conn.dismissed.contains(&id),
-            });
-            assert!(is_found, "an agent is found by its connection");
+            let is_found = |of_conn: &ConnAgents| of_conn.serving == Some(id) || of_conn.dismissed.contains(&id);
+            assert!(of_conn.is_none_or(is_found), "an agent is found by its connection");
         }
         let named = self.iter().filter(|(_, agent)| agent.session.is_some()).count();
         assert_eq!(self.by_session.len(), named, "each session is found");
@@ -437,11 +430,16 @@ impl Agents {
         };
         assert!(self.by_session.iter().all(is_named), "a session is of its provider");
         for (pool, of_pool) in self.by_pool.iter() {
-            let pending = self.iter().filter(|(_, agent)| agent.pool == pool && agent.is_pending).count();
-            assert_eq!(of_pool.pending as usize, pending, "lost providers with background work");
-            let able = self.iter().filter(|(_, agent)| agent.pool == pool && agent.room.is_some()).count();
-            assert_eq!(of_pool.own.len() + of_pool.of_pool.len(), able, "providers that may be asked for starts");
-            assert!(of_pool.listed.iter().all(|id| self.get(*id).pool == pool), "a list has agents of its pool");
+            let count = |is_it: &dyn Fn(&Agent) -> bool| {
+                self.iter().filter(|(_, agent)| agent.pool == pool && is_it(agent)).count()
+            };
+            assert_eq!(of_pool.pending as usize, count(&|agent| agent.is_pending), "agents with background work");
+            let listed = |agent: &Agent| agent.place.is_some();
+            assert_eq!(of_pool.workers.len(), count(&listed), "agents of a pool");
+            assert_eq!(of_pool.cleaners.len(), count(&|agent| listed(agent) && agent.cleans), "cleaners of a pool");
+            assert_eq!(of_pool.providers as usize, count(&|agent| listed(agent) && agent.provides), "providers");
+            let rooms: usize = of_pool.rooms.iter().map(Rooms::len).sum();
+            assert_eq!(rooms, count(&|agent| agent.room.is_some()), "providers by room");
         }
         for (conn, of_conn) in self.by_conn.iter() {
             let mut agents = of_conn.iter().flat_map(|of_conn| of_conn.serving.iter().chain(&of_conn.dismissed));

@@ -64,6 +64,7 @@ impl BackgroundTask {
 pub(super) struct Background {
     tasks: Slices<BackgroundTask>,
     by_pool: SideTable<PoolId, PoolTasks>,
+    by_group: SideTable<GroupId, GroupTasks>,
     /// True while a [`BackgroundTask::Launch`] is queued.
     is_launching: bool,
 }
@@ -71,11 +72,21 @@ pub(super) struct Background {
 /// Tasks under way for a pool.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PoolTasks {
+    /// Number of all of them.
+    pub queued: u32,
     pub is_retiring: bool,
     pub is_retiming: bool,
     pub is_offering: bool,
     /// True while a [`BackgroundTask::Settle`] is queued.
     pub is_behind: bool,
+}
+
+/// Tasks under way for a group.
+#[derive(Clone, Copy, Default)]
+pub(super) struct GroupTasks {
+    /// Number of all but [`BackgroundTask::EndGroup`].
+    pub queued: u32,
+    pub is_ending: bool,
 }
 
 impl Background {
@@ -90,6 +101,11 @@ impl Background {
     /// Returns the tasks under way for a pool.
     pub fn of_pool(&self, pool: PoolId) -> PoolTasks {
         *self.by_pool.get(pool)
+    }
+
+    /// Returns the tasks under way for a group.
+    pub fn of_group(&self, group: GroupId) -> GroupTasks {
+        *self.by_group.get(group)
     }
 
     /// Returns whether pools that lacked room for starts are to be settled.
@@ -130,19 +146,25 @@ impl Background {
     }
 
     fn mark(&mut self, task: &BackgroundTask, is_queued: bool) {
+        let count = |queued: &mut u32| *queued = if is_queued { *queued + 1 } else { *queued - 1 };
+        if let Some(pool) = task.pool() {
+            let of_pool = self.by_pool.get_mut(pool);
+            count(&mut of_pool.queued);
+            match task {
+                BackgroundTask::Retire(..) => of_pool.is_retiring = is_queued,
+                BackgroundTask::Retime(..) => of_pool.is_retiming = is_queued,
+                BackgroundTask::Offer(..) => of_pool.is_offering = is_queued,
+                BackgroundTask::Settle(_) => of_pool.is_behind = is_queued,
+                _ => {}
+            }
+        }
         match task {
-            BackgroundTask::Retire(id, _) => self.by_pool.get_mut(*id).is_retiring = is_queued,
-            BackgroundTask::Retime(id, _) => self.by_pool.get_mut(*id).is_retiming = is_queued,
-            BackgroundTask::Offer(id, _) => self.by_pool.get_mut(*id).is_offering = is_queued,
-            BackgroundTask::Settle(id) => self.by_pool.get_mut(*id).is_behind = is_queued,
-            BackgroundTask::Holding(_)
-            | BackgroundTask::Agent(_)
-            | BackgroundTask::Remove(_)
-            | BackgroundTask::Group(_)
-            | BackgroundTask::RemoveGroup(..)
-            | BackgroundTask::EndGroup(_)
-            | BackgroundTask::Shorten(..) => {}
+            BackgroundTask::Group(id) | BackgroundTask::RemoveGroup(id, ..) => {
+                count(&mut self.by_group.get_mut(*id).queued);
+            }
+            BackgroundTask::EndGroup(id) => self.by_group.get_mut(*id).is_ending = is_queued,
             BackgroundTask::Launch => self.is_launching = is_queued,
+            _ => {}
         }
     }
 
@@ -169,6 +191,8 @@ impl Background {
             ];
             let flags = [of_pool.is_retiring, of_pool.is_retiming, of_pool.is_offering, of_pool.is_behind];
             assert_eq!(counts, flags.map(usize::from), "the tasks of a pool");
+            let queued = self.count(|task| task.pool() == Some(id));
+            assert_eq!(of_pool.queued as usize, queued, "number of the tasks of a pool");
         }
     }
 }

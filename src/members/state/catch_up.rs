@@ -77,7 +77,7 @@ impl State {
             if !is_lost {
                 self.members.move_to_last_of_agent(member);
             }
-            self.agents.set_to_suspend(id, left);
+            self.agents.get_mut(id).to_suspend = left;
             match is_served {
                 true => self.resume_member(member, step),
                 false => _ = self.catch_up(member, step),
@@ -102,7 +102,7 @@ impl State {
             self.catch_up(member, step);
         }
         self.pools.touch(id);
-        false
+        self.drop_agents(id, step)
     }
 
     /// Marks the starts of a pool that is being removed as late. Returns whether there are more.
@@ -129,11 +129,12 @@ impl State {
             self.refuse_wait(waiter, What::NoMembers(NoMembers::Removed), step);
         }
         if self.pools.group(id).pools.is_empty() {
-            let is_its = |of: GroupId| of == id;
-            self.background.remove(|task| match task {
-                BackgroundTask::Group(of) | BackgroundTask::RemoveGroup(of, ..) => is_its(*of),
-                _ => false,
-            });
+            if self.background.of_group(id).queued > 0 {
+                self.background.remove(|task| match task {
+                    BackgroundTask::Group(of) | BackgroundTask::RemoveGroup(of, ..) => *of == id,
+                    _ => false,
+                });
+            }
             self.pools.remove_group(id);
         }
         false

@@ -10,7 +10,7 @@ impl State {
     ///
     /// Panics if tables contradict each other.
     pub fn check(&self) {
-        if self.is_loading() {
+        if self.loading.is_some() {
             // The tables are not complete.
             return;
         }
@@ -34,7 +34,7 @@ impl State {
         assert_eq!(members, self.members.len(), "each member is of a pool that exists");
         self.check_agents();
         let is_known = |(id, _): (&MemberId, &_)| self.members.find(*id).is_some();
-        assert!(self.cleanings.failed().all(is_known), "a failed cleaning is of a member");
+        assert!(self.cleanings.failed.iter().all(is_known), "a failed cleaning is of a member");
         let is_fixed =
             |(id, _): (&MemberId, &_)| self.members.find(*id).is_some_and(|member| member.owner == MemberOwner::Fixed);
         assert!(self.history.iter().all(is_fixed), "the holders of fixed members are kept");
@@ -44,7 +44,10 @@ impl State {
     fn check_pool(&self, id: PoolId, pool: &Pool) {
         let (slots, of_pool, tasks) = (self.slots(id), self.members.in_pool(id), self.background.of_pool(id));
         let has_waiters = self.waiters.queued(Place::Pool(id)) > 0;
-        assert!(!pool.is_leaving || slots > 0 || has_waiters, "a pool that leaves has something to wait for");
+        assert!(
+            !pool.is_leaving || slots > 0 || has_waiters || self.agents.has_any(id),
+            "a pool that leaves has something to wait for"
+        );
         let is_idle = self.free_count(id) == 0 && !has_waiters;
         assert!(
             !pool.is_leaving || pool.is_removed || tasks.is_retiring || is_idle,
@@ -53,7 +56,7 @@ impl State {
         let removals = self.background.count(|task| matches!(task, BackgroundTask::Remove(of) if *of == id));
         assert_eq!(removals, usize::from(pool.is_removed), "the members of a removed pool are stopped");
         assert!(slots <= pool.most_slots, "members, starts and stops never exceed max, unless it was lowered");
-        let is_cleaned = !pool.is_leaving && !tasks.is_behind && !self.agents.in_pool(id).is_empty();
+        let is_cleaned = !pool.is_leaving && !tasks.is_behind && self.agents.has_any(id);
         let is_stuck = is_cleaned && of_pool.count(PhaseKind::Cleaning) < self.most_cleaned(id);
         assert!(!is_stuck || of_pool.first_unclean().is_none(), "agents are asked to clean");
     }
@@ -61,7 +64,8 @@ impl State {
     /// Checks that wanted members are started, as far as there is room.
     fn check_demand(&self, id: PoolId, pool: &Pool) {
         let is_behind = self.background.of_pool(id).is_behind;
-        let is_possible = self.next_provider(id).is_some() && self.has_room() && !self.background.is_launching();
+        let is_able = self.next_provider(id).is_some() && self.has_room();
+        let is_possible = is_able && !is_behind && !self.background.is_launching();
         assert!(!is_possible || self.wanted(id) == 0, "wanted members are started");
         let is_stoppable = |id: MemberId| self.member(id).owner != MemberOwner::Fixed;
         let has_surplus = self.is_above_max(id) && self.members.free(id).any(is_stoppable);
@@ -90,7 +94,7 @@ impl State {
         assert!(kind != PhaseKind::Orphaned || is_orphan || is_pending, "only orphans are orphaned");
         let is_limited = self.members.end_of_life(id, &pool.settings).is_some();
         let is_retiming = self.background.of_pool(member.pool).is_retiming;
-        assert!(is_limited || is_retiming || !self.members.has_life_timer(id), "no limit, no timer of a lifetime");
+        assert!(is_limited || is_retiming || member.life.is_none(), "no limit, no timer of a lifetime");
         if let MemberPhase::InUse(lease) = member.phase {
             assert_eq!(self.leases.get(lease).member, id, "a lease names its member");
         }
@@ -100,8 +104,7 @@ impl State {
         for (id, agent) in self.agents.iter() {
             let (pool, members) = (self.pool(agent.pool), self.members.of_agent(id));
             match agent.state {
-                ProviderState::Serves(_) => assert!(!pool.is_removed, "an agent serves a pool that exists"),
-                ProviderState::Dismissed(_) => assert!(pool.is_removed, "an agent is dismissed with its pool"),
+                ProviderState::Serves(_) => {}
                 ProviderState::Grace(_) => assert!(members > 0 || agent.is_pending, "a grace is for members"),
                 ProviderState::Lost => assert!(agent.is_pending || pool.is_removed, "a lost agent is removed"),
             }
@@ -112,6 +115,9 @@ impl State {
                 of_agent.map(|member| member.born)
             };
             agent.backoff.check(born_of);
+            let cleans = |member: &MemberId| self.is_cleaned_by(*member, id);
+            let cleaned = self.members.in_pool(agent.pool).all().filter(cleans).count();
+            assert_eq!(agent.cleaning as usize, cleaned, "members that an agent cleans");
             let owned = self.members.in_pool(agent.pool).all().filter(|member| self.is_of(*member, id)).count();
             assert_eq!(owned, members as usize, "a provider has members of its pool");
         }
@@ -137,7 +143,7 @@ impl State {
                 assert!(self.agents.get(agent).conn() == Some(start.conn) && *of == pool, "a start is of its provider");
             }
         }
-        let left = self.leases.left_holdings().count();
+        let left = self.leases.holdings().filter(|(_, holding)| holding.conn.is_none()).count();
         let tasks = self.background.count(|task| matches!(task, BackgroundTask::Holding(_)));
         assert_eq!(tasks, left, "the leases of connections that are gone are ended");
     }
@@ -163,7 +169,8 @@ impl State {
             let is_ready = match waiter.place {
                 Place::Pool(pool) => is_settled(pool),
                 Place::Group(group) => {
-                    self.pools.group(group).pools.iter().all(|pool| is_settled(*pool)) && !self.pools.is_touched(group)
+                    self.pools.group(group).pools.values().all(|pool| is_settled(*pool))
+                        && !self.pools.is_touched(group)
                 }
             };
             let found = self.find(waiter.place, waiter.filter.as_deref(), waiter.members(), waiter.rank);

@@ -10,6 +10,7 @@ use super::{
     Reason, Refusal, Span, Stat, State, Step, Timer, What,
 };
 use poolcounter_protocol::line::WireSeconds;
+use serde::{Deserialize, Serialize};
 
 /// Most members of a pool that are cleaned at once, whatever its settings say: the loss of a cleaner takes them all
 /// back in one step, which looks at each a few times.
@@ -23,11 +24,11 @@ const TRY_AGAIN: [Span; 3] = [Span::from_secs(10), Span::from_secs(60), Span::fr
 /// Failed cleanings of members since their last use.
 #[derive(Default)]
 pub(super) struct Cleanings {
-    failed: BTreeMap<MemberId, FailedCleanings>,
+    pub failed: BTreeMap<MemberId, FailedCleanings>,
 }
 
 /// Failed cleanings of one member.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct FailedCleanings {
     pub times: u32,
     /// Cleaner that has failed last. Other cleaners are asked before it.
@@ -57,28 +58,6 @@ impl Release {
     }
 }
 
-impl Cleanings {
-    /// Returns the members with failed cleanings.
-    pub fn failed(&self) -> impl Iterator<Item = (&MemberId, &FailedCleanings)> {
-        self.failed.iter()
-    }
-
-    /// Sets the number of failed cleanings of a member, and the cleaner that has failed last.
-    pub fn restore(&mut self, id: MemberId, times: u32, by: Option<AgentId>) {
-        self.failed.insert(id, FailedCleanings { times, by });
-    }
-
-    /// Returns the number of failed cleanings of a member since its last use.
-    pub fn times(&self, id: MemberId) -> u32 {
-        self.failed.get(&id).map_or(0, |failed| failed.times)
-    }
-
-    /// Forgets the failed cleanings of a member.
-    pub fn forget(&mut self, id: MemberId) {
-        self.failed.remove(&id);
-    }
-}
-
 impl State {
     /// Frees a member that was used, lost, held or in quarantine, after its cleaning if its pool cleans. A member that
     /// an operator wants to hold is held as it is.
@@ -91,8 +70,8 @@ impl State {
         if let Some(hold) = self.members.take_hold(id) {
             return self.hold_for(id, hold.span, hold.reason, step);
         }
-        self.cleanings.forget(id);
-        self.members.set_since(id, step.now);
+        self.cleanings.failed.remove(&id);
+        self.members.get_mut(id).since = step.now;
         self.members.enter_state(id, MemberPhase::Unclean);
         self.pools.touch(pool);
     }
@@ -118,8 +97,7 @@ impl State {
                 MemberOwner::Fixed => None,
             };
             let failed = self.cleanings.failed.get(&member).and_then(|failed| failed.by);
-            let load = |agent: &AgentId| (Some(*agent) == failed, self.members.cleaned_by(*agent));
-            let Some(agent) = self.agents.cleaner_for(id, provider, load) else { return };
+            let Some(agent) = self.agents.cleaner_for(id, provider, failed) else { return };
             self.leave_state(member, step);
             self.begin_cleaning(member, agent, step);
             let (pool, member) = self.names_of(member);
@@ -133,8 +111,8 @@ impl State {
     fn begin_cleaning(&mut self, id: MemberId, agent: AgentId, step: &mut Step<'_, '_>) {
         let clean_timeout = self.pool(self.member(id).pool).settings.clean_timeout;
         let timer = Some(step.timers.arm(step.now + clean_timeout, Timer::Phase(id)));
-        self.members.set_proved(id, step.now);
-        self.members.enter_state(id, MemberPhase::Cleaning { agent, timer });
+        self.members.get_mut(id).proved = step.now;
+        self.enter_state(id, MemberPhase::Cleaning { agent, timer });
     }
 
     /// Frees members that wait to be cleaned in a pool that does not clean any more.
@@ -156,7 +134,7 @@ impl State {
         if self.is_cleaned_by(id, agent) {
             let took = step.now.since(self.member(id).proved);
             self.pools.times(pool).clean.record(took);
-            self.cleanings.forget(id);
+            self.cleanings.failed.remove(&id);
             self.leave_state(id, step);
             self.release_member(id, Cause::Other, step);
         }
@@ -203,7 +181,7 @@ impl State {
         self.pools.count(pool, Stat::CleaningsFailed);
         self.leave_state(id, step);
         if limit > 0 && times >= limit {
-            self.cleanings.forget(id);
+            self.cleanings.failed.remove(&id);
             let why = Reason::said("cleaning failed", text);
             return self.fail_member(id, Stat::Failed, FailedBy(why.into(), ", says ", by), step);
         }

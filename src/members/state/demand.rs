@@ -22,17 +22,23 @@ impl State {
         self.offer_again(id, step);
         let wanted = self.wanted(id);
         if wanted > 0 {
-            self.launch(id, wanted, step);
+            if !self.launch(id, wanted, step) {
+                self.background.fall_behind(id);
+            }
             self.note_cramped(id);
         }
-        self.pools.end_growth(id);
         let slots = self.slots(id);
-        self.pools.limit_slots(id, slots);
+        let pool = self.pools.get_mut(id);
+        pool.is_to_grow = false;
+        pool.most_slots = pool.most_slots.min(slots).max(u64::from(pool.settings.max));
         if self.pool(id).group.is_some() {
             self.note_supply(id);
         }
         if slots == 0 && self.pool(id).is_leaving && self.waiters.queued(Place::Pool(id)) == 0 {
-            self.drop_pool(id, step);
+            match self.drop_agents(id, step) {
+                true => self.background.fall_behind(id),
+                false => self.drop_pool(id, step),
+            }
         }
     }
 
@@ -52,10 +58,15 @@ impl State {
             return Supply::default();
         }
         let roomiest = self.agents.roomiest(id, settings.max).filter(|_| self.has_slot(id));
+        let queued = self.waiters.queued(Place::Pool(id));
         Supply {
             spare: self.under_way(id).saturating_sub(self.need(id)),
             kept: group.map_or(0, |group| self.kept(id, Place::Group(group))),
             room: roomiest.map(|(share, _)| share),
+            most: settings.max,
+            is_fixed: self.members.in_pool(id).is_fixed(),
+            places: settings.queue.saturating_sub(queued),
+            reason: Some(self.miss_reason(id)).filter(|reason| *reason != NoMembers::NoProvider),
         }
     }
 
@@ -140,7 +151,9 @@ impl State {
         let max = u64::from(self.pool(id).settings.max);
         // Without room for them, and while there are too many, no replacements are owed.
         let room = if self.slots(id) > max { 0 } else { max - self.members.in_pool(id).live() };
-        self.pools.limit_owed(id, room);
+        let owed = &mut self.pools.get_mut(id).owed;
+        // Lossless: it is not above the number that is owed.
+        *owed = room.min(u64::from(*owed)) as u32;
         while self.is_above_max(id) {
             let Some(member) = self.members.oldest_provided(id) else { break };
             if !step.timers.spend(background::COST) {
@@ -166,9 +179,14 @@ impl State {
         waiters.max(growth).max(floor).max(reserve).max(u64::from(pool.owed))
     }
 
-    /// Asks providers for members, as far as there is room.
-    pub(super) fn launch(&mut self, id: PoolId, wanted: u64, step: &mut Step<'_, '_>) {
-        for _ in 0..wanted {
+    /// Asks providers for members, as far as there is room. Returns false if the budget was used up: the first start needs
+    /// none, unless the pool is to be settled later anyway.
+    pub(super) fn launch(&mut self, id: PoolId, wanted: u64, step: &mut Step<'_, '_>) -> bool {
+        let is_behind = self.background.of_pool(id).is_behind;
+        for start in 0..wanted {
+            if (start > 0 || is_behind) && !step.timers.spend(background::COST) {
+                return false;
+            }
             let Some(agent) = self.next_provider(id).filter(|_| self.has_room()) else { break };
             let Some(conn) = self.agents.get(agent).conn() else { break };
             let Pool { name, settings, .. } = self.pools.get(id);
@@ -176,8 +194,10 @@ impl State {
             let start = self.starts.begin(conn, agent, (id, pool.clone()), settings.start_timeout, step);
             self.note_room(agent);
             step.tell(conn, What::Start { pool, start });
-            self.pools.note_start(id);
+            let owed = &mut self.pools.get_mut(id).owed;
+            *owed = owed.saturating_sub(1);
         }
+        true
     }
 
     /// Returns the provider that is asked for the next start of a pool: that with most room in proportion to its
@@ -206,18 +226,6 @@ impl State {
             }
         }
         false
-    }
-
-    /// Returns whether a provider may be asked for starts: it is in no backoff.
-    pub(super) fn is_able(&self, id: AgentId) -> bool {
-        !self.agents.get(id).backoff.is_running()
-    }
-
-    /// Returns whether a provider has room for a start.
-    fn has_room_left(&self, id: AgentId) -> bool {
-        let Agent { provides, capacity, pool, .. } = self.agents.get(id);
-        let capacity = capacity.unwrap_or(self.pool(*pool).settings.max);
-        *provides && self.members.of_agent(id) + self.starts.of_agent(id) < capacity
     }
 
     /// Returns a start of a connection that ends, with its provider and pool; without these if it is late, as each is in
@@ -305,7 +313,7 @@ impl State {
 
     /// Starts a backoff of a provider at which a start has failed, or whose member has died young.
     pub(super) fn begin_backoff(&mut self, id: AgentId, text: &[u8], step: &mut Step<'_, '_>) {
-        self.agents.backoff(id).begin(id, step);
+        self.agents.get_mut(id).backoff.begin(id, step);
         self.note_room(id);
         let agent = self.agents.get(id);
         let provider = agent.conn().map(|conn| (step.peer)(conn)).unwrap_or_default();
@@ -319,7 +327,7 @@ impl State {
 
     /// Asks a provider for starts again after its backoff.
     pub(super) fn backoff_is_over(&mut self, id: AgentId) {
-        self.agents.backoff(id).fired();
+        self.agents.get_mut(id).backoff.fired();
         self.note_room(id);
         self.pools.touch(self.agents.get(id).pool);
     }
@@ -350,17 +358,13 @@ impl State {
             && self.members.oldest_provided(id).is_some_and(|member| now.since(self.member(member).since) > *max_age)
     }
 
-    /// Returns why a take has no member of the pool. `asks` is true if it asks for a start.
-    pub(super) fn miss_reason(&self, id: PoolId, asks: bool) -> NoMembers {
-        let (of_pool, starts) = (self.members.in_pool(id), self.starts.in_pool(id));
-        let (has_slot, is_provided) = (self.has_slot(id), self.agents.is_provided(id));
-        let is_in_backoff = || {
-            let waits = |id: &AgentId| !self.is_able(*id) && self.has_room_left(*id);
-            has_slot && (asks || self.wanted(id) > 0) && self.agents.in_pool(id).iter().any(waits)
-        };
-        if starts > 0 || of_pool.count(PhaseKind::Checking) > 0 || is_in_backoff() {
+    /// Returns why a take has no member of the pool.
+    pub(super) fn miss_reason(&self, id: PoolId) -> NoMembers {
+        let (of_pool, has_slot) = (self.members.in_pool(id), self.has_slot(id));
+        let waits_to_start = has_slot && self.agents.waits_to_start(id, self.pool(id).settings.max);
+        if self.under_way(id) > 0 || waits_to_start {
             NoMembers::Starting
-        } else if has_slot && !is_provided && !of_pool.is_fixed() {
+        } else if has_slot && !self.agents.is_provided(id) && !of_pool.is_fixed() {
             NoMembers::NoProvider
         } else {
             NoMembers::AtCapacity

@@ -102,9 +102,9 @@ impl State {
             warn_hold: pool.settings.warn_hold,
             held_long: 0,
             longest_held: None,
-            unclean: match *self.agents.in_pool(id) {
-                [] => self.members.in_pool(id).count(PhaseKind::Unclean),
-                [_, ..] => 0,
+            unclean: match self.agents.has_any(id) {
+                false => self.members.in_pool(id).count(PhaseKind::Unclean),
+                true => 0,
             },
             late: self.members.in_pool(id).late(),
             is_provided: self.agents.is_provided(id),

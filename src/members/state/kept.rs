@@ -9,7 +9,6 @@ pub use restore::RestoredKept;
 
 use super::history::End;
 use super::lifecycle::Cause;
-use super::members::ComingHold;
 use super::*;
 use crate::ledger;
 use serde::{Deserialize, Serialize};
@@ -66,7 +65,7 @@ pub(super) struct Kept {
     /// Keys of the rows that exist.
     rows: BTreeSet<Vec<u8>>,
     /// Fixed members that no pool has any more, by name.
-    unknown: BTreeMap<Arc<[u8]>, KeptMember>,
+    pub unknown: BTreeMap<Arc<[u8]>, Arc<KeptMember>>,
     /// Number below which leases are reserved.
     reserved: u64,
     /// Time of day at [`Time::START`].
@@ -93,62 +92,28 @@ struct KeptPool {
     is_leaving: bool,
 }
 
-/// Row of a fixed member, or of a member of a provider that is leased with a token.
-#[derive(Clone, Serialize, Deserialize)]
+/// Member with all that is known of it, in a handover and in a ledger.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedMember {
+    pub member: Member,
+    pub phase: Phase<Time>,
+    pub attributes: Option<Arc<Attributes>>,
+    pub hold: Option<ComingHold>,
+    pub reason: Option<(Time, Reason)>,
+    pub failed: Option<FailedCleanings>,
+    pub history: VecDeque<PastLease>,
+}
+
+/// Row of a fixed member, or of a member of a provider that is leased with a token. Its times are by the time of day.
+#[derive(Serialize, Deserialize)]
 pub(super) struct KeptMember {
     pool: Arc<[u8]>,
-    name: Arc<[u8]>,
-    /// Attributes of a member that the configuration file does not have.
-    added: Option<Attributes>,
     /// Session of its provider.
     session: Option<Arc<[u8]>>,
-    phase: KeptPhase,
-    /// Time for which it is held when it becomes free, since when that is known, and the reason.
-    hold: Option<(Span, Moment, Reason)>,
-    /// Number of failed cleanings since its last use.
-    failed_cleanings: u32,
-    /// Its last leases, the last one last.
-    history: VecDeque<PastLease>,
+    saved: SavedMember,
+    lease: Option<Lease>,
     /// Time since which no pool has it.
     unknown_since: Option<Moment>,
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-enum KeptPhase {
-    Free,
-    InUse(KeptLease),
-    Unclean,
-    /// It is being cleaned, or will be again at this time because that has failed.
-    CleanLater {
-        until: Option<Moment>,
-        reason: Reason,
-    },
-    /// It is in quarantine, held, or kept out after a loss.
-    Out {
-        kind: PhaseKind,
-        since: Moment,
-        until: Option<Moment>,
-        reason: Reason,
-    },
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-struct KeptLease {
-    number: u64,
-    since: Moment,
-    /// Name of the holder, else its address.
-    holder: Arc<[u8]>,
-    is_named: bool,
-    token: Option<KeptToken>,
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-struct KeptToken {
-    token: Token,
-    /// Span for which the lease was taken; zero if it ends with its connection.
-    span: Span,
-    until: Moment,
-    rule: Option<Arc<str>>,
 }
 
 impl State {
@@ -192,15 +157,13 @@ impl State {
     }
 
     /// Refuses a take of a fixed member or with a token while nothing can be kept.
-    pub(super) fn refuse_unkept(
-        &self,
-        has_token: bool,
-        mut pools: impl Iterator<Item = PoolId>,
-    ) -> Result<(), Refusal> {
+    pub(super) fn refuse_unkept(&self, has_token: bool, place: Place) -> Result<(), Refusal> {
+        let has_fixed = match place {
+            Place::Pool(pool) => self.members.in_pool(pool).is_fixed(),
+            Place::Group(group) => self.pools.group(group).fixed > 0,
+        };
         match self.kept.closed {
-            Some(why) if has_token || pools.any(|pool| self.members.in_pool(pool).is_fixed()) => {
-                Err(Refusal::NotKept(why))
-            }
+            Some(why) if has_token || has_fixed => Err(Refusal::NotKept(why)),
             _ => Ok(()),
         }
     }
@@ -254,7 +217,7 @@ impl State {
         }
         for name in self.members.marks.take() {
             let kept = match self.members.find_fixed(&name) {
-                Some(id) => self.to_keep(id, clock),
+                Some(id) => self.to_keep(id, clock).map(Arc::new),
                 None => self.kept.unknown.get(&name).cloned(),
             };
             self.kept.put(OF_MEMBER, &name, kept.as_ref(), &mut changes);
@@ -280,11 +243,10 @@ impl State {
             return;
         }
         let clock = Clock { timers: step.timers, peer: step.peer };
-        let kept = self.to_keep(id, &clock).filter(|kept| !matches!(kept.phase, KeptPhase::Free | KeptPhase::InUse(_)));
-        if let Some(kept) = kept {
-            let unknown_since = Some(self.moment(step.now));
-            let name = kept.name.clone();
-            self.kept.unknown.insert(name, KeptMember { added: None, unknown_since, ..kept });
+        let is_out = PhaseKind::KEPT.contains(&self.phase_of(id));
+        if let Some(kept) = self.to_keep(id, &clock).filter(|_| is_out) {
+            let kept = KeptMember { unknown_since: Some(self.moment(step.now)), ..kept };
+            self.kept.unknown.insert(kept.name().clone(), kept.into());
         }
     }
 
@@ -296,82 +258,69 @@ impl State {
 
     /// Returns the row of a member; None if it is as it would be after a start.
     fn to_keep(&self, id: MemberId, Clock { timers, peer, .. }: &Clock<'_, '_>) -> Option<KeptMember> {
-        let (member, moment) = (self.member(id), |at| self.moment(at));
-        let deadline = member.phase.timer().map(|timer| moment(timers.deadline(timer)));
-        let (since, reason) = match self.members.reason(id) {
-            Some((since, reason)) => (moment(*since), reason.clone()),
-            None => (moment(member.since), Reason::new("", String::new())),
-        };
-        let phase = match (&member.phase, deadline) {
-            (MemberPhase::InUse(lease), _) => KeptPhase::InUse(self.lease_to_keep(*lease, peer)),
-            (MemberPhase::Unclean, _) => KeptPhase::Unclean,
-            (MemberPhase::Cleaning { .. }, _) => {
-                let reason = Reason::new("it was being cleaned before a restart; it is cleaned again", String::new());
-                KeptPhase::CleanLater { until: None, reason }
+        let (member, at) = (self.member(id), |time| Time::from_micros(self.moment(time)));
+        let lease = match member.phase {
+            MemberPhase::InUse(lease) => {
+                let mut kept = self.leases.get(lease).to_save();
+                (kept.since, kept.holding, kept.is_reported) = (at(kept.since), None, false);
+                kept.token.iter_mut().for_each(|token| token.until = at(token.until));
+                if !matches!(kept.holder, Holder::Name(_)) {
+                    kept.holder = Holder::Address(self.leases.holder_text(lease, peer).into_bytes().into());
+                }
+                Some(kept)
             }
-            (MemberPhase::CleanLater(_), until) => KeptPhase::CleanLater { until, reason },
-            (MemberPhase::Quarantined(_) | MemberPhase::Held(_) | MemberPhase::Delayed(_), until) => {
-                KeptPhase::Out { kind: member.phase.kind(), since, until, reason }
-            }
-            _ => KeptPhase::Free,
+            _ => None,
         };
-        let (session, is_fixed) = match member.owner {
-            MemberOwner::Fixed => (None, true),
-            MemberOwner::Agent(agent) => (self.agents.get(agent).session.clone(), false),
+        let session = match member.owner {
+            MemberOwner::Fixed => None,
+            MemberOwner::Agent(agent) => self.agents.get(agent).session.clone(),
         };
-        let is_added = !is_fixed || !member.is_from_file() && !member.is_leaving;
-        let attributes = || self.members.attributes(id).map_or_else(Attributes::new, |all| (**all).clone());
+        let (pool, saved) = (self.pool(member.pool).name.clone(), self.save_member(id, timers, at));
+        let kept = KeptMember { pool, session, saved, lease, unknown_since: None };
+        (!kept.is_plain() || !kept.saved.history.is_empty()).then_some(kept)
+    }
+
+    /// Returns the record of a member; `at` gives the form of its times.
+    pub(super) fn save_member(
+        &self,
+        id: MemberId,
+        timers: &Timers<'_, Timer>,
+        at: impl Fn(Time) -> Time,
+    ) -> SavedMember {
+        let member = self.member(id);
         let hold = self.members.hold(id);
-        let hold = hold.map(|ComingHold { span, since, reason }| (*span, moment(*since), reason.clone()));
-        let (added, failed_cleanings) = (is_added.then(attributes), self.cleanings.times(id));
-        let history = self.history.of(id).cloned().unwrap_or_default();
-        let (pool, name) = (self.pool(member.pool).name.clone(), member.name.clone());
-        let unknown_since = None;
-        let kept = KeptMember { pool, name, added, session, phase, hold, failed_cleanings, history, unknown_since };
-        (!kept.is_plain() || !kept.history.is_empty()).then_some(kept)
-    }
-
-    fn lease_to_keep(&self, id: LeaseId, peer: &dyn Fn(ConnId) -> String) -> KeptLease {
-        let Lease { number, since, holder, token, .. } = self.leases.get(id);
-        let token = token.as_ref().map(|token| KeptToken {
-            token: token.token,
-            span: token.span,
-            until: self.moment(token.until),
-            rule: token.rule.clone(),
-        });
-        KeptLease {
-            number: *number,
-            since: self.moment(*since),
-            holder: self.leases.holder_text(id, peer).into_bytes().into(),
-            is_named: matches!(holder, Holder::Name(_)),
-            token,
+        SavedMember {
+            member: member.to_save(),
+            phase: member.phase.map(|timer| at(timers.deadline(timer))),
+            attributes: self.members.attributes(id).cloned(),
+            hold: hold.map(|hold| ComingHold { since: at(hold.since), reason: hold.reason.clone(), ..*hold }),
+            reason: self.members.reason(id).map(|(since, reason)| (at(*since), reason.clone())),
+            failed: self.cleanings.failed.get(&id).copied(),
+            history: self.history.of(id).cloned().unwrap_or_default(),
         }
-    }
-
-    /// Writes the fixed members that no pool has.
-    pub(super) fn unknown_members(&self) -> impl Iterator<Item = &KeptMember> {
-        self.kept.unknown.values()
-    }
-
-    /// Takes a fixed member that no pool has, from a handover.
-    pub(super) fn restore_unknown(&mut self, kept: KeptMember) {
-        self.kept.unknown.insert(kept.name.clone(), kept);
     }
 }
 
 impl KeptMember {
+    pub fn name(&self) -> &Arc<[u8]> {
+        &self.saved.member.name
+    }
+
+    /// Returns true if the configuration file does not have it.
+    fn is_added(&self) -> bool {
+        let member = &self.saved.member;
+        member.owner != MemberOwner::Fixed || !member.is_from_file() && !member.is_leaving
+    }
+
     /// Returns true if it is free, as it would be after a start without its row.
     fn is_plain(&self) -> bool {
-        matches!(self.phase, KeptPhase::Free) && self.added.is_none() && self.hold.is_none()
+        let SavedMember { phase, hold, .. } = &self.saved;
+        let is_free = phase.kind() != PhaseKind::InUse && !PhaseKind::KEPT.contains(&phase.kind());
+        is_free && !self.is_added() && hold.is_none()
     }
 }
 
 impl Kept {
-    /// Returns the time of a moment, which is not before the boot of the machine.
-    fn time_of(&self, moment: Moment) -> Time {
-        Time::from_micros(moment.saturating_sub(self.wall.as_micros()))
-    }
-
     /// Adds the change of a row, unless it is not there and is not to be.
     fn put(&mut self, kind: u8, name: &[u8], value: Option<&impl Serialize>, changes: &mut Vec<ledger::Change>) {
         let key = [&[kind], name].concat();

@@ -3,14 +3,15 @@
 use super::queries::Holder;
 use super::*;
 use poolcounter_core::meter::Metered as _;
+use serde::{Deserialize, Serialize};
 
 mod check;
-mod restored;
 mod rules;
 
 /// End of a lease without a limit.
 const FAR: Time = Time::from_micros(u64::MAX);
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Lease {
     pub number: u64,
     pub member: MemberId,
@@ -20,9 +21,11 @@ pub(super) struct Lease {
     pub since: Time,
     pub is_reported: bool,
     pub token: Option<Box<LeaseToken>>,
-    timer: Option<TimerId>,
+    #[serde(skip)]
+    pub timer: Option<TimerId>,
 }
 
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct LeaseToken {
     pub token: Token,
     /// Span for which the lease was taken; zero if it ends with its connection.
@@ -33,7 +36,7 @@ pub(super) struct LeaseToken {
 }
 
 /// Leases that a connection holds, or held at its end.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Holding {
     /// Connection; None after its end.
     pub conn: Option<ConnId>,
@@ -41,19 +44,22 @@ pub(super) struct Holding {
     pub address: Arc<[u8]>,
     /// True after a `BYE`, which returns the members in good state.
     pub is_bye: bool,
-    leases: List<LeaseId>,
+    #[serde(skip)]
+    pub leases: List<LeaseId>,
     /// Number of members by pool, in the order of these.
+    #[serde(skip)]
     by_pool: Vec<(PoolId, u32)>,
     /// Number of leases that count for rules, and not for the connection.
+    #[serde(skip)]
     of_rules: u32,
 }
 
 /// Connection that takes members.
 #[derive(Default)]
-struct Consumer {
+pub(super) struct Consumer {
     name: Option<Arc<[u8]>>,
     /// Rule of access that it matches.
-    rule: Option<Arc<str>>,
+    pub rule: Option<Arc<str>>,
     /// Holding of the connection; None before its first take.
     holding: Option<HoldingId>,
 }
@@ -65,13 +71,13 @@ pub(super) struct Leases {
     next_number: u64,
     by_number: Names<LeaseId>,
     by_token: Names<LeaseId>,
-    holdings: Slab<Holding>,
+    pub holdings: Slab<Holding>,
     links: Links,
-    consumers: SideTable<ConnId, Consumer>,
+    pub consumers: SideTable<ConnId, Consumer>,
     /// Numbers of leases with a token, by rule.
-    by_rule: BTreeMap<Arc<str>, u64>,
+    pub by_rule: BTreeMap<Arc<str>, u64>,
     /// Rules whose numbers have changed since the last query.
-    changed_rules: Vec<Arc<str>>,
+    pub changed_rules: Vec<Arc<str>>,
     /// Tokens of the leases that have changed.
     pub marks: Marks<Token>,
 }
@@ -87,7 +93,19 @@ fn hash_token(token: &Token) -> Hash {
     Hash(u64::from_le_bytes(*half))
 }
 
+impl Lease {
+    /// Returns a copy without its timer, for a record.
+    pub fn to_save(&self) -> Self {
+        Lease { holder: self.holder.clone(), token: self.token.clone(), timer: None, ..*self }
+    }
+}
+
 impl Holding {
+    /// Returns a copy without its leases, for a record.
+    pub fn to_save(&self) -> Self {
+        Holding { conn: self.conn, address: self.address.clone(), is_bye: self.is_bye, ..Holding::default() }
+    }
+
     /// Returns the index of a pool among those whose members are held, or the index where it would be.
     fn place_of(&self, pool: PoolId) -> Result<usize, usize> {
         self.by_pool.binary_search_by_key(&pool, |(of, _)| *of)
@@ -103,6 +121,11 @@ impl Leases {
         &self.leases[id.index()]
     }
 
+    /// Returns a lease, for changes of what nothing else depends on.
+    pub fn get_mut(&mut self, id: LeaseId) -> &mut Lease {
+        &mut self.leases[id.index()]
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
         self.leases.iter().map(|(index, lease)| (LeaseId::from_index(index), lease))
     }
@@ -111,10 +134,8 @@ impl Leases {
         &self.holdings[id.index()]
     }
 
-    /// Returns the holdings of connections that have ended.
-    pub fn left_holdings(&self) -> impl Iterator<Item = (HoldingId, &Holding)> {
-        let holdings = self.holdings.iter().map(|(index, holding)| (HoldingId::from_index(index), holding));
-        holdings.filter(|(_, holding)| holding.conn.is_none())
+    pub fn holdings(&self) -> impl Iterator<Item = (HoldingId, &Holding)> {
+        self.holdings.iter().map(|(index, holding)| (HoldingId::from_index(index), holding))
     }
 
     /// Returns whether there is any trace of a connection besides leases with a token that have outlived theirs.
@@ -159,11 +180,6 @@ impl Leases {
         self.holding(self.get(id).holding?).conn
     }
 
-    /// Returns whether a lease was held by a connection that has ended, and background work will return it.
-    pub fn is_left(&self, id: LeaseId) -> bool {
-        self.get(id).holding.is_some_and(|holding| self.holding(holding).conn.is_none())
-    }
-
     /// Returns the name of the holder of a lease, else the address of its connection.
     pub fn holder_text(&self, id: LeaseId, peer: impl Fn(ConnId) -> String) -> String {
         let lease = self.get(id);
@@ -203,15 +219,25 @@ impl Leases {
             timer: None,
         };
         let id = self.insert(lease, pool);
-        self.index(id);
-        self.mark(id);
         rule.into_iter().for_each(|rule| self.count_for_rule(id, rule));
         id
     }
 
+    /// Adds a lease.
     fn insert(&mut self, lease: Lease, pool: PoolId) -> LeaseId {
         let id = LeaseId::from_index(self.leases.insert(lease));
         self.link(id, pool);
+        self.index(id);
+        self.mark(id);
+        id
+    }
+
+    /// Adds a lease of a record, and numbers later ones behind it.
+    pub fn restore(&mut self, mut lease: Lease, pool: PoolId) -> LeaseId {
+        self.number_from(lease.number.saturating_add(1));
+        let rule = lease.token.as_mut().and_then(|token| token.rule.take());
+        let id = self.insert(lease, pool);
+        rule.into_iter().for_each(|rule| self.count_for_rule(id, rule));
         id
     }
 
@@ -277,11 +303,6 @@ impl Leases {
             token.until = if token.span == Span::ZERO { FAR } else { now + span.unwrap_or(token.span) };
         }
         self.mark(id);
-    }
-
-    /// Notes that a long hold of a lease was reported to the operator.
-    pub fn set_reported(&mut self, id: LeaseId) {
-        self.leases[id.index()].is_reported = true;
     }
 
     /// Sets the address of a lease's holder in place of the connection, unless the holder has a name.
@@ -373,11 +394,6 @@ impl Leases {
         self.consumers.get_mut(conn).name = name;
     }
 
-    /// Sets the rule of access that a connection matches: its later leases with a token count for that rule.
-    pub fn set_rule(&mut self, conn: ConnId, rule: Option<Arc<str>>) {
-        self.consumers.get_mut(conn).rule = rule;
-    }
-
     fn holding_of(&mut self, conn: ConnId) -> HoldingId {
         let holdings = &mut self.holdings;
         let insert = || HoldingId::from_index(holdings.insert(Holding { conn: Some(conn), ..Holding::default() }));
@@ -392,24 +408,11 @@ impl Leases {
         Some(id)
     }
 
-    /// Adds a holding, without leases, of a connection that had ended when another process saved it.
-    pub fn restore_holding(&mut self, address: Arc<[u8]>, is_bye: bool) -> HoldingId {
-        HoldingId::from_index(self.holdings.insert(Holding { address, is_bye, ..Holding::default() }))
-    }
-
-    /// Sets the address of a connection that has ended.
-    pub fn set_address(&mut self, id: HoldingId, address: String) {
-        self.holdings[id.index()].address = address.into_bytes().into();
-    }
-
-    /// Returns the oldest lease of a holding.
-    pub fn first_of(&self, id: HoldingId) -> Option<LeaseId> {
-        self.holding(id).leases.front()
-    }
-
-    /// Removes a holding without leases.
-    pub fn remove_holding(&mut self, id: HoldingId) {
-        self.holdings.remove(id.index());
+    /// Adds a holding of a record, without leases. Returns None if its connection has one.
+    pub fn restore_holding(&mut self, holding: Holding) -> Option<HoldingId> {
+        let conn = holding.conn;
+        let id = HoldingId::from_index(self.holdings.insert(holding));
+        conn.is_none_or(|conn| self.consumers.get_mut(conn).holding.replace(id).is_none()).then_some(id)
     }
 
     /// Removes a connection without leases.

@@ -37,15 +37,15 @@ impl State {
         &mut self,
         pool: PoolId,
         name: &[u8],
-        attributes: Attributes,
+        attributes: impl Into<Arc<Attributes>>,
         owner: MemberOwner,
         step: &mut Step<'_, '_>,
     ) -> MemberId {
         let share = u16::from_le_bytes(step.random.bytes());
-        let id = self.members.create(pool, name, attributes, owner, share, step.now);
-        let id = id.expect("the callers have looked for this name");
+        let member = Member::new(pool, name.into(), owner, share, step.now);
+        let id = self.members.create(member, attributes).expect("the callers have looked for this name");
         if let MemberOwner::Agent(agent) = owner {
-            self.agents.backoff(agent).add(id, step.now);
+            self.agents.get_mut(agent).backoff.add(id, step.now);
             self.note_room(agent);
         }
         self.arm_life(id, step);
@@ -61,23 +61,30 @@ impl State {
     /// Removes a member from its phase, and notes the consequences for its pool. It is in no queue until it enters a
     /// phase.
     pub(super) fn leave_state(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let left = self.members.leave_state(id, step);
-        self.note_left(id, left);
+        let timer = self.unlink_state(id);
+        timer.into_iter().for_each(|timer| step.timers.cancel(timer));
     }
 
-    /// Removes a member from its phase, whose timer has fired.
-    fn leave_state_after_timer(&mut self, id: MemberId) {
-        let left = self.members.leave_state_after_timer(id);
-        self.note_left(id, left);
-    }
-
-    fn note_left(&mut self, id: MemberId, left: PhaseKind) {
-        let pool = self.member(id).pool;
-        match left {
+    /// Removes a member from its phase, and returns the timer of that.
+    fn unlink_state(&mut self, id: MemberId) -> Option<TimerId> {
+        let (pool, left) = (self.member(id).pool, self.members.leave_state(id));
+        match &left {
             // Waiters for this check need another member.
-            PhaseKind::Checking => self.pools.reconsider(pool),
+            MemberPhase::Checking(_) => self.pools.reconsider(pool),
             _ => self.pools.touch(pool),
         }
+        if let MemberPhase::Cleaning { agent, .. } = left {
+            self.agents.count_cleaning(agent, false);
+        }
+        left.into_timer()
+    }
+
+    /// Puts a member that is in no queue into a phase.
+    pub(super) fn enter_state(&mut self, id: MemberId, phase: MemberPhase) {
+        if let MemberPhase::Cleaning { agent, .. } = phase {
+            self.agents.count_cleaning(agent, true);
+        }
+        self.members.enter_state(id, phase);
     }
 
     /// Frees a member that is in no queue, unless it ends or is held, and offers it to waiters.
@@ -89,8 +96,8 @@ impl State {
         if let Some(hold) = self.members.take_hold(id) {
             return self.hold_for(id, hold.span, hold.reason, step);
         }
-        self.members.set_since(id, step.now);
-        self.members.set_proved(id, step.now);
+        self.members.get_mut(id).since = step.now;
+        self.members.get_mut(id).proved = step.now;
         let pool = self.member(id).pool;
         self.members.push_free(id, &self.pools.get(pool).settings, step);
         self.pools.touch(pool);
@@ -157,7 +164,7 @@ impl State {
         self.pools.count(pool, if was_used { Stat::KilledInUse } else { Stat::KilledFree });
         let Pool { is_leaving, settings, .. } = self.pool(pool);
         if then == Then::Replace && !is_leaving && self.slots(pool) <= u64::from(settings.max) {
-            self.pools.owe(pool);
+            self.pools.get_mut(pool).owed += 1;
         }
     }
 
@@ -166,7 +173,7 @@ impl State {
         self.leave_state(id, step);
         let owner = self.member(id).owner;
         self.disown(id, step);
-        self.cleanings.forget(id);
+        self.cleanings.failed.remove(&id);
         self.history.forget(id);
         self.members.remove(id, step);
         if let MemberOwner::Agent(agent) = owner {
@@ -185,7 +192,7 @@ impl State {
     pub(super) fn disown(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let Member { owner, born, pool, .. } = *self.member(id);
         if let MemberOwner::Agent(agent) = owner {
-            let has_succeeded = self.agents.backoff(agent).remove(id, born, step.now);
+            let has_succeeded = self.agents.get_mut(agent).backoff.remove(id, born, step.now);
             self.note_success(pool, has_succeeded, step);
         }
     }
@@ -193,9 +200,9 @@ impl State {
     /// Notes that a consumer has returned a member in good state.
     pub(super) fn note_returned(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let Member { owner, born, pool, .. } = *self.member(id);
-        self.members.set_proven(id);
+        self.members.get_mut(id).set_proven();
         if let MemberOwner::Agent(agent) = owner {
-            let has_succeeded = self.agents.backoff(agent).note_returned(id, born);
+            let has_succeeded = self.agents.get_mut(agent).backoff.note_returned(id, born);
             self.note_success(pool, has_succeeded, step);
         }
     }
@@ -249,7 +256,7 @@ impl State {
 
     /// Stops a free member that has reached its lifetime. Members in use are checked when they are returned.
     pub(super) fn life_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        self.members.life_fired(id);
+        self.members.get_mut(id).life.take().into_iter().for_each(TimerId::fired);
         if !self.catch_up(id, step) {
             return;
         }
@@ -281,12 +288,12 @@ impl State {
             }
             PhaseKind::Cleaning => self.cleaning_is_late(id, step),
             PhaseKind::Stopping => {
-                self.leave_state_after_timer(id);
+                self.unlink_state(id).into_iter().for_each(TimerId::fired);
                 self.remember_stop(id);
                 self.drop_member(id, step);
             }
             kind => {
-                self.leave_state_after_timer(id);
+                self.unlink_state(id).into_iter().for_each(TimerId::fired);
                 if self.catch_up(id, step) {
                     self.go_on_after_phase(id, kind, step);
                 }
@@ -327,7 +334,7 @@ impl State {
         if self.phase_of(id) != PhaseKind::Checking {
             return Ok(());
         }
-        self.members.set_proved(id, step.now);
+        self.members.get_mut(id).proved = step.now;
         let pool = self.member(id).pool;
         let Pool { is_leaving, settings, .. } = self.pools.get(pool);
         let is_over = *is_leaving || self.is_above_max(pool) || self.members.is_past_lifetime(id, settings, step.now);

@@ -2,9 +2,9 @@
 //!
 //! Invariant: a member is in one phase, and in the queues of that phase alone.
 
-use super::saved::SavedMember;
 use super::*;
 use poolcounter_core::sorted::Sorted;
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -16,6 +16,7 @@ mod queues;
 use attributes::MemberAttributes;
 pub(super) use attributes::Wanted;
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Member {
     pub name: Arc<[u8]>,
     pub pool: PoolId,
@@ -32,13 +33,15 @@ pub(super) struct Member {
     /// True if it was withdrawn or deleted while in use.
     pub is_leaving: bool,
     origin: Origin,
+    #[serde(skip)]
     pub phase: MemberPhase,
     /// Timer of the end of its lifetime.
-    life: Option<TimerId>,
+    #[serde(skip)]
+    pub life: Option<TimerId>,
 }
 
 /// Origin of a member: a provider's may be proven, a fixed one may be the file's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum Origin {
     Unknown,
     /// It was returned in good state.
@@ -48,9 +51,37 @@ enum Origin {
 }
 
 impl Member {
+    /// Returns a member in no phase. `share` is the position of its lifetime between the shortest and the longest.
+    pub fn new(pool: PoolId, name: Arc<[u8]>, owner: MemberOwner, share: u16, now: Time) -> Self {
+        Member {
+            name,
+            pool,
+            owner,
+            born: now,
+            since: now,
+            proved: now,
+            uses: 0,
+            share,
+            is_leaving: false,
+            origin: Origin::Unknown,
+            phase: MemberPhase::Orphaned,
+            life: None,
+        }
+    }
+
+    /// Returns a copy without its phase and timer, for a record.
+    pub fn to_save(&self) -> Self {
+        Member { name: self.name.clone(), phase: MemberPhase::Orphaned, life: None, ..*self }
+    }
+
     /// Returns true if it was ever returned in good state. That is not noted of the file's members.
     pub fn is_proven(&self) -> bool {
         self.origin == Origin::Proven
+    }
+
+    /// Notes that it was returned in good state.
+    pub fn set_proven(&mut self) {
+        self.origin = if self.origin == Origin::Unknown { Origin::Proven } else { self.origin };
     }
 
     /// Returns true for a fixed member that the configuration file had at the last reading.
@@ -59,7 +90,7 @@ impl Member {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum MemberOwner {
     /// No provider: the member is fixed.
     Fixed,
@@ -79,7 +110,7 @@ pub(super) struct MemberTable {
     /// The member whose lease has ended last in this step.
     used: Option<MemberId>,
     by_pool: SideTable<PoolId, PoolMembers>,
-    by_agent: SideTable<AgentId, AgentMembers>,
+    by_agent: SideTable<AgentId, List<MemberId>>,
     /// Pools of a group that have free members, by their number.
     by_group: SideTable<GroupId, BTreeSet<(u32, Reverse<PoolId>)>>,
     /// Fixed members, each of which is in one pool.
@@ -93,6 +124,7 @@ pub(super) struct MemberTable {
 }
 
 /// Hold of a member that is not free.
+#[derive(Serialize, Deserialize)]
 pub(super) struct ComingHold {
     pub span: Span,
     /// Time of the request.
@@ -120,14 +152,6 @@ pub(super) struct PoolMembers {
     /// Group whose takes and waiters get its members, and the number of free ones under which it has the pool.
     group: Option<GroupId>,
     free_in_group: u32,
-}
-
-/// The members of a provider.
-#[derive(Default)]
-struct AgentMembers {
-    members: List<MemberId>,
-    /// Number of members, of any provider, that it is asked to clean.
-    cleaning: u32,
 }
 
 impl PoolMembers {
@@ -195,6 +219,11 @@ impl MemberTable {
         &self.members[id.index()]
     }
 
+    /// Returns a member, for changes of what nothing else depends on.
+    pub fn get_mut(&mut self, id: MemberId) -> &mut Member {
+        &mut self.members[id.index()]
+    }
+
     /// Returns a number above the slot of every member.
     pub fn slots(&self) -> usize {
         self.members.iter().next_back().map_or(0, |(slot, _)| slot + 1)
@@ -213,17 +242,12 @@ impl MemberTable {
 
     /// Returns the number of members of a provider.
     pub fn of_agent(&self, agent: AgentId) -> u32 {
-        self.by_agent.get(agent).members.len()
+        self.by_agent.get(agent).len()
     }
 
     /// Returns the first member of a provider.
     pub fn first_of_agent(&self, agent: AgentId) -> Option<MemberId> {
-        self.by_agent.get(agent).members.front()
-    }
-
-    /// Returns the number of members that an agent is asked to clean.
-    pub fn cleaned_by(&self, agent: AgentId) -> u32 {
-        self.by_agent.get(agent).cleaning
+        self.by_agent.get(agent).front()
     }
 
     /// Returns the hold of a member that begins when it becomes free.
@@ -262,42 +286,18 @@ impl MemberTable {
         self.fixed.get(name).copied()
     }
 
-    /// Adds a member in no queue, whose lifetime is not timed yet. `share` is the position of its lifetime between the
-    /// shortest and the longest. Returns None if the pool has a member of this name, or members of the other kind, or
-    /// there is a fixed one of this name.
-    pub fn create(
-        &mut self,
-        pool: PoolId,
-        name: &[u8],
-        attributes: Attributes,
-        owner: MemberOwner,
-        share: u16,
-        now: Time,
-    ) -> Option<MemberId> {
+    /// Adds a member in no queue, whose lifetime is not timed yet. Returns None if the pool has a member of this name, or
+    /// members of the other kind, or there is a fixed one of this name.
+    pub fn create(&mut self, member: Member, attributes: impl Into<Arc<Attributes>>) -> Option<MemberId> {
         let id = MemberId::from_index(self.members.vacant_key());
-        let is_fixed = owner == MemberOwner::Fixed;
+        let (pool, name, is_fixed) = (member.pool, member.name.clone(), member.owner == MemberOwner::Fixed);
         let of_pool = self.in_pool(pool);
         let is_mixed = if is_fixed { of_pool.is_provided() } else { of_pool.is_fixed() };
-        (!(is_mixed || is_fixed && self.fixed.contains_key(name))).then_some(())?;
-        self.add_name(pool, name, id).then_some(())?;
-        let name: Arc<[u8]> = name.into();
+        (!(is_mixed || is_fixed && self.fixed.contains_key(&name))).then_some(())?;
+        self.add_name(pool, &name, id).then_some(())?;
         if is_fixed {
-            self.fixed.insert(name.clone(), id);
+            self.fixed.insert(name, id);
         }
-        let member = Member {
-            name,
-            pool,
-            owner,
-            born: now,
-            since: now,
-            proved: now,
-            uses: 0,
-            share,
-            is_leaving: false,
-            origin: Origin::Unknown,
-            phase: MemberPhase::Orphaned,
-            life: None,
-        };
         self.members.insert(member);
         self.set_attributes(id, attributes);
         let of_pool = self.by_pool.get_mut(pool);
@@ -312,32 +312,6 @@ impl MemberTable {
         self.members.reserve(members);
         let of_phases = [&mut self.free_links, &mut self.phase_links];
         of_phases.into_iter().chain([&mut self.agent_links]).for_each(|links| links.reserve(members));
-    }
-
-    /// Adds a member of a handover in no phase, whose attributes it takes. Returns None if the pool has a member of this
-    /// name.
-    pub fn restore(
-        &mut self,
-        name: &[u8],
-        saved: &mut SavedMember,
-        pool: PoolId,
-        owner: MemberOwner,
-        now: Time,
-    ) -> Option<MemberId> {
-        let attributes = std::mem::take(&mut saved.attributes);
-        let id = self.create(pool, name, attributes, owner, saved.share, now)?;
-        let member = &mut self.members[id.index()];
-        // Queues are in the order of time.
-        (member.born, member.since, member.proved) = (saved.born, saved.since.min(now), saved.proved);
-        (member.uses, member.is_leaving) = (saved.uses, saved.is_leaving);
-        member.origin = match (saved.is_from_file, saved.is_proven) {
-            (true, _) => Origin::File,
-            (false, true) => Origin::Proven,
-            (false, false) => Origin::Unknown,
-        };
-        let reason = || Reason::of_hold(b"", String::new());
-        saved.hold.into_iter().for_each(|span| self.set_hold(id, ComingHold { span, since: now, reason: reason() }));
-        Some(id)
     }
 
     /// Removes a member that is in no queue, with the timer of its lifetime.
@@ -372,13 +346,13 @@ impl MemberTable {
 
     fn link_owner(&mut self, id: MemberId) {
         if let MemberOwner::Agent(agent) = self.get(id).owner {
-            self.by_agent.get_mut(agent).members.push_back(&mut self.agent_links, id);
+            self.by_agent.get_mut(agent).push_back(&mut self.agent_links, id);
         }
     }
 
     fn unlink_owner(&mut self, id: MemberId) {
         if let MemberOwner::Agent(agent) = self.get(id).owner {
-            self.by_agent.get_mut(agent).members.remove(&mut self.agent_links, id);
+            self.by_agent.get_mut(agent).remove(&mut self.agent_links, id);
         }
     }
 
@@ -388,24 +362,17 @@ impl MemberTable {
         self.mark(id);
     }
 
-    /// Returns the members that will be held when they become free.
-    pub fn holds(&self) -> impl Iterator<Item = (&MemberId, &ComingHold)> {
-        self.holds.iter()
-    }
-
-    /// Returns the members that are kept out for other reasons than their provider.
-    pub fn reasons(&self) -> impl Iterator<Item = (&MemberId, &(Time, Reason))> {
-        self.reasons.iter()
-    }
-
     /// Sets the reason for which a member is kept out, and the begin.
     pub fn set_reason(&mut self, id: MemberId, since: Time, reason: Reason) {
         self.reasons.insert(id, (since, reason));
+        self.mark(id);
     }
 
     /// Forgets why a member is kept out.
     pub fn clear_reason(&mut self, id: MemberId) {
-        self.reasons.remove(&id);
+        if self.reasons.remove(&id).is_some() {
+            self.mark(id);
+        }
     }
 
     /// Notes that a member has changed, if it is fixed.
@@ -433,12 +400,6 @@ impl MemberTable {
         self.mark(id);
     }
 
-    /// Notes that a member was returned in good state.
-    pub fn set_proven(&mut self, id: MemberId) {
-        let Member { origin, .. } = &mut self.members[id.index()];
-        *origin = if *origin == Origin::Unknown { Origin::Proven } else { *origin };
-    }
-
     pub fn set_from_file(&mut self, id: MemberId, is_from_file: bool) {
         self.members[id.index()].origin = if is_from_file { Origin::File } else { Origin::Unknown };
         self.mark(id);
@@ -452,22 +413,6 @@ impl MemberTable {
     /// Returns whether the lease of a member has ended last in this step.
     pub fn was_used(&self, id: MemberId) -> bool {
         self.used == Some(id)
-    }
-
-    /// Sets the time of a member's last use, or of its release.
-    pub fn set_since(&mut self, id: MemberId, now: Time) {
-        self.members[id.index()].since = now;
-    }
-
-    /// Sets the time at which a member was last known to be alive.
-    pub fn set_proved(&mut self, id: MemberId, now: Time) {
-        self.members[id.index()].proved = now;
-    }
-
-    /// Counts a lease of a member.
-    pub fn count_use(&mut self, id: MemberId) {
-        let uses = &mut self.members[id.index()].uses;
-        *uses = uses.saturating_add(1);
     }
 
     /// Arms the timer of a lifetime anew. Past its lifetime, only a free member has one: others are checked when they
@@ -486,16 +431,6 @@ impl MemberTable {
             let armed = step.timers.arm(step.now + after, Timer::Phase(id));
             step.timers.cancel(std::mem::replace(timer, armed));
         }
-    }
-
-    /// Takes the timer of a lifetime, which has fired.
-    pub fn life_fired(&mut self, id: MemberId) {
-        self.members[id.index()].life.take().into_iter().for_each(TimerId::fired);
-    }
-
-    /// Returns whether the timer of a lifetime is armed.
-    pub fn has_life_timer(&self, id: MemberId) -> bool {
-        self.get(id).life.is_some()
     }
 
     pub fn armed_timers(&self) -> usize {

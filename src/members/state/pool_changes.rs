@@ -107,7 +107,9 @@ impl State {
             self.pools.arm_cull(id, step);
         }
         if lives || checks || holds {
-            self.background.remove(|task| matches!(task, BackgroundTask::Retime(of, _) if *of == id));
+            if self.background.of_pool(id).is_retiming {
+                self.background.remove(|task| matches!(task, BackgroundTask::Retime(of, _) if *of == id));
+            }
             self.begin(BackgroundTask::Retime(id, None), step);
         }
     }
@@ -116,15 +118,16 @@ impl State {
     fn shorten_queue(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         let excess = self.queued(id).saturating_sub(self.pool(id).settings.queue);
         if excess > 0 {
-            self.background.remove(|task| matches!(task, BackgroundTask::Shorten(of, _) if *of == id));
+            if self.background.of_pool(id).queued > 0 {
+                self.background.remove(|task| matches!(task, BackgroundTask::Shorten(of, _) if *of == id));
+            }
             self.begin(BackgroundTask::Shorten(id, excess), step);
         }
     }
 
     /// Removes the pools of a group, last one first. Pools that join it meanwhile stay.
     pub(super) fn remove_group(&mut self, id: GroupId, graceful: bool, step: &mut Step<'_, '_>) {
-        let before = self.pools.joined_before(id, usize::MAX);
-        self.begin(BackgroundTask::RemoveGroup(id, graceful, before), step);
+        self.begin(BackgroundTask::RemoveGroup(id, graceful, self.pools.joins), step);
     }
 
     /// Removes the pools of a group that have joined it before one of this number, as far as the budget lasts. Returns
@@ -133,14 +136,14 @@ impl State {
         &mut self,
         id: GroupId,
         graceful: bool,
-        before: u64,
+        mut before: u64,
         step: &mut Step<'_, '_>,
     ) -> Option<u64> {
-        for left in (0..self.pools.count_joined(id, before)).rev() {
+        while let Some((joined, pool)) = self.pools.last_joined(id, before) {
             if !step.timers.spend(background::COST) {
-                return Some(self.pools.joined_before(id, left + 1));
+                return Some(before);
             }
-            let pool = self.pools.group(id).pools[left];
+            before = joined;
             if !graceful || !self.pool(pool).is_leaving {
                 self.remove(pool, graceful, step);
             }
@@ -170,6 +173,9 @@ impl State {
 
     /// Ends background work for the members of connected providers, in a pool that is removed.
     fn end_resuming(&mut self, id: PoolId) {
+        if !self.agents.has_orphaned_free(id) {
+            return;
+        }
         let agents = &self.agents;
         let is_resuming = |agent: &Agent| agent.pool == id && agent.conn().is_some();
         let tasks = self.background.remove(|task| match task {
@@ -183,20 +189,33 @@ impl State {
         }
     }
 
-    /// Drops a pool without members and starts.
+    /// Removes the agents of a pool that is dropped, as far as the budget lasts. Returns whether there are more.
+    pub(super) fn drop_agents(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
+        while let Some(agent) = self.agents.first_in_pool(id) {
+            if !step.timers.spend(background::COST) {
+                return true;
+            }
+            self.agents.remove(agent, step);
+        }
+        false
+    }
+
+    /// Drops a pool without members, starts and agents.
     pub(super) fn drop_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         self.end_resuming(id);
-        self.agents.remove_listed(id, step);
-        let agents = &self.agents;
-        let tasks = self.background.remove(|task| match task {
-            BackgroundTask::Agent(agent) => agents.get(*agent).pool == id,
-            task => task.pool() == Some(id),
-        });
-        for task in tasks {
-            if let BackgroundTask::Agent(agent) = task {
-                self.agents.remove(agent, step);
+        if self.background.of_pool(id).queued > 0 || self.agents.has_orphaned_free(id) {
+            let agents = &self.agents;
+            let tasks = self.background.remove(|task| match task {
+                BackgroundTask::Agent(agent) => agents.get(*agent).pool == id,
+                task => task.pool() == Some(id),
+            });
+            for task in tasks {
+                if let BackgroundTask::Agent(agent) = task {
+                    self.agents.remove(agent, step);
+                }
             }
         }
+        self.agents.forget_pool(id);
         self.leave_group(id, step);
         self.pools.remove(id, step);
     }
@@ -222,8 +241,7 @@ impl State {
 
     /// Refuses the waiters of a group of which every pool is being removed, and removes the group if it has no pools.
     fn end_group_if_over(&mut self, id: GroupId, step: &mut Step<'_, '_>) {
-        let is_ending = |task: &BackgroundTask| matches!(task, BackgroundTask::EndGroup(of) if *of == id);
-        if !self.pools.is_lasting(id) && self.background.count(is_ending) == 0 {
+        if !self.pools.is_lasting(id) && !self.background.of_group(id).is_ending {
             self.begin(BackgroundTask::EndGroup(id), step);
         }
     }

@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::stats::{Times, misses_of};
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 
 /// Holder of a lease, for operators.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Holder {
     /// A connection without a name.
     Connection(ConnId),

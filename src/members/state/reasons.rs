@@ -83,7 +83,7 @@ impl State {
         }
         let (why, by, since) = match lost {
             Some((at, address)) => (reason_of(kind), address.as_bytes(), since.max(at)),
-            None if kind == PhaseKind::Unclean && self.agents.in_pool(*pool).is_empty() => {
+            None if kind == PhaseKind::Unclean && !self.agents.has_any(*pool) => {
                 ("waits for a cleaner; none is connected", &b""[..], since)
             }
             None if PhaseKind::KEPT_OUT.contains(&kind) => (reason_of(kind), &b""[..], since),

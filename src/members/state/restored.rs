@@ -1,304 +1,258 @@
-//! Restoring of a handover. It refuses records that contradict each other. Its parts come one by one.
+//! Reading of a handover, in slices after an upgrade. Until the last record is read nothing else happens to the state.
+//! Records that contradict each other are refused.
 
-use super::members::ComingHold;
-use super::saved::*;
+use super::saved::{Saved, SavedPool};
 use super::*;
-use poolcounter_service::contract::Unreadable;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use poolcounter_core::record::{KeptRecords, Reader, Unreadable};
 
-/// Places ids, which are keys of a slab, in their order in a table: neighbours there are read together. The tags are in
-/// the highest bits.
-#[derive(Default)]
-struct IdHasher(u64);
+/// Records that are read in a slice: about a millisecond.
+const SLICE: usize = 1024;
+/// Most members for which room is made before they are read: some hundred MiB.
+const MOST_ROOM: usize = 1 << 20;
 
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("an id is a number of 32 bits");
-    }
-
-    fn write_u32(&mut self, id: u32) {
-        let tag = u64::from(id.wrapping_mul(0x9e37_79b9) >> 25);
-        self.0 = u64::from(id) | tag << 57;
-    }
-}
-
-type ById<K, T> = HashMap<K, T, BuildHasherDefault<IdHasher>>;
-
-/// Present ids by saved ones.
-#[derive(Default)]
-struct Ids {
-    pools: ById<PoolId, PoolId>,
-    agents: ById<AgentId, AgentId>,
-    holdings: ById<HoldingId, HoldingId>,
-}
-
-/// Knowledge of a handover besides the state that is made of it.
-#[derive(Default)]
-pub(super) struct Restored {
-    ids: Ids,
-    /// Background work of pools, which begins at the end.
+/// Progress of reading a handover.
+pub(super) struct Loading {
+    records: KeptRecords,
+    /// Present ids by saved ones.
+    pools: BTreeMap<PoolId, PoolId>,
+    groups: BTreeMap<GroupId, GroupId>,
+    agents: BTreeMap<AgentId, AgentId>,
+    holdings: BTreeMap<HoldingId, HoldingId>,
+    /// Background work that begins at the end.
     tasks: Vec<BackgroundTask>,
-}
-
-/// State that is being restored. Each method returns None if the record contradicts other records.
-pub(super) struct Reading<'a> {
-    pub state: &'a mut State,
-    pub parts: &'a mut Restored,
+    joins: u64,
 }
 
 impl State {
-    /// Completes the state, once all is read.
-    pub(super) fn finish_restore(&mut self, mut parts: Restored, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
-        Reading { state: self, parts: &mut parts }.finish().ok_or_else(contradiction)?;
-        self.settle(step);
+    /// Takes a handover. The state is complete after [`State::restore_more`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if it is cut off.
+    pub fn restore(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        // A record of nothing is the last.
+        let records = saved.keep_records(|record| record == [0])?;
+        self.loading = Some(Box::new(Loading {
+            records,
+            pools: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            holdings: BTreeMap::new(),
+            tasks: Vec::new(),
+            joins: 0,
+        }));
         Ok(())
     }
-}
 
-impl Restored {
-    /// Returns a pool by its saved id.
-    pub fn pool(&self, saved: PoolId) -> Option<PoolId> {
-        self.ids.pools.get(&saved).copied()
-    }
-}
-
-pub(super) fn contradiction() -> Unreadable {
-    Unreadable("members: a record refers to what there is not, or stands there twice".into())
-}
-
-impl Reading<'_> {
-    /// Adds one record to the state.
-    pub fn read(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Option<()> {
-        match saved {
-            Saved::Numbers { lease, arrival, start, past } => {
-                self.state.pools.restore_past(&past);
-                self.state.leases.number_from(lease);
-                self.state.waiters.number_from(arrival);
-                self.state.starts.number_from(start);
-            }
-            Saved::Pool(saved) => self.read_pool(*saved, step)?,
-            Saved::Group { name, pools } => self.read_group(&name, &pools)?,
-            Saved::Agent(saved) => self.read_agent(&saved, step)?,
-            Saved::Holding { id, address, is_bye } => {
-                self.parts.ids.holdings.insert(id, self.state.leases.restore_holding(address, is_bye));
-            }
-            Saved::Waiter(saved) => self.read_waiter(*saved, step)?,
-            Saved::Start { number, conn, pool_name, since, under_way } => {
-                let under_way = match under_way {
-                    Some((agent, until)) => Some((self.agent(agent)?, until)),
-                    None => None,
-                };
-                let under_way = under_way.map(|(agent, until)| (self.state.agents.get(agent).pool, agent, until));
-                self.state.starts.insert(number, conn, pool_name, since, under_way, step).then_some(())?;
-            }
-            Saved::Backoff { agent, until, next, failed } => {
-                let agent = self.agent(agent)?;
-                let timer = until.map(|until| step.timers.arm(until, Timer::Backoff(agent)));
-                self.state.agents.restore_backoff(agent, Backoff::restored(timer, next, failed)).then_some(())?;
-            }
-            Saved::Session { agent, name } => self.state.agents.set_session(self.agent(agent)?, name).then_some(())?,
-            Saved::Lost { agent, at, address } => {
-                self.state.agents.note_lost(self.agent(agent)?, at, address).then_some(())?;
-            }
-            Saved::Reason { member, since, reason } => self.read_reason(member, since, reason)?,
-            Saved::Unknown(kept) => self.state.restore_unknown(*kept),
-            Saved::Hold { member, since, reason } => {
-                let member = self.member(member)?;
-                let span = self.state.members.take_hold(member)?.span;
-                self.state.members.set_hold(member, ComingHold { span, since, reason });
-            }
-            Saved::History { member, leases } => self.state.history.restore(self.member(member)?, leases),
-            Saved::FailedCleanings { member, times, by } => {
-                let by = by.map(|by| self.agent(by).ok_or(())).transpose().ok()?;
-                self.state.cleanings.restore(self.member(member)?, times, by);
-            }
-            Saved::RemoveGroup { name, graceful, left } => {
-                let group = self.state.pools.find_group(&name)?;
-                let before = self.state.pools.joined_before(group, left);
-                self.parts.tasks.push(BackgroundTask::RemoveGroup(group, graceful, before));
-            }
-            Saved::Client { conn, name, late_stops } => {
-                self.state.leases.set_name(conn, name);
-                late_stops.into_iter().for_each(|member| self.state.agents.remember_late_stop(conn, member));
-            }
+    /// Reads a slice of a handover. Returns true when there is no more.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a record contradicts another. The rest is lost then.
+    pub fn restore_more(&mut self, step: &mut Step<'_, '_>) -> Result<bool, Unreadable> {
+        let Some(mut loading) = self.loading.take() else { return Ok(true) };
+        // Background work goes on later, as it would have.
+        step.timers.exhaust_budget();
+        for _ in 0..SLICE {
+            let Some(record) = loading.records.take::<Option<Saved>>()? else {
+                self.finish_restore(*loading);
+                self.settle(step);
+                return Ok(true);
+            };
+            loading.read(record, self, step).ok_or_else(|| {
+                Unreadable("members: a record refers to what there is not, or stands there twice".into())
+            })?;
         }
-        Some(())
-    }
-
-    fn agent(&self, saved: AgentId) -> Option<AgentId> {
-        self.parts.ids.agents.get(&saved).copied()
-    }
-
-    /// Returns a member, which keeps the number that it has in the handover.
-    fn member(&self, saved: MemberId) -> Option<MemberId> {
-        self.state.members.find(saved).map(|_| saved)
+        self.loading = Some(loading);
+        Ok(false)
     }
 
     /// Starts the background work that was under way.
-    fn finish(self) -> Option<()> {
-        let state = self.state;
-        for (id, _) in state.leases.left_holdings() {
-            state.background.push(BackgroundTask::Holding(id));
+    fn finish_restore(&mut self, loading: Loading) {
+        self.pools.joins = loading.joins;
+        for (id, _) in self.leases.holdings().filter(|(_, holding)| holding.conn.is_none()) {
+            self.background.push(BackgroundTask::Holding(id));
         }
-        let pending = state.agents.iter().filter(|(_, agent)| agent.is_pending).map(|(id, _)| id);
-        for id in pending.collect::<Vec<_>>() {
-            state.agents.set_to_suspend(id, state.members.of_agent(id));
-            state.background.push(BackgroundTask::Agent(id));
-        }
-        for id in state.agents.iter().map(|(id, _)| id).collect::<Vec<_>>() {
-            state.note_room(id);
-        }
-        for id in self.parts.ids.pools.values() {
-            state.pools.restore_slots(*id, state.slots(*id));
-            // It may lack room for its starts.
-            state.pools.touch(*id);
-        }
-        std::mem::take(&mut self.parts.tasks).into_iter().for_each(|task| state.background.push(task));
-        for group in state.pools.groups().map(|(id, _)| id).collect::<Vec<_>>() {
-            if state.waiters.queued(Place::Group(group)) > 0 {
-                state.pools.reconsider_group(group);
+        for id in self.agents.iter().map(|(id, _)| id).collect::<Vec<_>>() {
+            if self.agents.get(id).is_pending {
+                self.agents.get_mut(id).to_suspend = self.members.of_agent(id);
+                self.background.push(BackgroundTask::Agent(id));
             }
-            if !state.pools.is_lasting(group) {
-                state.background.push(BackgroundTask::EndGroup(group));
+            self.note_room(id);
+        }
+        for id in loading.pools.values() {
+            let (slots, pool) = (self.slots(*id), self.pools.get_mut(*id));
+            pool.most_slots = slots.max(u64::from(pool.settings.max));
+            // It may lack room for its starts.
+            self.pools.touch(*id);
+        }
+        loading.tasks.into_iter().for_each(|task| self.background.push(task));
+        for group in loading.groups.into_values() {
+            if self.waiters.queued(Place::Group(group)) > 0 {
+                self.pools.reconsider_group(group);
+            }
+            if !self.pools.is_lasting(group) {
+                self.background.push(BackgroundTask::EndGroup(group));
+            }
+        }
+    }
+}
+
+/// Each method returns None if the record contradicts other records.
+impl Loading {
+    /// Adds one record to the state.
+    fn read(&mut self, saved: Saved, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
+        match saved {
+            Saved::Numbers { lease, arrival, start, joins, members, past } => {
+                state.pools.past.restore(&past);
+                state.leases.number_from(lease);
+                state.waiters.number_from(arrival);
+                state.starts.number_from(start);
+                state.members.reserve(members.min(MOST_ROOM));
+                self.joins = joins;
+            }
+            Saved::Pool(saved) => self.read_pool(*saved, state, step)?,
+            Saved::Group { id, name, pools } => self.read_group(id, &name, &pools, state)?,
+            Saved::Agent { id, agent, state: provider, backoff } => {
+                let agent = self.read_agent(*agent, &provider, backoff, state, step)?;
+                self.agents.insert(id, agent);
+            }
+            Saved::Holding { id, holding } => {
+                self.holdings.insert(id, state.leases.restore_holding(holding)?);
+            }
+            Saved::Member(saved) => self.read_member(*saved, state, step)?,
+            Saved::Lease(saved) => self.read_lease(*saved, state, step)?,
+            Saved::Waiter(saved) => self.read_waiter(*saved, state, step)?,
+            Saved::Start { number, conn, pool_name, since, under_way } => {
+                let under_way = match under_way {
+                    Some((agent, until)) => Some((*self.agents.get(&agent)?, until)),
+                    None => None,
+                };
+                let under_way = under_way.map(|(agent, until)| (state.agents.get(agent).pool, agent, until));
+                state.starts.insert(number, conn, pool_name, since, under_way, step).then_some(())?;
+            }
+            Saved::Unknown(kept) => _ = state.kept.unknown.insert(kept.name().clone(), kept),
+            Saved::RemoveGroup { group, graceful, before } => {
+                self.tasks.push(BackgroundTask::RemoveGroup(*self.groups.get(&group)?, graceful, before));
+            }
+            Saved::Client { conn, name, late_stops } => {
+                state.leases.set_name(conn, name);
+                late_stops.into_iter().for_each(|member| state.agents.remember_late_stop(conn, member));
             }
         }
         Some(())
     }
 
-    fn read_pool(&mut self, saved: SavedPool, step: &mut Step<'_, '_>) -> Option<()> {
+    fn read_pool(&mut self, saved: SavedPool, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
         let SavedPool { id: saved_id, is_removed, is_retiring, is_retiming, is_behind, .. } = saved;
-        let id = self.state.pools.restore(saved, step)?;
+        let id = state.pools.restore(saved, step)?;
         let tasks = [
             is_removed.then_some(BackgroundTask::Remove(id)),
             is_retiring.then_some(BackgroundTask::Retire(id, None)),
             is_retiming.then_some(BackgroundTask::Retime(id, None)),
             is_behind.then_some(BackgroundTask::Settle(id)),
         ];
-        self.parts.tasks.extend(tasks.into_iter().flatten());
-        self.parts.ids.pools.insert(saved_id, id);
+        self.tasks.extend(tasks.into_iter().flatten());
+        self.pools.insert(saved_id, id);
         Some(())
     }
 
-    fn read_group(&mut self, name: &Arc<[u8]>, pools: &[PoolId]) -> Option<()> {
-        self.state.pools.find_or_add_group(name);
-        for pool in pools {
-            let id = *self.parts.ids.pools.get(pool)?;
-            self.state.pool(id).group.is_none().then_some(())?;
-            self.state.pools.join_group(id, name);
-            let group = self.state.pool(id).group.filter(|_| !self.state.pool(id).is_leaving);
-            self.state.members.set_group(id, group);
-        }
-        Some(())
-    }
-
-    fn read_agent(&mut self, saved: &SavedAgent, step: &mut Step<'_, '_>) -> Option<()> {
-        let SavedAgent { provides, cleans, capacity, is_pending, .. } = *saved;
-        let pool = *self.parts.ids.pools.get(&saved.pool)?;
-        let next = self.state.agents.next_id();
-        let provider = match saved.state {
-            SavedProviderState::Serves(conn) => ProviderState::Serves(conn),
-            SavedProviderState::Dismissed(conn) => ProviderState::Dismissed(conn),
-            SavedProviderState::Grace(until) => ProviderState::Grace(step.timers.arm(until, Timer::Grace(next))),
-            SavedProviderState::Lost => ProviderState::Lost,
-        };
-        let mut agent = Agent::new(provider, pool);
-        (agent.provides, agent.cleans, agent.capacity, agent.is_pending) = (provides, cleans, capacity, is_pending);
-        self.parts.ids.agents.insert(saved.id, self.state.agents.insert(agent)?);
-        Some(())
-    }
-
-    /// Adds a member that is in no queue yet.
-    pub fn add_member(
+    fn read_group(
         &mut self,
-        name: &[u8],
-        saved: &mut SavedMember,
-        pool: PoolId,
-        step: &mut Step<'_, '_>,
-    ) -> Option<MemberId> {
-        let state = &mut *self.state;
-        let owner = match saved.owner {
-            MemberOwner::Fixed => MemberOwner::Fixed,
-            MemberOwner::Agent(agent) => MemberOwner::Agent(*self.parts.ids.agents.get(&agent)?),
-        };
-        let id = state.members.restore(name, saved, pool, owner, step.now)?;
-        let mut arm = |at| step.timers.arm(at, Timer::Phase(id));
-        let phase = match saved.phase {
-            SavedPhase::Free(at) => MemberPhase::Free(at.map(arm)),
-            SavedPhase::Checking(at) => MemberPhase::Checking(arm(at)),
-            SavedPhase::Stopping(at) => MemberPhase::Stopping(arm(at)),
-            SavedPhase::Unclean => MemberPhase::Unclean,
-            SavedPhase::Cleaning(agent, at) => {
-                MemberPhase::Cleaning { agent: *self.parts.ids.agents.get(&agent)?, timer: at.map(arm) }
-            }
-            SavedPhase::Quarantined(at) => MemberPhase::Quarantined(at.map(arm)),
-            SavedPhase::Held(at) => MemberPhase::Held(arm(at)),
-            SavedPhase::Delayed(at) => MemberPhase::Delayed(arm(at)),
-            SavedPhase::CleanLater(at) => MemberPhase::CleanLater(arm(at)),
-            SavedPhase::InUse | SavedPhase::Orphaned => MemberPhase::Orphaned,
-        };
-        if let MemberOwner::Agent(agent) = owner {
-            state.agents.backoff(agent).add(id, saved.born);
+        saved: GroupId,
+        name: &Arc<[u8]>,
+        pools: &[(u64, PoolId)],
+        state: &mut State,
+    ) -> Option<()> {
+        self.groups.insert(saved, state.pools.find_or_add_group(name));
+        for (joined, pool) in pools {
+            let id = *self.pools.get(pool)?;
+            state.pool(id).group.is_none().then_some(())?;
+            state.pools.joins = *joined;
+            state.pools.join_group(id, name);
+            let group = state.pool(id).group.filter(|_| !state.pool(id).is_leaving);
+            state.members.set_group(id, group);
         }
-        state.members.set_phase(id, phase);
+        Some(())
+    }
+
+    fn read_agent(
+        &mut self,
+        mut agent: Agent,
+        provider: &ProviderState<Time>,
+        backoff: Option<Time>,
+        state: &mut State,
+        step: &mut Step<'_, '_>,
+    ) -> Option<AgentId> {
+        agent.pool = *self.pools.get(&agent.pool)?;
+        let id = state.agents.next_id();
+        agent.state = provider.map(|until| step.timers.arm(*until, Timer::Grace(id)));
+        agent.backoff.timer = backoff.map(|until| step.timers.arm(until, Timer::Backoff(id)));
+        state.agents.insert(agent)
+    }
+
+    fn read_member(&mut self, saved: SavedMember, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
+        let SavedMember { mut member, phase, attributes, hold, reason, failed, history } = saved;
+        member.pool = *self.pools.get(&member.pool)?;
+        if let MemberOwner::Agent(agent) = &mut member.owner {
+            *agent = *self.agents.get(agent)?;
+        }
+        // Queues are in the order of time.
+        member.since = member.since.min(step.now);
+        let (pool, owner, born) = (member.pool, member.owner, member.born);
+        let id = state.members.create(member, attributes.unwrap_or_default())?;
+        if let MemberOwner::Agent(agent) = owner {
+            state.agents.get_mut(agent).backoff.add(id, born);
+        }
+        let kind = phase.kind();
+        let mut phase = phase.map(|at| step.timers.arm(*at, Timer::Phase(id)));
+        match &mut phase {
+            MemberPhase::Cleaning { agent, .. } => *agent = *self.agents.get(agent)?,
+            // Its lease follows.
+            MemberPhase::InUse(_) => phase = MemberPhase::Orphaned,
+            _ => {}
+        }
+        state.enter_state(id, phase);
         state.members.arm_life(id, &state.pools.get(pool).settings, step);
         state.pools.touch(pool);
-        Some(id)
-    }
-
-    /// Adds a lease that is found by its number and token later.
-    pub fn add_lease(&mut self, saved: SavedLease, step: &mut Step<'_, '_>) -> Option<LeaseId> {
-        let member = self.member(saved.member)?;
-        let left = match (saved.conn, saved.left) {
-            (None, Some(left)) => Some(*self.parts.ids.holdings.get(&left)?),
-            _ => None,
-        };
-        let state = &mut *self.state;
-        (state.phase_of(member) == PhaseKind::Orphaned).then_some(())?;
-        let pool = state.member(member).pool;
-        let id = state.leases.restore(SavedLease { member, left, ..saved }, pool);
-        state.members.enter_state(member, MemberPhase::InUse(id));
-        state.arm_lease(id, step);
-        Some(id)
-    }
-
-    fn read_reason(&mut self, member: MemberId, since: Time, reason: Reason) -> Option<()> {
-        let member = self.member(member)?;
-        let kind = self.state.phase_of(member);
-        PhaseKind::REASONED.contains(&kind).then_some(())?;
-        self.state.members.set_reason(member, since, reason);
+        hold.into_iter().for_each(|hold| state.members.set_hold(id, hold));
+        if let Some((since, reason)) = reason {
+            PhaseKind::REASONED.contains(&kind).then_some(())?;
+            state.members.set_reason(id, since, reason);
+        }
+        if let Some(mut failed) = failed {
+            failed.by = failed.by.and_then(|by| self.agents.get(&by).copied());
+            state.cleanings.failed.insert(id, failed);
+        }
+        if !history.is_empty() {
+            state.history.restore(id, history);
+        }
         Some(())
     }
 
-    fn read_waiter(&mut self, saved: SavedWaiter, step: &mut Step<'_, '_>) -> Option<()> {
-        let state = &mut *self.state;
-        let place = match saved.place {
-            SavedPlace::Pool(pool) => Place::Pool(*self.parts.ids.pools.get(&pool)?),
-            SavedPlace::Group(name) => Place::Group(state.pools.find_group(&name)?),
+    fn read_lease(&mut self, mut lease: Lease, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
+        let member = lease.member;
+        let is_awaited = state.members.find(member).is_some_and(|of| of.phase.kind() == PhaseKind::Orphaned);
+        is_awaited.then_some(())?;
+        if let Some(holding) = &mut lease.holding {
+            *holding = *self.holdings.get(holding)?;
+        }
+        let id = state.leases.restore(lease, state.member(member).pool);
+        state.enter_state(member, MemberPhase::InUse(id));
+        state.arm_lease(id, step);
+        Some(())
+    }
+
+    fn read_waiter(&mut self, mut waiter: Waiter, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
+        waiter.place = match waiter.place {
+            Place::Pool(pool) => Place::Pool(*self.pools.get(&pool)?),
+            Place::Group(group) => Place::Group(*self.groups.get(&group)?),
         };
         // A filter asks for something, and one that names a member is for that one alone.
         let is_sound = |filter: &Filter| {
-            !filter.is_empty() && (filter.member.is_none() || saved.count.is_none_or(|count| count == 1))
+            !filter.is_empty() && (filter.member.is_none() || waiter.count.is_none_or(|count| count == 1))
         };
-        saved.filter.as_deref().is_none_or(is_sound).then_some(())?;
-        let waiter = Waiter {
-            conn: saved.conn,
-            place,
-            rank: (saved.priority, saved.arrival),
-            since: saved.since,
-            priority: saved.priority,
-            count: saved.count,
-            filter: saved.filter,
-            lease: saved.lease,
-            want: saved.want,
-            until: saved.until,
-            timer: None,
-            class: None,
-        };
+        waiter.filter.as_deref().is_none_or(is_sound).then_some(())?;
         let most = if waiter.asks_for_starts() { waiter.members() } else { 0 };
         (waiter.want <= most).then_some(())?;
         state.waiters.insert(waiter, step).map(|_| ())

@@ -2,7 +2,7 @@
 
 use super::waiters::Place;
 use super::*;
-use poolcounter_core::meter::Metered as _;
+use poolcounter_core::meter;
 use std::ops::Deref;
 
 /// Most free members that a take without attributes scans while some belong to a lost provider; beyond that it fails,
@@ -66,12 +66,14 @@ impl State {
         if members > MOST_AT_ONCE || !self.may_have(place, members) {
             return Err(Refusal::TooMany);
         }
-        self.refuse_unkept(take.lease.is_some(), self.pools_in(place))?;
+        self.refuse_unkept(take.lease.is_some(), place)?;
         let is_limited = self.is_limited(conn, place, members);
         let rank = (take.priority, u64::MAX);
         let found = if is_limited { None } else { self.find(place, filter, members, rank) };
         // A member that is found need not be looked for again.
-        if found.is_none() && !self.pools_in(place).any(|pool| self.could_have(pool, filter)) {
+        if found.is_none()
+            && filter.is_some_and(|filter| !self.pools_in(place).any(|pool| self.could_have(pool, filter)))
+        {
             return Err(Refusal::NoSuchMember);
         }
         if is_limited {
@@ -105,14 +107,20 @@ impl State {
             if asks {
                 self.ask_for_start(place, step);
             }
-            let reason = self.reason_in(place, asks);
+            let reason = match place {
+                Place::Pool(pool) => self.miss_reason(pool),
+                Place::Group(group) => self.pools.reason_in(group),
+            };
             self.count_miss(place, reason);
             step.tell(conn, What::NoMembers(reason));
             return Ok(());
         }
-        let is_full = |pool: PoolId| self.queued(pool) >= self.pool(pool).settings.queue;
+        let is_full = match place {
+            Place::Pool(pool) => self.queued(pool) >= self.pool(pool).settings.queue,
+            Place::Group(group) => self.waiters.queued(place) >= self.pools.places_in(group),
+        };
         // A take that waits for the check of a free member comes before those of the queue.
-        if to_check.is_empty() && self.pools_in(place).all(is_full) {
+        if to_check.is_empty() && is_full {
             self.count_for(place, Stat::QueueFull);
             step.tell(conn, What::QueueFull);
             return Ok(());
@@ -140,13 +148,19 @@ impl State {
         Ok(())
     }
 
+    /// Counts a pool of a group that a take has looked at.
+    fn note_walk(&self) {
+        meter::visit();
+        self.walked.set(self.walked.get() + 1);
+    }
+
     /// Returns the pools of a place that are not being removed, first come first.
     fn pools_in(&self, place: Place) -> impl Iterator<Item = PoolId> {
         let (one, group) = match place {
             Place::Pool(pool) => (Some(pool), None),
-            Place::Group(group) => (None, Some(&self.pools.group(group).pools)),
+            Place::Group(group) => (None, Some(self.pools.group(group).pools.values())),
         };
-        let pools = group.into_iter().flatten().copied().metered();
+        let pools = group.into_iter().flatten().copied().inspect(|_| self.note_walk());
         one.into_iter().chain(pools.filter(|pool| !self.pool(*pool).is_leaving))
     }
 
@@ -154,7 +168,7 @@ impl State {
     pub(super) fn count_for(&mut self, place: Place, stat: Stat) {
         let first = match place {
             Place::Pool(pool) => Some(pool),
-            Place::Group(group) => self.pools.group(group).pools.first().copied(),
+            Place::Group(group) => self.pools.group(group).pools.values().next().copied(),
         };
         first.into_iter().for_each(|pool| self.pools.count(pool, stat));
     }
@@ -168,11 +182,11 @@ impl State {
 
     /// Returns whether a pool may have as many members, or the pools of a group together.
     fn may_have(&self, place: Place, members: u32) -> bool {
-        let mut left = members;
-        self.pools_in(place).any(|pool| {
-            left = left.saturating_sub(self.pool(pool).settings.max);
-            left == 0
-        })
+        let most = match place {
+            Place::Pool(pool) => u64::from(self.pool(pool).settings.max),
+            Place::Group(group) => self.pools.group(group).most,
+        };
+        u64::from(members) <= most
     }
 
     /// Returns whether a connection would hold more members of a pool than `per_client`, or more of the pools of a group
@@ -198,7 +212,14 @@ impl State {
             Place::Pool(pool) => (Some(pool), None),
             Place::Group(group) => (None, Some(self.members.pools_with_free(group))),
         };
-        let mut pools = one.into_iter().chain(group.into_iter().flatten().metered());
+        if matches!(place, Place::Group(_))
+            && let Some((first, waiter)) = self.waiters.first_for_several(place)
+            && first < rank
+            && self.waiters.get(waiter).filter.is_none()
+        {
+            return None;
+        }
+        let mut pools = one.into_iter().chain(group.into_iter().flatten().inspect(|_| self.note_walk()));
         if members == 1 {
             let mut found = None;
             pools.find(|pool| {
@@ -280,8 +301,7 @@ impl State {
     }
 
     /// Returns whether the pool may ever have a member that matches.
-    fn could_have(&self, id: PoolId, filter: Option<&Filter>) -> bool {
-        let Some(filter) = filter else { return true };
+    fn could_have(&self, id: PoolId, filter: &Filter) -> bool {
         let is_provided = self.agents.is_provided(id);
         match &filter.member {
             Some(name) => {
@@ -303,21 +323,9 @@ impl State {
         };
         if let Some(pool) = pool {
             self.launch(pool, 1, step);
+            self.pools.set_supply(pool, self.supply_of(pool));
             self.pools.touch(pool);
         }
-    }
-
-    /// Returns why a take has no member of a pool, or of the pools of a group: the best of their reasons.
-    fn reason_in(&self, place: Place, asks: bool) -> NoMembers {
-        let mut best = NoMembers::NoProvider;
-        for pool in self.pools_in(place) {
-            match self.miss_reason(pool, asks) {
-                NoMembers::Starting => return NoMembers::Starting,
-                NoMembers::NoProvider => {}
-                reason => best = reason,
-            }
-        }
-        best
     }
 
     fn count_miss(&mut self, place: Place, reason: NoMembers) {

@@ -2,6 +2,7 @@
 
 use super::*;
 use poolcounter_core::meter::Metered as _;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 mod check;
@@ -21,12 +22,13 @@ pub type Rank = (u8, u64);
 pub(super) type Turn = (Rank, WaiterId);
 
 /// Pool or group for whose members a waiter waits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(super) enum Place {
     Pool(PoolId),
     Group(GroupId),
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Waiter {
     pub conn: ConnId,
     pub place: Place,
@@ -41,12 +43,19 @@ pub(super) struct Waiter {
     pub want: u32,
     pub until: Time,
     /// Timer of the wait, while it is in the table.
+    #[serde(skip)]
     pub timer: Option<TimerId>,
     /// Class, while it is in the table.
+    #[serde(skip)]
     pub class: Option<ClassId>,
 }
 
 impl Waiter {
+    /// Returns a copy that is in no table, for a record.
+    pub fn to_save(&self) -> Self {
+        Waiter { filter: self.filter.clone(), timer: None, class: None, ..*self }
+    }
+
     pub fn members(&self) -> u32 {
         self.count.unwrap_or(1)
     }

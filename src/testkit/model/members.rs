@@ -1057,11 +1057,11 @@ impl Members {
         self.lose_consumer(number, why);
     }
 
-    fn reason(&self, p: usize, asks: bool) -> &'static str {
+    fn reason(&self, p: usize) -> &'static str {
         let pool = &self.pools[p];
         let is_possible = (pool.members.len() as u64 + self.starts_in(p)) < pool.settings.max;
         let is_backing_off = |conn: &usize| self.conns[conn].backoff.ends.is_some() && self.room_of(p, *conn).0 > 0;
-        let waits = is_possible && (asks || self.lacks(p, 0) > 0) && self.providers(p).iter().any(is_backing_off);
+        let waits = is_possible && self.providers(p).iter().any(is_backing_off);
         if self.starts_in(p) + pool.checking() > 0 || waits {
             "NO_MEMBERS starting"
         } else if is_possible && self.providers(p).is_empty() && !pool.has_fixed() {
@@ -1102,7 +1102,7 @@ impl Members {
         }
         if asked.timeout == 0 {
             self.ask(&place, &asked);
-            let reasons: Vec<&str> = pools.iter().map(|p| self.reason(*p, asked.named.is_none())).collect();
+            let reasons: Vec<&str> = pools.iter().map(|p| self.reason(*p)).collect();
             let best = ["NO_MEMBERS starting", "NO_MEMBERS at_capacity", "NO_MEMBERS no_provider"];
             return Ok(best.into_iter().find(|reason| reasons.contains(reason)).expect("it is known"));
         }

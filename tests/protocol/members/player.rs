@@ -341,7 +341,7 @@ impl Player {
         let (picture, armed) = (self.picture(), self.wheel.len());
         let mut saved = Vec::new();
         let timers = self.wheel.of::<Timer>(OWNER);
-        self.state.save(&mut Writer::new(&mut saved), self.now, &timers).expect("a vector takes every byte");
+        self.state.save(&mut Writer::new(&mut saved), &timers).expect("a vector takes every byte");
         self.state = State::new(self.limits, 1);
         self.wheel = Wheel::with_budget(self.budget);
         let told: usize = self.told.values().map(VecDeque::len).sum();
@@ -458,7 +458,7 @@ fn address(conn: ConnId) -> String {
 
 /// Restores a state with all slices.
 fn restore(state: &mut State, saved: &mut Reader<'_>, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
-    state.restore(saved, step)?;
+    state.restore(saved)?;
     while !state.restore_more(step)? {}
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Backoff of a provider: the time without requests for starts after one has failed.
 
 use super::*;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Backoff after a first failure, before its jitter; it doubles with each further one.
@@ -10,14 +11,17 @@ const LONGEST: Span = Span::from_secs(60);
 pub(in crate::state) const PROVEN_AGE: Span = Span::from_secs(10);
 
 /// Backoff of a provider, and the members that may end its growth.
+#[derive(Serialize, Deserialize)]
 pub(in crate::state) struct Backoff {
     /// Timer of the end of the backoff; None while the provider may be asked for starts.
-    timer: Option<TimerId>,
+    #[serde(skip)]
+    pub timer: Option<TimerId>,
     /// Next backoff, before its jitter.
     next: Span,
     /// Time of the failure that began the last backoff; None once a later member has proved that starts succeed.
     failed: Option<Time>,
     /// Members since that failure, oldest first.
+    #[serde(skip)]
     young: BTreeSet<(Time, MemberId)>,
 }
 
@@ -28,19 +32,13 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Returns the backoff of a handover, with its timer.
-    pub fn restored(timer: Option<TimerId>, next: Span, failed: Option<Time>) -> Self {
-        Backoff { timer, next: next.clamp(FIRST, LONGEST), failed, young: BTreeSet::new() }
-    }
-
     pub fn is_running(&self) -> bool {
         self.timer.is_some()
     }
 
-    /// Returns the values for a handover: its deadline, the next backoff, and the last failure. None without a failure.
-    pub fn to_save(&self, timers: &Timers<'_, Timer>) -> Option<(Option<Time>, Span, Option<Time>)> {
-        let until = self.timer.as_ref().map(|timer| timers.deadline(timer));
-        (until.is_some() || self.failed.is_some()).then_some((until, self.next, self.failed))
+    /// Returns a copy without its timer and members, for a record.
+    pub fn to_save(&self) -> Self {
+        Backoff { timer: None, young: BTreeSet::new(), ..*self }
     }
 
     /// Starts a backoff after a failure. Failures during one change nothing.

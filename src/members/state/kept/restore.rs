@@ -1,7 +1,6 @@
 //! Reading of the rows after a start, once the configuration was applied.
 
 use super::super::cleaning::CLEANER_GRACE;
-use super::super::saved::SavedLease;
 use super::*;
 use serde::de::DeserializeOwned;
 
@@ -53,6 +52,11 @@ impl Rows {
     }
 }
 
+/// Returns the time of a moment, which is not before the boot of the machine.
+fn time_of(moment: Time, wall: Span) -> Time {
+    Time::from_micros(moment.as_micros().saturating_sub(wall.as_micros()))
+}
+
 fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
     postcard::from_bytes(value).map_err(|error| format!("a row is damaged: {error}"))
 }
@@ -93,24 +97,25 @@ impl State {
 
     /// Applies the row of a fixed member, or remembers it if no pool has the member.
     fn restore_member(&mut self, kept: KeptMember, report: &mut RestoredKept, step: &mut Step<'_, '_>) {
-        let id = match (self.members.find_fixed(&kept.name), self.pools.find(&kept.pool), &kept.added) {
-            (Some(id), ..) => Some(id),
-            (None, Ok(pool), Some(attributes)) if self.check_fixed(pool, &kept.name, step).is_ok() => {
-                Some(self.create_member(pool, &kept.name, attributes.clone(), MemberOwner::Fixed, step))
+        let name = kept.name().clone();
+        let id = match (self.members.find_fixed(&name), self.pools.find(&kept.pool)) {
+            (Some(id), _) => Some(id),
+            (None, Ok(pool)) if kept.is_added() && self.check_fixed(pool, &name, step).is_ok() => {
+                let attributes = kept.saved.attributes.clone().unwrap_or_default();
+                Some(self.create_member(pool, &name, attributes, MemberOwner::Fixed, step))
             }
             _ => None,
         };
         match id {
             Some(id) => self.apply(id, &kept, report, step),
-            None if kept.is_plain() => self.members.marks.add(kept.name),
             None => {
                 let now = self.moment(step.now);
                 let since = kept.unknown_since.unwrap_or(now);
-                self.members.marks.add(kept.name.clone());
-                if now < since.saturating_add(REMEMBERED.as_micros()) {
-                    report.unknown.push(kept.name.clone());
-                    self.kept.unknown.insert(kept.name.clone(), KeptMember { unknown_since: Some(since), ..kept });
+                if !kept.is_plain() && now < since.saturating_add(REMEMBERED.as_micros()) {
+                    report.unknown.push(name.clone());
+                    self.kept.unknown.insert(name.clone(), KeptMember { unknown_since: Some(since), ..kept }.into());
                 }
+                self.members.marks.add(name);
             }
         }
     }
@@ -127,78 +132,69 @@ impl State {
 
     /// Puts a member that is free, or in no queue, into the phase that it had.
     fn apply(&mut self, id: MemberId, kept: &KeptMember, report: &mut RestoredKept, step: &mut Step<'_, '_>) {
-        let pool = self.member(id).pool;
+        let (pool, wall) = (self.member(id).pool, self.kept.wall);
+        let at = |time: &Time| time_of(*time, wall);
+        let cleans = self.pool(pool).settings.clean_timeout > Span::ZERO;
         self.leave_state(id, step);
         self.pools.touch(pool);
         self.members.mark(id);
-        if !kept.history.is_empty() {
-            self.history.restore(id, kept.history.clone());
+        let SavedMember { phase, hold, reason, failed, history, .. } = &kept.saved;
+        if !history.is_empty() {
+            self.history.restore(id, history.clone());
         }
-        if let Some((span, since, reason)) = &kept.hold {
-            let (since, reason) = (self.kept.time_of(*since), reason.clone());
-            self.members.set_hold(id, ComingHold { span: *span, since, reason });
+        if let Some(ComingHold { span, since, reason }) = hold {
+            self.members.set_hold(id, ComingHold { span: *span, since: at(since), reason: reason.clone() });
         }
-        match &kept.phase {
-            KeptPhase::Free => self.release_member(id, Cause::Other, step),
-            KeptPhase::InUse(lease) => self.apply_lease(id, lease, report, step),
-            KeptPhase::Unclean => {
+        match (phase, &kept.lease) {
+            (Phase::InUse(_), Some(lease)) => self.apply_lease(id, lease, report, step),
+            (Phase::Unclean, _) => {
                 report.to_clean += 1;
                 self.return_member(id, step);
             }
-            KeptPhase::CleanLater { .. } if self.pool(pool).settings.clean_timeout == Span::ZERO => {
-                self.return_member(id, step);
-            }
-            KeptPhase::CleanLater { until, reason } => {
+            (Phase::Cleaning { .. } | Phase::CleanLater(_), _) if !cleans => self.return_member(id, step),
+            (Phase::Cleaning { .. } | Phase::CleanLater(_), _) => {
                 report.to_clean += 1;
-                if kept.failed_cleanings > 0 {
-                    self.cleanings.restore(id, kept.failed_cleanings, None);
+                if let Some(failed) = failed {
+                    self.cleanings.failed.insert(id, FailedCleanings { by: None, ..*failed });
                 }
-                let after = until.map_or(Span::ZERO, |until| self.kept.time_of(until).since(step.now));
-                self.clean_later(id, after.max(CLEANER_GRACE), reason.clone(), step);
-            }
-            KeptPhase::Out { kind, since, until, reason } => {
-                report.kept_out += 1;
-                let until = until.map(|until| self.kept.time_of(until).max(step.now));
-                let phase = match (kind, until.map(|until| step.timers.arm(until, Timer::Phase(id)))) {
-                    (PhaseKind::Held, Some(timer)) => MemberPhase::Held(timer),
-                    (PhaseKind::Delayed, Some(timer)) => MemberPhase::Delayed(timer),
-                    (_, timer) => MemberPhase::Quarantined(timer),
+                let (after, reason) = match (phase, reason) {
+                    (Phase::CleanLater(until), Some((_, reason))) => (at(until).since(step.now), reason.clone()),
+                    _ => {
+                        let why = "it was being cleaned before a restart; it is cleaned again";
+                        (Span::ZERO, Reason::new(why, String::new()))
+                    }
                 };
-                self.members.keep_out(id, phase, self.kept.time_of(*since), reason.clone());
+                self.clean_later(id, after.max(CLEANER_GRACE), reason, step);
             }
+            (Phase::Quarantined(_) | Phase::Held(_) | Phase::Delayed(_), _) => {
+                report.kept_out += 1;
+                let phase = phase.map(|until| step.timers.arm(at(until).max(step.now), Timer::Phase(id)));
+                let (since, reason) = reason.as_ref().map_or_else(
+                    || (step.now, Reason::new("", String::new())),
+                    |(since, reason)| (at(since), reason.clone()),
+                );
+                self.members.keep_out(id, phase, since, reason);
+            }
+            _ => self.release_member(id, Cause::Other, step),
         }
     }
 
     /// Leases a member again: for the rest of the time of a token, else until its holder has had time to come back.
-    fn apply_lease(&mut self, id: MemberId, kept: &KeptLease, report: &mut RestoredKept, step: &mut Step<'_, '_>) {
-        let is_awaited = kept.token.as_ref().is_none_or(|token| token.span == Span::ZERO);
-        let unknown = || KeptToken { token: step.random.bytes(), span: Span::ZERO, until: 0, rule: None };
-        let KeptToken { token, span, until, rule } = kept.token.clone().unwrap_or_else(unknown);
-        let until = if is_awaited { step.now + self.kept.grace } else { self.kept.time_of(until).max(step.now) };
-        let holder = match kept.is_named {
-            true => Holder::Name(kept.holder.clone()),
-            false => Holder::Address(kept.holder.clone()),
-        };
-        let (since, pool) = (self.kept.time_of(kept.since), self.member(id).pool);
-        let lease = self.leases.restore_one(
-            SavedLease {
-                number: kept.number,
-                member: id,
-                conn: None,
-                left: None,
-                holder,
-                since,
-                is_reported: false,
-                token: Some((token, span, until)),
-            },
-            pool,
-        );
-        rule.into_iter().for_each(|rule| self.leases.count_for_rule(lease, rule));
-        self.members.enter_state(id, MemberPhase::InUse(lease));
+    fn apply_lease(&mut self, id: MemberId, kept: &Lease, report: &mut RestoredKept, step: &mut Step<'_, '_>) {
+        let (pool, wall) = (self.member(id).pool, self.kept.wall);
+        let mut unknown = || LeaseToken { token: step.random.bytes(), span: Span::ZERO, until: step.now, rule: None };
+        let mut token = kept.token.clone().unwrap_or_else(|| unknown().into());
+        let is_awaited = token.span == Span::ZERO;
+        token.until = if is_awaited { step.now + self.kept.grace } else { time_of(token.until, wall).max(step.now) };
+        let since = time_of(kept.since, wall);
+        let lease = Lease { member: id, since, is_reported: false, token: Some(token), ..kept.to_save() };
+        let lease = self.leases.restore(lease, pool);
+        self.enter_state(id, MemberPhase::InUse(lease));
         self.arm_lease(lease, step);
         if is_awaited {
             report.awaited += 1;
-            self.members.set_reason(id, step.now, Reason::awaits(&kept.holder));
+            let (Holder::Name(holder) | Holder::Address(holder)) = &kept.holder else { return };
+            self.members.set_reason(id, step.now, Reason::awaits(holder));
         } else {
             report.leased += 1;
         }
@@ -211,10 +207,10 @@ impl State {
         report: &mut RestoredKept,
         step: &mut Step<'_, '_>,
     ) -> Option<()> {
-        let KeptPhase::InUse(lease) = &kept.phase else { return None };
+        let lease = kept.lease.as_ref()?;
         let pool = self.pools.find(&kept.pool).ok()?;
         let grace = self.pool(pool).settings.provider_grace;
-        let is_known = self.members.find_named(pool, &kept.name).or(self.members.find_fixed(&kept.name)).is_some();
+        let is_known = self.members.find_named(pool, kept.name()).or(self.members.find_fixed(kept.name())).is_some();
         let may_have = grace > Span::ZERO && !self.members.in_pool(pool).is_fixed() && self.has_slot(pool);
         (may_have && !is_known && self.has_room()).then_some(())?;
         let known = kept.session.as_deref().and_then(|session| self.agents.of_session(pool, session));
@@ -229,8 +225,8 @@ impl State {
                 id
             }
         };
-        let attributes = kept.added.clone().unwrap_or_default();
-        let id = self.create_member(pool, &kept.name, attributes, MemberOwner::Agent(agent), step);
+        let attributes = kept.saved.attributes.clone().unwrap_or_default();
+        let id = self.create_member(pool, kept.name(), attributes, MemberOwner::Agent(agent), step);
         self.apply_lease(id, lease, report, step);
         Some(())
     }

@@ -93,14 +93,14 @@ impl MemberTable {
         found
     }
 
-    pub fn set_attributes(&mut self, id: MemberId, attributes: Attributes) {
+    pub fn set_attributes(&mut self, id: MemberId, attributes: impl Into<Arc<Attributes>>) {
         let (pool, kind) = (self.get(id).pool, self.get(id).phase.kind());
         let is_idle = matches!(kind, PhaseKind::Free | PhaseKind::Checking);
         if is_idle {
             self.attributes.leave_idle(id);
             self.attributes.set_free(id, false);
         }
-        self.attributes.set(id, pool, attributes);
+        self.attributes.set(id, pool, attributes.into());
         if is_idle {
             self.attributes.enter_idle(id);
             self.attributes.set_free(id, kind == PhaseKind::Free);
@@ -115,13 +115,13 @@ impl MemberAttributes {
     }
 
     /// Sets the attributes of a member that is not idle.
-    pub fn set(&mut self, id: MemberId, pool: PoolId, attributes: Attributes) {
+    pub fn set(&mut self, id: MemberId, pool: PoolId, attributes: Arc<Attributes>) {
         self.clear(id);
         if attributes.is_empty() {
             return;
         }
         let mut postings = Vec::with_capacity(attributes.len());
-        for (name, value) in &attributes {
+        for (name, value) in &*attributes {
             let pair = self.pairs.find_or_add(owner_of(pool), name, value);
             self.pairs.get_mut(pair).all.insert(id);
             postings.push(PostingId::from_index(self.postings.insert(Posting { member: id, pair })));
@@ -130,8 +130,7 @@ impl MemberAttributes {
             self.of_members.resize_with(id.index() + 1, || None);
             self.free.resize(id.index() / 64 + 1, 0);
         }
-        let (attributes, postings) = (Arc::new(attributes), postings.into());
-        self.of_members[id.index()] = Some(OfMember { attributes, postings });
+        self.of_members[id.index()] = Some(OfMember { attributes, postings: postings.into() });
     }
 
     fn clear(&mut self, id: MemberId) {
@@ -351,7 +350,7 @@ mod tests {
         let attributes_of =
             |id: MemberId| pairs(&[("two", id.index() % 2), ("step", id.index() / 1_250), ("id", id.index())]);
         for id in ids() {
-            table.set(id, pool, attributes_of(id));
+            table.set(id, pool, attributes_of(id).into());
             table.enter_idle(id);
             table.set_free(id, id.index() % 3 > 0);
         }
@@ -370,7 +369,7 @@ mod tests {
         }
         assert!(!table.has_any(pool, &pairs(&[("id", 7), ("two", 0)])));
         ids().for_each(|id| table.leave_idle(id));
-        ids().for_each(|id| table.set(id, pool, Attributes::new()));
+        ids().for_each(|id| table.set(id, pool, Arc::default()));
         assert_eq!((table.pairs.iter().count(), table.postings.len()), (0, 0));
     }
 }

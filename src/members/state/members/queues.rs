@@ -1,6 +1,7 @@
 //! The queues and counts of the phases.
 
 use super::*;
+use poolcounter_core::meter::Metered as _;
 
 impl MemberTable {
     /// Returns the free members of a pool, longest idle first.
@@ -19,31 +20,19 @@ impl MemberTable {
         self.in_pool(pool).free.iter_back(&self.free_links)
     }
 
-    /// Returns the members of a pool that are in queues, in the order of these.
-    pub fn queued(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
+    /// Returns the members of a pool: first the members in queues, in the order of the queues.
+    pub fn queued_first(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
         let of_pool = self.in_pool(pool);
-        let queues = [&of_pool.idle, &of_pool.unclean, &of_pool.cleaning];
-        queues.into_iter().flat_map(|queue| queue.iter(&self.phase_links))
+        let queues = [&of_pool.idle, &of_pool.unclean, &of_pool.cleaning].into_iter();
+        let queued = queues.flat_map(|queue| queue.iter(&self.phase_links));
+        queued.chain(of_pool.all().filter(|id| !self.phase_links.is_linked(*id)))
     }
 
-    /// Removes a member from the queues of its phase, and cancels the timer of that. It is in no queue until it enters
-    /// a phase. Returns the phase that it has left.
-    pub fn leave_state(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> PhaseKind {
-        let (kind, timer) = self.unlink_state(id);
-        timer.into_iter().for_each(|timer| step.timers.cancel(timer));
-        kind
-    }
-
-    /// Removes a member from the queues of its phase, whose timer has fired. Returns the phase that it has left.
-    pub fn leave_state_after_timer(&mut self, id: MemberId) -> PhaseKind {
-        let (kind, timer) = self.unlink_state(id);
-        timer.into_iter().for_each(TimerId::fired);
-        kind
-    }
-
-    fn unlink_state(&mut self, id: MemberId) -> (PhaseKind, Option<TimerId>) {
+    /// Removes a member from the queues of its phase, and returns that with its timer. It is in no queue until it enters a
+    /// phase.
+    pub fn leave_state(&mut self, id: MemberId) -> MemberPhase {
         let member = &mut self.members[id.index()];
-        let phase = std::mem::replace(&mut member.phase, MemberPhase::Orphaned);
+        let phase = std::mem::take(&mut member.phase);
         let of_pool = self.by_pool.get_mut(member.pool);
         of_pool.move_count(phase.kind(), PhaseKind::Orphaned);
         match &phase {
@@ -58,10 +47,9 @@ impl MemberTable {
                 self.attributes.leave_idle(id);
             }
             MemberPhase::Unclean => of_pool.unclean.remove(&mut self.phase_links, id),
-            MemberPhase::Cleaning { agent, timer } => {
+            MemberPhase::Cleaning { timer, .. } => {
                 of_pool.late -= u32::from(timer.is_none());
                 of_pool.cleaning.remove(&mut self.phase_links, id);
-                self.by_agent.get_mut(*agent).cleaning -= 1;
             }
             _ => {}
         }
@@ -70,7 +58,7 @@ impl MemberTable {
         }
         let pool = member.pool;
         self.note_free(pool);
-        (phase.kind(), phase.into_timer())
+        phase
     }
 
     /// Sets the group whose takes and waiters get the members of a pool.
@@ -98,31 +86,10 @@ impl MemberTable {
 
     /// Puts a member that is in no queue into a phase, at the end of its queues.
     pub fn enter_state(&mut self, id: MemberId, phase: MemberPhase) {
-        self.set_phase(id, phase);
-        self.queue(id);
-    }
-
-    /// Puts a member that is in no phase into one, but not into its queues.
-    #[inline]
-    pub fn set_phase(&mut self, id: MemberId, phase: MemberPhase) {
         let member = &mut self.members[id.index()];
-        self.by_pool.get_mut(member.pool).move_count(PhaseKind::Orphaned, phase.kind());
-        if let MemberPhase::Cleaning { agent, timer } = &phase {
-            self.by_pool.get_mut(member.pool).late += u32::from(timer.is_none());
-            self.by_agent.get_mut(*agent).cleaning += 1;
-        }
-        member.phase = phase;
-        let pool = member.pool;
-        self.note_free(pool);
-        self.mark(id);
-    }
-
-    /// Appends a member to the queues of its phase.
-    #[inline]
-    fn queue(&mut self, id: MemberId) {
-        let member = &self.members[id.index()];
-        let of_pool = self.by_pool.get_mut(member.pool);
-        match member.phase {
+        let (pool, of_pool) = (member.pool, self.by_pool.get_mut(member.pool));
+        of_pool.move_count(PhaseKind::Orphaned, phase.kind());
+        match &phase {
             MemberPhase::Free(_) => {
                 of_pool.free.push_back(&mut self.free_links, id);
                 of_pool.idle.push_back(&mut self.phase_links, id);
@@ -134,26 +101,15 @@ impl MemberTable {
                 self.attributes.enter_idle(id);
             }
             MemberPhase::Unclean => of_pool.unclean.push_back(&mut self.phase_links, id),
-            MemberPhase::Cleaning { .. } => of_pool.cleaning.push_back(&mut self.phase_links, id),
+            MemberPhase::Cleaning { timer, .. } => {
+                of_pool.late += u32::from(timer.is_none());
+                of_pool.cleaning.push_back(&mut self.phase_links, id);
+            }
             _ => {}
         }
-    }
-
-    /// Returns the number of members of a pool whose phase has a queue.
-    pub fn to_queue(&self, pool: PoolId) -> u32 {
-        let of_pool = self.in_pool(pool);
-        of_pool.idle() + of_pool.count(PhaseKind::Unclean) + of_pool.count(PhaseKind::Cleaning)
-    }
-
-    /// Appends a restored member of a pool to the queues of its phase. Returns false if it is not of that pool, or in
-    /// its queues already, or its phase has none.
-    pub fn restore_queue(&mut self, pool: PoolId, id: MemberId) -> bool {
-        let is_of_pool = self.find(id).is_some_and(|member| member.pool == pool);
-        if !is_of_pool || self.phase_links.is_linked(id) {
-            return false;
-        }
-        self.queue(id);
-        self.phase_links.is_linked(id)
+        member.phase = phase;
+        self.note_free(pool);
+        self.mark(id);
     }
 
     /// Puts a member that is in no queue into a phase in which it is kept out.
@@ -255,7 +211,7 @@ impl MemberTable {
     pub fn cleaned_in_pool(&self, pool: PoolId, agent: AgentId) -> Vec<MemberId> {
         let is_its =
             |id: &MemberId| matches!(self.get(*id).phase, MemberPhase::Cleaning { agent: of, .. } if of == agent);
-        self.in_pool(pool).cleaning.iter(&self.phase_links).filter(is_its).collect()
+        self.in_pool(pool).cleaning.iter(&self.phase_links).metered().filter(is_its).collect()
     }
 
     /// Puts a member that is in no queue among the members that wait to be cleaned, by the time of its return.

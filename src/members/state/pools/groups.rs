@@ -8,20 +8,27 @@ use std::collections::BTreeSet;
 /// Pools from which members are taken together.
 pub(in crate::state) struct Group {
     pub name: Arc<[u8]>,
-    /// Its pools in the order in which they joined it.
-    pub pools: Vec<PoolId>,
+    /// Its pools by the number of their entry.
+    pub pools: BTreeMap<u64, PoolId>,
     /// Number of its pools that are not being removed.
     pub(super) lasting: usize,
     /// Sums over its pools.
     pub spare: u64,
     pub kept: u64,
+    pub most: u64,
+    pub fixed: usize,
+    /// Number of pools in which a start is under way or waits for a backoff, and number of pools at their capacity.
+    pub(super) starting: usize,
+    pub(super) at_capacity: usize,
+    /// Pools by the number of waiters for whom they have places, besides waiters for the group.
+    pub(super) places: BTreeSet<(u32, PoolId)>,
     /// Pools that can start members now, by the share of room of their provider with most.
     pub(super) able: BTreeSet<(Share, Reverse<PoolId>)>,
     /// Pools with a `per_client`, by that.
     pub(super) limits: BTreeSet<(u32, PoolId)>,
     /// Number of pools, from this place on and round, whose free members are to be offered again.
     pub(super) to_reconsider: usize,
-    next: usize,
+    next: u64,
     /// True if it is in [`Pools::touched_groups`], or background work settles it.
     pub(super) is_touched: bool,
     hash: Hash,
@@ -36,6 +43,13 @@ pub(in crate::state) struct Supply {
     pub kept: u64,
     /// Share of room of its provider with most; None if the pool can start nothing now.
     pub room: Option<Share>,
+    /// Its maximum of members.
+    pub most: u32,
+    pub is_fixed: bool,
+    /// Number of waiters for whom it has places, besides waiters for the group.
+    pub places: u32,
+    /// Reason for which a take has none of its members, unless that is the lack of a provider.
+    pub reason: Option<NoMembers>,
 }
 
 impl Pools {
@@ -55,22 +69,19 @@ impl Pools {
     pub fn join_group(&mut self, pool: PoolId, name: &Arc<[u8]>) {
         let id = self.find_or_add_group(name);
         let (group, member) = (&mut self.groups[id.index()], &mut self.pools[pool.index()]);
-        group.pools.push(pool);
+        group.pools.insert(self.joins, pool);
         group.lasting += usize::from(!member.is_leaving);
         (member.group, member.joined) = (Some(id), self.joins);
-        self.joins += 1;
+        self.joins = self.joins.saturating_add(1);
         let limit = member.settings.per_client;
         group.limits.extend((limit > 0).then_some((limit, pool)));
     }
 
-    /// Returns a serial number above the serial numbers of the first `pools` pools of a group.
-    pub fn joined_before(&self, id: GroupId, pools: usize) -> u64 {
-        self.group(id).pools.get(pools).map_or(self.joins, |next| self.get(*next).joined)
-    }
-
-    /// Returns the number of pools of a group that joined it with a serial number below `before`.
-    pub fn count_joined(&self, id: GroupId, before: u64) -> usize {
-        self.group(id).pools.partition_point(|pool| self.get(*pool).joined < before)
+    /// Returns the pool of a group that has joined it last before a number, and its own number. A group whose last pool is
+    /// removed may be gone.
+    pub fn last_joined(&self, id: GroupId, before: u64) -> Option<(u64, PoolId)> {
+        let (joined, pool) = self.groups.get(id.index())?.pools.range(..before).next_back()?;
+        Some((*joined, *pool))
     }
 
     pub fn find_or_add_group(&mut self, name: &Arc<[u8]>) -> GroupId {
@@ -78,10 +89,15 @@ impl Pools {
             let hash = self.group_names.hash(name);
             let group = Group {
                 name: name.clone(),
-                pools: Vec::new(),
+                pools: BTreeMap::new(),
                 lasting: 0,
                 spare: 0,
                 kept: 0,
+                most: 0,
+                fixed: 0,
+                starting: 0,
+                at_capacity: 0,
+                places: BTreeSet::new(),
                 able: BTreeSet::new(),
                 limits: BTreeSet::new(),
                 to_reconsider: 0,
@@ -106,11 +122,7 @@ impl Pools {
         self.set_supply(pool, Supply::default());
         let id = self.pools[pool.index()].group.take()?;
         let group = &mut self.groups[id.index()];
-        // RMGROUP removes them from the end.
-        if let Some(at) = group.pools.iter().rposition(|other| *other == pool) {
-            group.pools.remove(at);
-            group.next -= usize::from(at < group.next);
-        }
+        group.pools.remove(&self.pools[pool.index()].joined);
         group.limits.remove(&(self.pools[pool.index()].settings.per_client, pool));
         group.lasting -= usize::from(!self.pools[pool.index()].is_leaving);
         Some(id)
@@ -131,6 +143,14 @@ impl Pools {
         let group = &mut self.groups[group.index()];
         group.spare = group.spare + supply.spare - before.spare;
         group.kept = group.kept + supply.kept - before.kept;
+        group.most = group.most + u64::from(supply.most) - u64::from(before.most);
+        group.fixed = group.fixed + usize::from(supply.is_fixed) - usize::from(before.is_fixed);
+        let is = |of: Supply, reason| usize::from(of.reason == Some(reason));
+        let change = |count: usize, reason| count + is(supply, reason) - is(before, reason);
+        group.starting = change(group.starting, NoMembers::Starting);
+        group.at_capacity = change(group.at_capacity, NoMembers::AtCapacity);
+        group.places.remove(&(before.places, id));
+        group.places.extend((supply.places > 0).then_some((supply.places, id)));
         before.room.into_iter().for_each(|room| _ = group.able.remove(&(room, Reverse(id))));
         group.able.extend(supply.room.map(|room| (room, Reverse(id))));
     }
@@ -138,6 +158,20 @@ impl Pools {
     /// Returns the pool of a group whose provider with most room has the most of all.
     pub fn roomiest(&self, id: GroupId) -> Option<PoolId> {
         self.group(id).able.last().map(|(_, Reverse(pool))| *pool)
+    }
+
+    /// Returns why a take has no member of a group: the best reason of its pools.
+    pub fn reason_in(&self, id: GroupId) -> NoMembers {
+        match self.group(id) {
+            Group { starting: 1.., .. } => NoMembers::Starting,
+            Group { at_capacity: 1.., .. } => NoMembers::AtCapacity,
+            _ => NoMembers::NoProvider,
+        }
+    }
+
+    /// Returns the number of waiters that a group can have for itself.
+    pub fn places_in(&self, id: GroupId) -> u32 {
+        self.group(id).places.last().map_or(0, |(places, _)| *places)
     }
 
     /// Returns the smallest `per_client` of a group's pools; None without any.
@@ -170,9 +204,9 @@ impl Pools {
     pub fn next_to_reconsider(&mut self, id: GroupId) -> Option<PoolId> {
         let group = &mut self.groups[id.index()];
         group.to_reconsider = group.to_reconsider.checked_sub(1)?;
-        let at = if group.next < group.pools.len() { group.next } else { 0 };
-        group.next = at + 1;
-        group.pools.get(at).copied()
+        let (joined, pool) = group.pools.range(group.next..).next().or_else(|| group.pools.iter().next())?;
+        group.next = joined.saturating_add(1);
+        Some(*pool)
     }
 
     /// Takes a touched group. It stays touched until it is settled.
