@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 type Budget = (&'static str, &'static [&'static str], &'static str, usize, usize);
 
 const BUDGETS: &[Budget] = &[
-    ("src without testkit", &["src/"], "src/testkit/", 69_356, 60_000),
+    ("src without testkit", &["src/"], "src/testkit/", 69_352, 60_000),
     ("members", &["src/members/"], "-", 10_928, 6_500),
     ("jobs", &["src/jobs/", "src/store"], "-", 18_847, 15_500),
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 6_557, 4_500),
-    ("cli", &["src/cli/"], "-", 10_920, 9_500),
+    ("cli", &["src/cli/"], "-", 10_912, 9_500),
     ("testkit", &["src/testkit/"], "-", 12_144, 9_000),
-    ("tests", &["tests/"], "-", 39_181, 33_000),
+    ("tests", &["tests/"], "-", 39_182, 33_000),
 ];
 
 #[test]
