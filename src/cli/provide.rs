@@ -192,9 +192,9 @@ impl Session<'_> {
         loop {
             while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {
                 match Signal::try_from(info.ssi_signo as i32) {
-                    Ok(Signal::SIGCHLD) | Err(_) => self.work.note_ends(),
+                    Ok(Signal::SIGCHLD) | Err(_) => self.work.has_ends = true,
                     Ok(Signal::SIGUSR2) if self.role != Role::Cleaner => self.work.drain(),
-                    Ok(_) if self.work.is_ending() => {
+                    Ok(_) if self.work.is_ending => {
                         self.work.kill_all();
                         return Ok(ExitCode::SUCCESS);
                     }
@@ -209,11 +209,11 @@ impl Session<'_> {
                 self.complain(&format!("the connection is lost{consequence}"));
                 self.work.disconnect();
                 let down = Link::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
-                self.link = if self.work.is_ending() { Link::Closed } else { down };
+                self.link = if self.work.is_ending { Link::Closed } else { down };
                 continue;
             }
             self.close_if_done();
-            if (self.work.is_ending() || self.work.is_draining()) && self.work.is_over() {
+            if (self.work.is_ending || self.work.is_draining) && self.work.is_over() {
                 return Ok(ExitCode::SUCCESS);
             }
             self.wait()?;
@@ -241,7 +241,7 @@ impl Session<'_> {
     /// Closes the connection of an ending provider, once the server waits for no cleaning.
     fn close_if_done(&mut self) {
         let is_needed = matches!(self.link, Link::Up(_)) && self.work.is_cleaning_for_others();
-        if self.role != Role::Cleaner && self.work.is_ending() && !is_needed {
+        if self.role != Role::Cleaner && self.work.is_ending && !is_needed {
             self.work.disconnect();
             self.link = Link::Closed;
         }
@@ -293,7 +293,7 @@ impl Session<'_> {
         let mut until = self.work.next_deadline();
         let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         match &self.link {
-            Link::Up(provider) if self.work.has_room() && !self.work.is_ending() => {
+            Link::Up(provider) if self.work.has_room() && !self.work.is_ending => {
                 polled.push(PollFd::new(provider.as_fd(), PollFlags::POLLIN));
             }
             Link::Down { until: end, .. } => until = until.into_iter().chain([*end]).min(),

@@ -17,7 +17,7 @@ const README_BYTES: usize = 10_000;
 const README_LINES: usize = 200;
 
 /// Languages of blocks that are neither run nor checked: they build, install, or are for other programs.
-const SKIPPED: &[&str] = &["sh", "php", "ini", "groovy", "python", "text", "dockerfile", "sql"];
+const SKIPPED: &[&str] = &["sh", "php", "ini", "groovy", "python", "text", "dockerfile", "sql", "js", "java", "perl"];
 
 /// Heading of the last chapter of each page.
 const LAST_CHAPTER: &str = "What can go wrong";

@@ -39,11 +39,13 @@ pub struct Work<'a> {
     /// Number of the current connection, so that results are not sent on another one.
     connection: u64,
     /// True if a child may have ended since the last check.
-    has_ends: bool,
+    pub has_ends: bool,
     /// True if there may be more tasks than were handled in the last round.
     is_behind: bool,
-    is_ending: bool,
-    is_draining: bool,
+    /// True if it was asked to end.
+    pub is_ending: bool,
+    /// True if it starts no more members.
+    pub is_draining: bool,
     /// Time at which the members are compared with the server's list; None without a connection.
     next_look: Option<Instant>,
     /// Members that have died, not reported to the server yet.
@@ -104,11 +106,6 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Records that a child may have ended.
-    pub fn note_ends(&mut self) {
-        self.has_ends = true;
-    }
-
     /// Returns the members that are not being stopped.
     pub fn members(&self) -> impl Iterator<Item = &[u8]> {
         self.members.iter().filter(|(_, own)| !own.is_stopping).map(|(name, _)| &**name)
@@ -151,16 +148,6 @@ impl<'a> Work<'a> {
     pub fn is_cleaning_for_others(&self) -> bool {
         let is_others = |job: &Job| matches!(job, Job::Task(Task::Clean(name)) if !self.members.contains_key(name));
         self.commands.iter().any(|command| command.asked_by == Some(self.connection) && is_others(&command.job))
-    }
-
-    /// Returns true if it was asked to end.
-    pub fn is_ending(&self) -> bool {
-        self.is_ending
-    }
-
-    /// Returns true if it starts no more members.
-    pub fn is_draining(&self) -> bool {
-        self.is_draining
     }
 
     /// Returns true if no members and no commands are left.
