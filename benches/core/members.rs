@@ -180,7 +180,7 @@ fn restore(size: usize, time: Duration) -> f64 {
         let mut saved = &saved[..];
         let mut saved = Reader::new(&mut saved);
         rig.run(|state, step| {
-            state.restore(&mut saved, step).expect("it was saved");
+            state.restore(&mut saved).expect("it was saved");
             while !state.restore_more(step).expect("it was saved") {}
         });
         ended.push(rig);
@@ -225,7 +225,7 @@ impl Rig {
     /// Returns the handover of its state.
     fn saved(&mut self) -> Vec<u8> {
         let mut saved = Vec::new();
-        let written = self.state.save(&mut Writer::new(&mut saved), self.now, &self.wheel.of(OWNER));
+        let written = self.state.save(&mut Writer::new(&mut saved), &self.wheel.of(OWNER));
         written.expect("memory takes all");
         saved
     }

@@ -11,8 +11,6 @@ use std::collections::BTreeMap;
 /// Most lines of a kind in a [`WINDOW`]; further lines are counted, and summed up at its end.
 const MOST_LINES: u32 = 10;
 const WINDOW: Span = Span::from_secs(60);
-/// Number of kinds of notices.
-const KINDS: usize = 9;
 
 /// Longest logged text of a peer, in bytes.
 const LONGEST_TEXT: usize = 200;
@@ -22,7 +20,7 @@ const MOST_FAILURES: usize = 256;
 
 /// The lines of each kind in the present window, and the starts that failed lately.
 pub struct EventLog {
-    kinds: [LogLimit; KINDS],
+    kinds: [LogLimit; NOUNS.len()],
     failures: BTreeMap<Box<[u8]>, StartFailure>,
 }
 
@@ -36,7 +34,7 @@ pub struct StartFailure {
 
 impl Default for EventLog {
     fn default() -> Self {
-        EventLog { kinds: [const { LogLimit::new(MOST_LINES, WINDOW) }; KINDS], failures: BTreeMap::new() }
+        EventLog { kinds: [const { LogLimit::new(MOST_LINES, WINDOW) }; NOUNS.len()], failures: BTreeMap::new() }
     }
 }
 
@@ -106,60 +104,63 @@ fn kind_of(notice: &Notice) -> usize {
     }
 }
 
-/// Returns the line about lines of one kind, in the order of [`kind_of`], that were left out; None if there are none.
+/// Level and noun of each kind, in the order of [`kind_of`].
+const NOUNS: [(Level, &str); 9] = [
+    (Level::Warn, "members that are held for long"),
+    (Level::Warn, "starts that failed"),
+    (Level::Info, "leases that ended without a return"),
+    (Level::Info, "members that operators hold"),
+    (Level::Warn, "pools and fixed members of the configuration file that cannot be added"),
+    (Level::Info, "starts that succeeded after others had failed"),
+    (Level::Warn, "members that went into quarantine"),
+    (Level::Info, "members that operators repaired or freed"),
+    (Level::Warn, "cleanings that failed or take too long"),
+];
+
+/// Returns the line about lines of one kind that were left out; None if there are none.
 fn sum_of(kind: usize, left_out: u64) -> Option<(Level, String)> {
-    let (level, what) = [
-        (Level::Warn, "members that are held for long"),
-        (Level::Warn, "starts that failed"),
-        (Level::Info, "leases that ended without a return"),
-        (Level::Info, "members that operators hold"),
-        (Level::Warn, "pools and fixed members of the configuration file that cannot be added"),
-        (Level::Info, "starts that succeeded after others had failed"),
-        (Level::Warn, "members that went into quarantine"),
-        (Level::Info, "members that operators repaired or freed"),
-        (Level::Warn, "cleanings that failed or take too long"),
-    ][kind];
-    (left_out > 0).then(|| (level, format!("{left_out} more {what} were not logged one by one")))
+    let (level, noun) = NOUNS[kind];
+    (left_out > 0).then(|| (level, format!("{left_out} more {noun} were not logged one by one")))
 }
 
 fn describe(notice: &Notice) -> (Level, String) {
+    (NOUNS[kind_of(notice)].0, text_of(notice))
+}
+
+fn text_of(notice: &Notice) -> String {
+    let by_text = |before: &str, by: &str| match by {
+        "" => String::new(),
+        by => format!("{before}{}", escaped(by.as_bytes())),
+    };
     match notice {
         Notice::LongHold { pool, member, lease, held, holder } => {
             let (pool, member, holder) = (escaped(pool), escaped(member), escaped(holder.as_bytes()));
             let held = seconds(*held);
-            (
-                Level::Warn,
-                format!("a member is held for long: {holder} has held {member} of {pool} for {held}, lease {lease}"),
-            )
+            format!("a member is held for long: {holder} has held {member} of {pool} for {held}, lease {lease}")
         }
         Notice::StartFailed { pool, provider, text } => {
-            (Level::Warn, format!("a start failed in {} at {}", escaped(pool), failure_of(provider, text)))
+            format!("a start failed in {} at {}", escaped(pool), failure_of(provider, text))
         }
-        Notice::StartsAgain { pool } => (Level::Info, format!("starts in {} succeed again", escaped(pool))),
+        Notice::StartsAgain { pool } => format!("starts in {} succeed again", escaped(pool)),
         Notice::Quarantined { pool, member, why, link, by } => {
-            let (pool, member) = (escaped(pool), escaped(member));
-            let by = if by.is_empty() { String::new() } else { format!("{link}{}", escaped(by.as_bytes())) };
-            let why = escaped(why.as_bytes());
-            (Level::Warn, format!("{member} of {pool} is in quarantine: {why}{by}"))
+            let (why, by) = (escaped(why.as_bytes()), by_text(link, by));
+            format!("{} of {} is in quarantine: {why}{by}", escaped(member), escaped(pool))
         }
         Notice::LeaseEnded { pool, member, lease, held, holder, ending, by, note } => {
             let (pool, member, holder) = (escaped(pool), escaped(member), escaped(holder.as_bytes()));
-            let by = if by.is_empty() { String::new() } else { format!(" by {}", escaped(by.as_bytes())) };
-            let (how, held, note) = (how_of(*ending), seconds(*held), said(note));
-            (Level::Info, format!("lease {lease} of {member} of {pool} {how}{by}: {holder} had it for {held}{note}"))
+            let (how, by, held, note) = (how_of(*ending), by_text(" by ", by), seconds(*held), said(note));
+            format!("lease {lease} of {member} of {pool} {how}{by}: {holder} had it for {held}{note}")
         }
         Notice::Held { pool, member, span, note, by } => {
             let (pool, member, by) = (escaped(pool), escaped(member), escaped(by.as_bytes()));
-            (Level::Info, format!("{by} holds {member} of {pool} for {}{}", seconds(*span), said(note)))
+            format!("{by} holds {member} of {pool} for {}{}", seconds(*span), said(note))
         }
         Notice::Released { pool, member, release, by } => {
-            let (pool, member, by) = (escaped(pool), escaped(member), escaped(by.as_bytes()));
-            (Level::Info, format!("{member} of {pool} is {release} by {by}"))
+            format!("{} of {} is {release} by {}", escaped(member), escaped(pool), escaped(by.as_bytes()))
         }
         Notice::Unclean { pool, member, why, by } => {
-            let (pool, member, why) = (escaped(pool), escaped(member), escaped(why.as_bytes()));
-            let by = if by.is_empty() { String::new() } else { format!(", says {}", escaped(by.as_bytes())) };
-            (Level::Warn, format!("{member} of {pool} is not clean: {why}{by}"))
+            let (why, by) = (escaped(why.as_bytes()), by_text(", says ", by));
+            format!("{} of {} is not clean: {why}{by}", escaped(member), escaped(pool))
         }
         Notice::NotDeclared { pool, member, why } => {
             let what = match member {
@@ -173,7 +174,7 @@ fn describe(notice: &Notice) -> (Level, String) {
                 _ => "there is no room for more",
             };
             let then = if member.is_some() { "; it is tried again each second" } else { "" };
-            (Level::Warn, format!("{what} is in the configuration file and cannot be added now: {why}{then}"))
+            format!("{what} is in the configuration file and cannot be added now: {why}{then}")
         }
     }
 }

@@ -45,7 +45,7 @@ use poolcounter_service::output::{MAX_BYTES, Output};
 use poolcounter_service::settings::{self, Configure};
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
-use state::{DeclaredPool, Event, Notice, State, Step, Timer};
+use state::{DeclaredPool, Event, MemberRow, Notice, PoolRow, State, Step, Timer};
 use wire::{Line, Query};
 
 /// Entry in the list of services.
@@ -274,8 +274,7 @@ impl Members {
         Ok(Progress::Done)
     }
 
-    /// Writes as many members as the connection's output takes, and returns true after the last one. Each is listed
-    /// once; members that come or go meanwhile may be missing.
+    /// Lists the members of a pool. Each is listed once; members that come or go meanwhile may be missing.
     fn list_members(
         &self,
         conn: ConnId,
@@ -284,26 +283,14 @@ impl Members {
         context: &mut Context<'_>,
     ) -> Result<bool, Refusal> {
         let peers = context.conns.peers;
-        let from = listing.after.take();
+        let from = listing.after.clone();
         let rows = self.state.members_after(pool, from.as_deref(), context.time.now, |conn| peers.peer(conn));
         let Some(rows) = listing.begin(rows)? else { return Ok(true) };
-        let mut last = None;
-        for (n, row) in rows.enumerate() {
-            if listing.left == 0 {
-                return Ok(true);
-            }
-            if n == LISTED_PER_TURN || context.output.is_full(conn) {
-                listing.after = last.or(from.as_deref()).map(Box::from);
-                return Ok(false);
-            }
-            context.output.reply_lines(conn, |bytes| wire::write_member(bytes, &row));
-            listing.left -= 1;
-            last = Some(row.name);
-        }
-        Ok(true)
+        let mark = |listing: &mut Listing, row: MemberRow<'_>| listing.after = Some(row.name.into());
+        Ok(list(conn, rows, listing, context, wire::write_member, mark))
     }
 
-    /// Writes as many waiters as the connection's output takes, and returns true after the last one. Waiters that come or go meanwhile may be missing.
+    /// Lists the waiters of a pool. Waiters that come or go meanwhile may be missing.
     fn list_waiters(
         &self,
         conn: ConnId,
@@ -312,38 +299,45 @@ impl Members {
         context: &mut Context<'_>,
     ) -> Result<bool, Refusal> {
         let (peers, now) = (context.conns.peers, context.time.now);
-        let (mut place, last) = listing.place();
+        let (place, last) = listing.place();
         let rows = self.state.waiters_after(pool, last, now, |conn| peers.peer(conn));
         let Some(rows) = listing.begin(rows)? else { return Ok(true) };
-        for (n, (rank, row)) in rows.enumerate() {
-            if listing.left == 0 {
-                return Ok(true);
-            }
-            if n == LISTED_PER_TURN || context.output.is_full(conn) {
-                return Ok(false);
-            }
-            place += 1;
-            context.output.reply_lines(conn, |bytes| wire::write_waiter(bytes, place, &row));
-            listing.left -= 1;
-            listing.set_place(place, rank);
-        }
-        Ok(true)
+        let write = |bytes: &mut Vec<u8>, (place, (_, row)): &_| wire::write_waiter(bytes, *place, row);
+        let mark = |listing: &mut Listing, (place, (rank, _))| listing.set_place(place, rank);
+        Ok(list(conn, (place + 1..).zip(rows), listing, context, write, mark))
     }
 
-    /// Writes as many pools as the connection's output takes, and returns true after the last one.
     fn list_pools(&self, conn: ConnId, listing: &mut Listing, context: &mut Context<'_>) -> bool {
-        let from = listing.after.take();
-        let mut last = None;
-        for (n, row) in self.state.pools_after(from.as_deref()).enumerate() {
-            if n == LISTED_PER_TURN || context.output.is_full(conn) {
-                listing.after = last.or(from.as_deref()).map(Box::from);
-                return false;
-            }
-            context.output.reply_lines(conn, |bytes| wire::write_pool(bytes, &row));
-            last = Some(row.name);
-        }
-        true
+        let from = listing.after.clone();
+        let mark = |listing: &mut Listing, row: PoolRow<'_>| listing.after = Some(row.name.into());
+        list(conn, self.state.pools_after(from.as_deref()), listing, context, wire::write_pool, mark)
     }
+}
+
+/// Writes as many rows as the connection's output takes, and marks the last row if there are more. Returns true after the
+/// last.
+fn list<R>(
+    conn: ConnId,
+    rows: impl Iterator<Item = R>,
+    listing: &mut Listing,
+    context: &mut Context<'_>,
+    write: impl Fn(&mut Vec<u8>, &R),
+    mark: impl Fn(&mut Listing, R),
+) -> bool {
+    let mut last = None;
+    for (n, row) in rows.enumerate() {
+        if listing.left == 0 {
+            return true;
+        }
+        if n == LISTED_PER_TURN || context.output.is_full(conn) {
+            last.into_iter().for_each(|row| mark(listing, row));
+            return false;
+        }
+        context.output.reply_lines(conn, |bytes| write(bytes, &row));
+        listing.left -= 1;
+        last = Some(row);
+    }
+    true
 }
 
 impl Service for Members {

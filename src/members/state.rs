@@ -348,7 +348,7 @@ impl State {
     /// Returns whether connections were replaced, or numbers of leases of rules have changed, since the last calls of
     /// [`State::take_replaced`] and [`State::changed_rules`].
     pub fn has_changes(&self) -> bool {
-        !self.replaced.is_empty() || self.leases.has_changed_rules()
+        !self.replaced.is_empty() || !self.leases.changed_rules.is_empty()
     }
 
     /// Takes the connections that were replaced since the last call, which must be closed.

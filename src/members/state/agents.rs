@@ -154,6 +154,11 @@ impl Agents {
         &self.agents[id.index()]
     }
 
+    /// Returns an agent, for changes of what nothing else depends on.
+    pub fn get_mut(&mut self, id: AgentId) -> &mut Agent {
+        &mut self.agents[id.index()]
+    }
+
     /// Returns whether background work is under way for members of a lost provider of the pool: some may still be in
     /// the free list.
     pub fn has_orphaned_free(&self, pool: PoolId) -> bool {
@@ -234,11 +239,6 @@ impl Agents {
         });
     }
 
-    /// Returns the backoff of a provider.
-    pub fn backoff(&mut self, id: AgentId) -> &mut Backoff {
-        &mut self.agents[id.index()].backoff
-    }
-
     /// Returns the provider of a pool with this session, if it serves or is in its grace.
     pub fn of_session(&self, pool: PoolId, session: &[u8]) -> Option<AgentId> {
         self.by_session.get(&(pool, session.into())).copied()
@@ -298,11 +298,6 @@ impl Agents {
         self.agents[id.index()].state = grace.map_or(ProviderState::Lost, ProviderState::Grace);
     }
 
-    /// Sets the time at which an agent was lost, and its address.
-    pub fn note_lost(&mut self, id: AgentId, at: Time, address: String) {
-        self.agents[id.index()].lost = Some(Box::new((at, address)));
-    }
-
     /// Marks the agents of a connection in removed pools as lost.
     pub fn lose_dismissed(&mut self, conn: ConnId) {
         self.dismiss(conn);
@@ -326,11 +321,6 @@ impl Agents {
         let agent = &mut self.agents[id.index()];
         (agent.is_pending, agent.to_suspend) = (true, members);
         self.by_pool.get_mut(agent.pool).pending += 1;
-    }
-
-    /// Sets the number of members that background work has yet to suspend.
-    pub fn set_to_suspend(&mut self, id: AgentId, members: u32) {
-        self.agents[id.index()].to_suspend = members;
     }
 
     /// Ends background work for the members of an agent.

@@ -77,7 +77,7 @@ impl State {
             if !is_lost {
                 self.members.move_to_last_of_agent(member);
             }
-            self.agents.set_to_suspend(id, left);
+            self.agents.get_mut(id).to_suspend = left;
             match is_served {
                 true => self.resume_member(member, step),
                 false => _ = self.catch_up(member, step),

@@ -94,7 +94,7 @@ impl State {
         assert!(kind != PhaseKind::Orphaned || is_orphan || is_pending, "only orphans are orphaned");
         let is_limited = self.members.end_of_life(id, &pool.settings).is_some();
         let is_retiming = self.background.of_pool(member.pool).is_retiming;
-        assert!(is_limited || is_retiming || !self.members.has_life_timer(id), "no limit, no timer of a lifetime");
+        assert!(is_limited || is_retiming || member.life.is_none(), "no limit, no timer of a lifetime");
         if let MemberPhase::InUse(lease) = member.phase {
             assert_eq!(self.leases.get(lease).member, id, "a lease names its member");
         }

@@ -71,7 +71,7 @@ impl State {
             return self.hold_for(id, hold.span, hold.reason, step);
         }
         self.cleanings.failed.remove(&id);
-        self.members.set_since(id, step.now);
+        self.members.get_mut(id).since = step.now;
         self.members.enter_state(id, MemberPhase::Unclean);
         self.pools.touch(pool);
     }
@@ -111,7 +111,7 @@ impl State {
     fn begin_cleaning(&mut self, id: MemberId, agent: AgentId, step: &mut Step<'_, '_>) {
         let clean_timeout = self.pool(self.member(id).pool).settings.clean_timeout;
         let timer = Some(step.timers.arm(step.now + clean_timeout, Timer::Phase(id)));
-        self.members.set_proved(id, step.now);
+        self.members.get_mut(id).proved = step.now;
         self.enter_state(id, MemberPhase::Cleaning { agent, timer });
     }
 

@@ -27,9 +27,10 @@ impl State {
             }
             self.note_cramped(id);
         }
-        self.pools.end_growth(id);
         let slots = self.slots(id);
-        self.pools.limit_slots(id, slots);
+        let pool = self.pools.get_mut(id);
+        pool.is_to_grow = false;
+        pool.most_slots = pool.most_slots.min(slots).max(u64::from(pool.settings.max));
         if self.pool(id).group.is_some() {
             self.note_supply(id);
         }
@@ -150,7 +151,9 @@ impl State {
         let max = u64::from(self.pool(id).settings.max);
         // Without room for them, and while there are too many, no replacements are owed.
         let room = if self.slots(id) > max { 0 } else { max - self.members.in_pool(id).live() };
-        self.pools.limit_owed(id, room);
+        let owed = &mut self.pools.get_mut(id).owed;
+        // Lossless: it is not above the number that is owed.
+        *owed = room.min(u64::from(*owed)) as u32;
         while self.is_above_max(id) {
             let Some(member) = self.members.oldest_provided(id) else { break };
             if !step.timers.spend(background::COST) {
@@ -191,7 +194,8 @@ impl State {
             let start = self.starts.begin(conn, agent, (id, pool.clone()), settings.start_timeout, step);
             self.note_room(agent);
             step.tell(conn, What::Start { pool, start });
-            self.pools.note_start(id);
+            let owed = &mut self.pools.get_mut(id).owed;
+            *owed = owed.saturating_sub(1);
         }
         true
     }
@@ -309,7 +313,7 @@ impl State {
 
     /// Starts a backoff of a provider at which a start has failed, or whose member has died young.
     pub(super) fn begin_backoff(&mut self, id: AgentId, text: &[u8], step: &mut Step<'_, '_>) {
-        self.agents.backoff(id).begin(id, step);
+        self.agents.get_mut(id).backoff.begin(id, step);
         self.note_room(id);
         let agent = self.agents.get(id);
         let provider = agent.conn().map(|conn| (step.peer)(conn)).unwrap_or_default();
@@ -323,7 +327,7 @@ impl State {
 
     /// Asks a provider for starts again after its backoff.
     pub(super) fn backoff_is_over(&mut self, id: AgentId) {
-        self.agents.backoff(id).fired();
+        self.agents.get_mut(id).backoff.fired();
         self.note_room(id);
         self.pools.touch(self.agents.get(id).pool);
     }

@@ -45,7 +45,7 @@ pub(super) struct Holding {
     /// True after a `BYE`, which returns the members in good state.
     pub is_bye: bool,
     #[serde(skip)]
-    leases: List<LeaseId>,
+    pub leases: List<LeaseId>,
     /// Number of members by pool, in the order of these.
     #[serde(skip)]
     by_pool: Vec<(PoolId, u32)>,
@@ -56,10 +56,10 @@ pub(super) struct Holding {
 
 /// Connection that takes members.
 #[derive(Default)]
-struct Consumer {
+pub(super) struct Consumer {
     name: Option<Arc<[u8]>>,
     /// Rule of access that it matches.
-    rule: Option<Arc<str>>,
+    pub rule: Option<Arc<str>>,
     /// Holding of the connection; None before its first take.
     holding: Option<HoldingId>,
 }
@@ -71,13 +71,13 @@ pub(super) struct Leases {
     next_number: u64,
     by_number: Names<LeaseId>,
     by_token: Names<LeaseId>,
-    holdings: Slab<Holding>,
+    pub holdings: Slab<Holding>,
     links: Links,
-    consumers: SideTable<ConnId, Consumer>,
+    pub consumers: SideTable<ConnId, Consumer>,
     /// Numbers of leases with a token, by rule.
-    by_rule: BTreeMap<Arc<str>, u64>,
+    pub by_rule: BTreeMap<Arc<str>, u64>,
     /// Rules whose numbers have changed since the last query.
-    changed_rules: Vec<Arc<str>>,
+    pub changed_rules: Vec<Arc<str>>,
     /// Tokens of the leases that have changed.
     pub marks: Marks<Token>,
 }
@@ -119,6 +119,11 @@ impl Leases {
 
     pub fn get(&self, id: LeaseId) -> &Lease {
         &self.leases[id.index()]
+    }
+
+    /// Returns a lease, for changes of what nothing else depends on.
+    pub fn get_mut(&mut self, id: LeaseId) -> &mut Lease {
+        &mut self.leases[id.index()]
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
@@ -173,11 +178,6 @@ impl Leases {
     /// Returns the connection that holds a lease, if it has not ended.
     pub fn conn_of(&self, id: LeaseId) -> Option<ConnId> {
         self.holding(self.get(id).holding?).conn
-    }
-
-    /// Returns whether a lease was held by a connection that has ended, and background work will return it.
-    pub fn is_left(&self, id: LeaseId) -> bool {
-        self.get(id).holding.is_some_and(|holding| self.holding(holding).conn.is_none())
     }
 
     /// Returns the name of the holder of a lease, else the address of its connection.
@@ -305,11 +305,6 @@ impl Leases {
         self.mark(id);
     }
 
-    /// Notes that a long hold of a lease was reported to the operator.
-    pub fn set_reported(&mut self, id: LeaseId) {
-        self.leases[id.index()].is_reported = true;
-    }
-
     /// Sets the address of a lease's holder in place of the connection, unless the holder has a name.
     pub fn set_holder_address(&mut self, id: LeaseId, address: String) {
         let holder = &mut self.leases[id.index()].holder;
@@ -399,11 +394,6 @@ impl Leases {
         self.consumers.get_mut(conn).name = name;
     }
 
-    /// Sets the rule of access that a connection matches: its later leases with a token count for that rule.
-    pub fn set_rule(&mut self, conn: ConnId, rule: Option<Arc<str>>) {
-        self.consumers.get_mut(conn).rule = rule;
-    }
-
     fn holding_of(&mut self, conn: ConnId) -> HoldingId {
         let holdings = &mut self.holdings;
         let insert = || HoldingId::from_index(holdings.insert(Holding { conn: Some(conn), ..Holding::default() }));
@@ -423,21 +413,6 @@ impl Leases {
         let conn = holding.conn;
         let id = HoldingId::from_index(self.holdings.insert(holding));
         conn.is_none_or(|conn| self.consumers.get_mut(conn).holding.replace(id).is_none()).then_some(id)
-    }
-
-    /// Sets the address of a connection that has ended.
-    pub fn set_address(&mut self, id: HoldingId, address: String) {
-        self.holdings[id.index()].address = address.into_bytes().into();
-    }
-
-    /// Returns the oldest lease of a holding.
-    pub fn first_of(&self, id: HoldingId) -> Option<LeaseId> {
-        self.holding(id).leases.front()
-    }
-
-    /// Removes a holding without leases.
-    pub fn remove_holding(&mut self, id: HoldingId) {
-        self.holdings.remove(id.index());
     }
 
     /// Removes a connection without leases.

@@ -29,7 +29,8 @@ impl State {
         self.leave_state(member, step);
         let id = self.leases.begin(asker.conn, member, pool, asker.lease, step);
         self.members.enter_state(member, MemberPhase::InUse(id));
-        self.members.count_use(member);
+        let uses = &mut self.members.get_mut(member).uses;
+        *uses = uses.saturating_add(1);
         self.note_holder(id, asker.conn, step);
         self.arm_lease(id, step);
         self.pools.count(pool, Stat::Takes);
@@ -102,7 +103,7 @@ impl State {
         self.note_end(&lease, holder, end, step);
         let Lease { member, since, .. } = lease;
         self.leave_state(member, step);
-        self.members.set_since(member, step.now);
+        self.members.get_mut(member).since = step.now;
         self.pools.times(self.members.get(member).pool).hold.record(step.now.since(since));
         self.members.note_used(Some(member));
         member
@@ -217,7 +218,7 @@ impl State {
     }
 
     fn report_long_hold(&mut self, id: LeaseId, held: Span, step: &mut Step<'_, '_>) {
-        self.leases.set_reported(id);
+        self.leases.get_mut(id).is_reported = true;
         let Lease { number: lease, member, .. } = *self.leases.get(id);
         self.pools.count(self.members.get(member).pool, Stat::LongHolds);
         let ((pool, member), holder) = (self.names_of(member), self.leases.holder_text(id, step.peer));
@@ -247,7 +248,7 @@ impl State {
     pub(super) fn lose_consumer(&mut self, conn: ConnId, is_bye: bool, step: &mut Step<'_, '_>) {
         let Some(id) = self.leases.leave_holding(conn, is_bye) else { return };
         if self.drain_holding(id, Some(conn), step) {
-            self.leases.set_address(id, (step.peer)(conn));
+            self.leases.holdings[id.index()].address = (step.peer)(conn).into_bytes().into();
             self.background.push(BackgroundTask::Holding(id));
         }
     }
@@ -255,13 +256,13 @@ impl State {
     /// Ends the leases of a connection that has ended, as far as the budget lasts: `conn` in the step in which it ends.
     /// Returns whether there are more.
     pub(super) fn drain_holding(&mut self, id: HoldingId, conn: Option<ConnId>, step: &mut Step<'_, '_>) -> bool {
-        while let Some(lease) = self.leases.first_of(id) {
+        while let Some(lease) = self.leases.holding(id).leases.front() {
             if !step.timers.spend(background::COST) {
                 return true;
             }
             self.let_lease_go(lease, conn, step);
         }
-        self.leases.remove_holding(id);
+        self.leases.holdings.remove(id.index());
         false
     }
 
@@ -285,7 +286,8 @@ impl State {
     /// Applies the pending background work to a lease whose connection has ended. Returns whether the lease remains.
     fn catch_up_with_holder(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> bool {
         let number = self.leases.get(id).number;
-        if self.leases.is_left(id) {
+        let is_left = |holding: HoldingId| self.leases.holding(holding).conn.is_none();
+        if self.leases.get(id).holding.is_some_and(is_left) {
             self.let_lease_go(id, None, step);
             return self.leases.find(number).is_some();
         }
@@ -322,16 +324,6 @@ impl State {
 
     /// Sets the rule of access that a connection matches: its later leases with a token count for that rule.
     pub fn note_rule(&mut self, conn: ConnId, rule: Option<Arc<str>>) {
-        self.leases.set_rule(conn, rule);
-    }
-
-    /// Returns the number of leases with a token by the rule under which they were taken.
-    pub fn leases_of_rules(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
-        self.leases.by_rule()
-    }
-
-    /// Returns the rules whose number of leases has changed since the last call, and their numbers.
-    pub fn changed_rules(&mut self) -> impl Iterator<Item = (Arc<str>, u64)> {
-        self.leases.changed_rules()
+        self.leases.consumers.get_mut(conn).rule = rule;
     }
 }

@@ -45,7 +45,7 @@ impl State {
         let member = Member::new(pool, name.into(), owner, share, step.now);
         let id = self.members.create(member, attributes).expect("the callers have looked for this name");
         if let MemberOwner::Agent(agent) = owner {
-            self.agents.backoff(agent).add(id, step.now);
+            self.agents.get_mut(agent).backoff.add(id, step.now);
             self.note_room(agent);
         }
         self.arm_life(id, step);
@@ -96,8 +96,8 @@ impl State {
         if let Some(hold) = self.members.take_hold(id) {
             return self.hold_for(id, hold.span, hold.reason, step);
         }
-        self.members.set_since(id, step.now);
-        self.members.set_proved(id, step.now);
+        self.members.get_mut(id).since = step.now;
+        self.members.get_mut(id).proved = step.now;
         let pool = self.member(id).pool;
         self.members.push_free(id, &self.pools.get(pool).settings, step);
         self.pools.touch(pool);
@@ -164,7 +164,7 @@ impl State {
         self.pools.count(pool, if was_used { Stat::KilledInUse } else { Stat::KilledFree });
         let Pool { is_leaving, settings, .. } = self.pool(pool);
         if then == Then::Replace && !is_leaving && self.slots(pool) <= u64::from(settings.max) {
-            self.pools.owe(pool);
+            self.pools.get_mut(pool).owed += 1;
         }
     }
 
@@ -192,7 +192,7 @@ impl State {
     pub(super) fn disown(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let Member { owner, born, pool, .. } = *self.member(id);
         if let MemberOwner::Agent(agent) = owner {
-            let has_succeeded = self.agents.backoff(agent).remove(id, born, step.now);
+            let has_succeeded = self.agents.get_mut(agent).backoff.remove(id, born, step.now);
             self.note_success(pool, has_succeeded, step);
         }
     }
@@ -200,9 +200,9 @@ impl State {
     /// Notes that a consumer has returned a member in good state.
     pub(super) fn note_returned(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let Member { owner, born, pool, .. } = *self.member(id);
-        self.members.set_proven(id);
+        self.members.get_mut(id).set_proven();
         if let MemberOwner::Agent(agent) = owner {
-            let has_succeeded = self.agents.backoff(agent).note_returned(id, born);
+            let has_succeeded = self.agents.get_mut(agent).backoff.note_returned(id, born);
             self.note_success(pool, has_succeeded, step);
         }
     }
@@ -256,7 +256,7 @@ impl State {
 
     /// Stops a free member that has reached its lifetime. Members in use are checked when they are returned.
     pub(super) fn life_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        self.members.life_fired(id);
+        self.members.get_mut(id).life.take().into_iter().for_each(TimerId::fired);
         if !self.catch_up(id, step) {
             return;
         }
@@ -334,7 +334,7 @@ impl State {
         if self.phase_of(id) != PhaseKind::Checking {
             return Ok(());
         }
-        self.members.set_proved(id, step.now);
+        self.members.get_mut(id).proved = step.now;
         let pool = self.member(id).pool;
         let Pool { is_leaving, settings, .. } = self.pools.get(pool);
         let is_over = *is_leaving || self.is_above_max(pool) || self.members.is_past_lifetime(id, settings, step.now);

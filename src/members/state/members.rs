@@ -37,7 +37,7 @@ pub(super) struct Member {
     pub phase: MemberPhase,
     /// Timer of the end of its lifetime.
     #[serde(skip)]
-    life: Option<TimerId>,
+    pub life: Option<TimerId>,
 }
 
 /// Origin of a member: a provider's may be proven, a fixed one may be the file's.
@@ -77,6 +77,11 @@ impl Member {
     /// Returns true if it was ever returned in good state. That is not noted of the file's members.
     pub fn is_proven(&self) -> bool {
         self.origin == Origin::Proven
+    }
+
+    /// Notes that it was returned in good state.
+    pub fn set_proven(&mut self) {
+        self.origin = if self.origin == Origin::Unknown { Origin::Proven } else { self.origin };
     }
 
     /// Returns true for a fixed member that the configuration file had at the last reading.
@@ -212,6 +217,11 @@ impl MemberTable {
     #[inline]
     pub fn get(&self, id: MemberId) -> &Member {
         &self.members[id.index()]
+    }
+
+    /// Returns a member, for changes of what nothing else depends on.
+    pub fn get_mut(&mut self, id: MemberId) -> &mut Member {
+        &mut self.members[id.index()]
     }
 
     /// Returns a number above the slot of every member.
@@ -390,12 +400,6 @@ impl MemberTable {
         self.mark(id);
     }
 
-    /// Notes that a member was returned in good state.
-    pub fn set_proven(&mut self, id: MemberId) {
-        let Member { origin, .. } = &mut self.members[id.index()];
-        *origin = if *origin == Origin::Unknown { Origin::Proven } else { *origin };
-    }
-
     pub fn set_from_file(&mut self, id: MemberId, is_from_file: bool) {
         self.members[id.index()].origin = if is_from_file { Origin::File } else { Origin::Unknown };
         self.mark(id);
@@ -409,22 +413,6 @@ impl MemberTable {
     /// Returns whether the lease of a member has ended last in this step.
     pub fn was_used(&self, id: MemberId) -> bool {
         self.used == Some(id)
-    }
-
-    /// Sets the time of a member's last use, or of its release.
-    pub fn set_since(&mut self, id: MemberId, now: Time) {
-        self.members[id.index()].since = now;
-    }
-
-    /// Sets the time at which a member was last known to be alive.
-    pub fn set_proved(&mut self, id: MemberId, now: Time) {
-        self.members[id.index()].proved = now;
-    }
-
-    /// Counts a lease of a member.
-    pub fn count_use(&mut self, id: MemberId) {
-        let uses = &mut self.members[id.index()].uses;
-        *uses = uses.saturating_add(1);
     }
 
     /// Arms the timer of a lifetime anew. Past its lifetime, only a free member has one: others are checked when they
@@ -443,16 +431,6 @@ impl MemberTable {
             let armed = step.timers.arm(step.now + after, Timer::Phase(id));
             step.timers.cancel(std::mem::replace(timer, armed));
         }
-    }
-
-    /// Takes the timer of a lifetime, which has fired.
-    pub fn life_fired(&mut self, id: MemberId) {
-        self.members[id.index()].life.take().into_iter().for_each(TimerId::fired);
-    }
-
-    /// Returns whether the timer of a lifetime is armed.
-    pub fn has_life_timer(&self, id: MemberId) -> bool {
-        self.get(id).life.is_some()
     }
 
     pub fn armed_timers(&self) -> usize {

@@ -36,7 +36,7 @@ pub(super) struct Pool {
     /// True if it is in [`Pools::touched`].
     is_touched: bool,
     /// True if waiters may want a member that became free in another way than by a return.
-    is_to_reconsider: bool,
+    pub is_to_reconsider: bool,
     /// Part of the supply of its group.
     pub supply: Supply,
 }
@@ -77,6 +77,11 @@ impl Pools {
 
     pub fn get(&self, id: PoolId) -> &Pool {
         &self.pools[id.index()]
+    }
+
+    /// Returns a pool, for changes of what nothing else depends on.
+    pub fn get_mut(&mut self, id: PoolId) -> &mut Pool {
+        &mut self.pools[id.index()]
     }
 
     /// # Errors
@@ -227,11 +232,6 @@ impl Pools {
         self.touch(id);
     }
 
-    /// Takes the note that waiters may want members that are free.
-    pub fn take_reconsider(&mut self, id: PoolId) -> bool {
-        std::mem::take(&mut self.pools[id.index()].is_to_reconsider)
-    }
-
     /// Takes a touched pool.
     pub fn next_touched(&mut self) -> Option<PoolId> {
         let id = self.touched.pop()?;
@@ -254,40 +254,6 @@ impl Pools {
         let pool = &mut self.pools[id.index()];
         pool.is_to_grow |= pool.settings.grow_at.is_some_and(|grow_at| free <= grow_at);
         self.touch(id);
-    }
-
-    /// Counts one more replacement to start.
-    pub fn owe(&mut self, id: PoolId) {
-        self.pools[id.index()].owed += 1;
-    }
-
-    /// Notes that a start has begun, which may be a replacement.
-    pub fn note_start(&mut self, id: PoolId) {
-        let pool = &mut self.pools[id.index()];
-        pool.owed = pool.owed.saturating_sub(1);
-    }
-
-    /// Lowers the number of replacements to start to `room`.
-    pub fn limit_owed(&mut self, id: PoolId, room: u64) {
-        let pool = &mut self.pools[id.index()];
-        pool.owed = u32::try_from(room.min(u64::from(pool.owed))).unwrap_or(u32::MAX);
-    }
-
-    /// Lowers the number of members and starts that a pool may have towards `max`, now that it has `slots`.
-    pub fn limit_slots(&mut self, id: PoolId, slots: u64) {
-        let pool = &mut self.pools[id.index()];
-        pool.most_slots = pool.most_slots.min(slots).max(u64::from(pool.settings.max));
-    }
-
-    /// Forgets that few members were left free.
-    pub fn end_growth(&mut self, id: PoolId) {
-        self.pools[id.index()].is_to_grow = false;
-    }
-
-    /// Sets the most members and starts of a restored pool.
-    pub fn restore_slots(&mut self, id: PoolId, slots: u64) {
-        let pool = &mut self.pools[id.index()];
-        pool.most_slots = slots.max(u64::from(pool.settings.max));
     }
 
     /// Arms the timer of the next cull, by the settings.

@@ -176,7 +176,7 @@ impl State {
         let Member { pool, owner, born, .. } = *self.member(id);
         self.disown(id, step);
         self.members.set_owner(id, agent);
-        self.agents.backoff(agent).add(id, born);
+        self.agents.get_mut(agent).backoff.add(id, born);
         self.note_room(agent);
         self.drop_owner_if_over(owner, step);
         if !attributes.is_empty() {
@@ -292,7 +292,7 @@ impl State {
         let Pool { is_leaving, settings, .. } = self.pools.get(pool);
         let grace = Some(settings.provider_grace).filter(|grace| *grace > Span::ZERO && !is_leaving);
         self.agents.set_lost(agent, grace.map(|grace| step.timers.arm(step.now + grace, Timer::Grace(agent))));
-        self.agents.note_lost(agent, step.now, (step.peer)(conn));
+        self.agents.get_mut(agent).lost = Some(Box::new((step.now, (step.peer)(conn))));
         self.end_lost_members(agent, step);
         self.pools.reconsider(pool);
     }
@@ -301,7 +301,8 @@ impl State {
     /// background.
     fn end_lost_members(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         if self.agents.get(id).is_pending {
-            return self.agents.set_to_suspend(id, self.members.of_agent(id));
+            self.agents.get_mut(id).to_suspend = self.members.of_agent(id);
+            return;
         }
         self.agents.begin_pending(id, self.members.of_agent(id));
         self.begin(BackgroundTask::Agent(id), step);

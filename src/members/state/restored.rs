@@ -75,13 +75,14 @@ impl State {
         }
         for id in self.agents.iter().map(|(id, _)| id).collect::<Vec<_>>() {
             if self.agents.get(id).is_pending {
-                self.agents.set_to_suspend(id, self.members.of_agent(id));
+                self.agents.get_mut(id).to_suspend = self.members.of_agent(id);
                 self.background.push(BackgroundTask::Agent(id));
             }
             self.note_room(id);
         }
         for id in loading.pools.values() {
-            self.pools.restore_slots(*id, self.slots(*id));
+            let (slots, pool) = (self.slots(*id), self.pools.get_mut(*id));
+            pool.most_slots = slots.max(u64::from(pool.settings.max));
             // It may lack room for its starts.
             self.pools.touch(*id);
         }
@@ -201,7 +202,7 @@ impl Loading {
         let (pool, owner, born) = (member.pool, member.owner, member.born);
         let id = state.members.create(member, attributes.unwrap_or_default())?;
         if let MemberOwner::Agent(agent) = owner {
-            state.agents.backoff(agent).add(id, born);
+            state.agents.get_mut(agent).backoff.add(id, born);
         }
         let kind = phase.kind();
         let mut phase = phase.map(|at| step.timers.arm(*at, Timer::Phase(id)));

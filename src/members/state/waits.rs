@@ -85,7 +85,7 @@ impl State {
     pub(super) fn offer_again(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         // Offers that go on come to their end first, whatever happens meanwhile. A pool that is behind is settled again.
         let tasks = self.background.of_pool(pool);
-        if !tasks.is_offering && self.pools.take_reconsider(pool) && !tasks.is_behind {
+        if !tasks.is_offering && std::mem::take(&mut self.pools.get_mut(pool).is_to_reconsider) && !tasks.is_behind {
             self.begin(BackgroundTask::Offer(pool, None), step);
         }
     }

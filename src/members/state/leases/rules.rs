@@ -2,26 +2,23 @@
 
 use super::*;
 
-impl Leases {
+impl State {
     /// Returns the number of leases with a token by the rule under which they were taken.
-    pub(in crate::state) fn by_rule(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
-        self.by_rule.iter().map(|(rule, leases)| (rule, *leases))
-    }
-
-    /// Returns whether the number of leases of a rule has changed since the last call of [`Leases::changed_rules`].
-    pub(in crate::state) fn has_changed_rules(&self) -> bool {
-        !self.changed_rules.is_empty()
+    pub fn leases_of_rules(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+        self.leases.by_rule.iter().map(|(rule, leases)| (rule, *leases))
     }
 
     /// Returns the rules whose number of leases has changed since the last call, and their numbers.
-    pub(in crate::state) fn changed_rules(&mut self) -> impl Iterator<Item = (Arc<str>, u64)> {
-        let changed = std::mem::take(&mut self.changed_rules);
+    pub fn changed_rules(&mut self) -> impl Iterator<Item = (Arc<str>, u64)> {
+        let changed = std::mem::take(&mut self.leases.changed_rules);
         changed.into_iter().map(|rule| {
-            let leases = self.by_rule.get(&rule).copied().unwrap_or_default();
+            let leases = self.leases.by_rule.get(&rule).copied().unwrap_or_default();
             (rule, leases)
         })
     }
+}
 
+impl Leases {
     /// Counts a lease with a token for a rule, instead of for its connection.
     pub(in crate::state) fn count_for_rule(&mut self, id: LeaseId, rule: Arc<str>) {
         let lease = &mut self.leases[id.index()];
