@@ -53,7 +53,7 @@ pub const REQUESTS: &[(&str, &str)] = &[
     ("pause [PATTERN SECONDS]", "hand out no job for this time (0 ends it), or print the pauses"),
     ("retry [PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]]", "set how failed jobs are tried again, or print what is set"),
     (
-        "limit [PATTERN N [per SECONDS] [each | all]]",
+        "limit [PATTERN N [per SECONDS] [each | all | ordered]]",
         "set how many jobs run at a time, or start in a period, also for group:NAME, or print what is set",
     ),
     ("dead-letter [PATTERN [TUBE]]", "set where jobs go after their last attempt, or print what is set"),

@@ -1,5 +1,6 @@
 //! Client of the beanstalkd protocol: a [`Producer`] puts jobs and administers queues, a [`Runner`] runs jobs.
 
+mod limits;
 mod producer;
 mod runner;
 mod schedule;
@@ -133,6 +134,8 @@ pub struct ListedJob {
     pub attempts: u64,
     /// Key; empty if it has none. In key, group and error, bytes that are not valid text are replaced.
     pub key: String,
+    /// Time for which the key is kept, whatever becomes of the job.
+    pub key_left: Option<Duration>,
     /// Group; empty if it has none.
     pub group: String,
     /// Reason of the last failure.
@@ -260,6 +263,7 @@ impl ListedJob {
             pri: number_in(map, "pri")?.try_into().ok()?,
             attempts: number_in(map, "attempts")?,
             key: text("key")?,
+            key_left: number_in(map, "key-left").map(Duration::from_secs),
             group: text("group")?,
             error: text("error")?,
             origin: text("origin"),

@@ -88,7 +88,9 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
         Request::Limit(LimitOf::Each(pattern) | LimitOf::All(pattern), _, _) => {
             (JobCommand::Limit, tube(pattern.bytes()))
         }
-        Request::Limit(LimitOf::Group(group), _, _) => (JobCommand::Limit, About::Names(vec![group_key(group)])),
+        Request::Limit(LimitOf::Group(group) | LimitOf::Ordered(group), _, _) => {
+            (JobCommand::Limit, About::Names(vec![group_key(group)]))
+        }
         Request::Clear(pattern, _) => (JobCommand::Clear, tube(pattern.bytes())),
         Request::Move(JobsOf::Job(id), name, _) => (JobCommand::Move, About::JobAnd(*id, name.bytes())),
         Request::Move(JobsOf::Pattern(pattern), name, _) => {

@@ -55,6 +55,7 @@ fn jobs_are_put_and_looked_at() {
     assert_eq!(jobs(&["pause", "*/t", "60"]), "");
     assert_eq!(jobs(&["clear", "*/t"]), "CLEARED 2502\n");
     assert_eq!(jobs(&["put", "day", "hello", "--key=monday", "--key-for=86400"]), "INSERTED 2504\n");
+    assert!(jobs(&["show", "2504"]).contains("\nkey-left: 86"));
     assert_eq!(jobs(&["bury", "2504"]), "");
     assert_eq!(jobs(&["put", "day", "hello", "--key=monday"]), "DUPLICATE 2504 buried\n");
 }

@@ -192,7 +192,7 @@ fn settings_of_the_file_count_until_a_command_overrides_them() {
     let limit = |most, is_all| FileSetting::Limit(b"*/a"[..].into(), most, is_all);
     let dead = FileSetting::DeadLetter(b"*/a"[..].into(), b"dead"[..].into());
     let retry = FileSetting::Retry(b"*/a"[..].into(), Backoff { attempts: 1, ..Backoff::NONE });
-    let group = FileSetting::GroupLimit(b"g"[..].into(), 1);
+    let group = FileSetting::GroupLimit(b"g"[..].into(), 1, true);
     let reserved = |service: &mut Service, most: usize| {
         service.send(9, b"watch */a\r\nreserve-many 9 0\r\n");
         let text = String::from_utf8(service.output(9)).expect("is text");

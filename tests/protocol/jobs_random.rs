@@ -99,7 +99,11 @@ fn line(random: &mut Random, held: usize) -> String {
         29 => format!("pause-all {pattern} {few}\r\n"),
         30 => format!("limit {pattern} {few} {}\r\n", ["each", "all", "per 2 each", "per 5 all"][random.below(4)]),
         31 => {
-            format!("limit group:{} {few}{}\r\n", ["*", "g1", "g2"][random.below(3)], ["", " per 3"][random.below(2)])
+            format!(
+                "limit group:{} {few}{}\r\n",
+                ["*", "g1", "g2"][random.below(3)],
+                ["", " per 3", " ordered"][random.below(3)]
+            )
         }
         32 => format!("retry {pattern} {few} 1.5 2 5\r\n"),
         33 => format!("dead-letter {pattern} {}\r\n", TUBES[random.below(TUBES.len())]),

@@ -138,6 +138,7 @@ pub fn job(producer: &Producer, settings: &JobsCommandSettings, id: JobId) -> Re
         };
         if let Some(job) = listed.unwrap_or_default().into_iter().find(|job| job.id == id) {
             map.push(("attempts".into(), job.attempts.to_string()));
+            map.extend(job.key_left.map(|left| ("key-left".into(), left.as_secs().to_string())));
             map.extend([("key".into(), job.key), ("group".into(), job.group), ("error".into(), job.error)]);
         }
     }
@@ -246,6 +247,7 @@ fn object_of_job(job: &ListedJob) -> Value {
         "pri": job.pri,
         "attempts": job.attempts,
         "key": known(&job.key),
+        "key_left": job.key_left.map(|left| left.as_secs()),
         "group": known(&job.group),
         "error": known(&job.error),
         "origin": job.origin.as_deref().map_or(Value::Null, known),

@@ -21,11 +21,12 @@ pub fn retry(producer: &Producer, pattern: &str, how: &[&str]) -> Result<ExitCod
     set(producer.retry(pattern, &retry))
 }
 
-/// Handles `limit PATTERN N [each|all]` and `limit group:NAME N`.
+/// Handles `limit PATTERN N [each|all]` and `limit group:NAME N [ordered]`.
 pub fn limit(producer: &Producer, what: &str, most: &str, scope: Option<&str>) -> Result<ExitCode, Failure> {
     let most = read(most, |word| number(word, 0..=u32::MAX))?;
     set(match (what.strip_prefix("group:"), scope) {
         (Some(group), None) => producer.limit_group(group, most),
+        (Some(group), Some("ordered")) => producer.limit_group_in_order(group, most),
         (None, None | Some("each")) => producer.limit(what, most, LimitScope::Each),
         (None, Some("all")) => producer.limit(what, most, LimitScope::All),
         (Some(_), Some(_)) => return Err(Failure::misuse("the limit of a group is neither each nor all")),

@@ -2,8 +2,8 @@
 
 use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or_not_found, refused};
 use super::{
-    JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, put_outcomes,
-    read_text, whole_seconds,
+    JobStatus, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, put_outcomes, read_text,
+    whole_seconds,
 };
 use crate::connection::ClientConnection;
 use crate::error::{Error, Fault};
@@ -117,50 +117,6 @@ impl Producer {
         let signature = checked("the root", Some(signature.as_ref()), wire::is_key)?;
         let request = [b"root ", tube.as_bytes(), b" ", signature, format!(" {timestamp}\r\n").as_bytes()].concat();
         self.ask_extension("root", &request, |line| count_of(line, "ROOT"))
-    }
-
-    /// Limits the number of jobs of the matching tubes that run at a time; 0 for no limit.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
-    pub fn limit(&self, pattern: &str, most: u32, scope: LimitScope) -> Result<(), Error> {
-        let scope = if scope == LimitScope::All { "all" } else { "each" };
-        self.set("limit", pattern, &format!(" {most} {scope}"), "LIMIT")
-    }
-
-    /// Limits the number of jobs of the matching tubes that start in any period, in whole seconds; 0 for no limit.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
-    pub fn limit_rate(&self, pattern: &str, most: u32, period: Duration, scope: LimitScope) -> Result<(), Error> {
-        let scope = if scope == LimitScope::All { "all" } else { "each" };
-        self.set("limit", pattern, &format!(" {most} per {} {scope}", whole_seconds(period)), "LIMIT")
-    }
-
-    /// Limits the number of jobs of a group that start in any period, in whole seconds; 0 for no limit; the group `*`
-    /// stands for each group.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
-    pub fn limit_group_rate(&self, group: impl AsRef<[u8]>, most: u32, period: Duration) -> Result<(), Error> {
-        let group = checked("the group", Some(group.as_ref()), wire::is_group)?;
-        let rate = format!(" {most} per {}\r\n", whole_seconds(period));
-        let request = [b"limit group:", group, rate.as_bytes()].concat();
-        self.ask_extension("limit", &request, |line| expect(line, "LIMIT"))
-    }
-
-    /// Limits the number of jobs of a group that run at a time; 0 for no limit; the group `*` stands for each group.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
-    pub fn limit_group(&self, group: impl AsRef<[u8]>, most: u32) -> Result<(), Error> {
-        let group = checked("the group", Some(group.as_ref()), wire::is_group)?;
-        let request = [b"limit group:", group, format!(" {most}\r\n").as_bytes()].concat();
-        self.ask_extension("limit", &request, |line| expect(line, "LIMIT"))
     }
 
     /// Sets the retry rule of the matching tubes.
@@ -458,7 +414,7 @@ impl Producer {
     }
 
     /// Sends a setting of a tube pattern.
-    fn set(&self, word: &'static str, pattern: &str, rest: &str, done: &str) -> Result<(), Error> {
+    pub(super) fn set(&self, word: &'static str, pattern: &str, rest: &str, done: &str) -> Result<(), Error> {
         checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
         let request = format!("{word} {pattern}{rest}\r\n");
         self.ask_extension(word, request.as_bytes(), |line| expect(line, done))

@@ -55,13 +55,15 @@ pub const TABLES: &[TableOpt<JobsSettings>] = &[
                 .Va group
                 instead of
                 .Va pattern ,
-                of the jobs of a group.
+                of the jobs of a group; with
+                .Va ordered ,
+                while a job of the group waits to be tried again, its successors wait, too.
                 With
                 .Va per ,
                 it is of the jobs that start in this many seconds; a pattern or group can have such a table beside one without.",
             example: "pattern = \"*/transcode\"\nnumber = 20\nall = true\n",
         },
-        add: |settings, table| settings.add_table(table, &["pattern", "group", "number", "per", "all"], read_limit),
+        add: |settings, table| settings.add_table(table, &["pattern", "group", "number", "per", "all", "ordered"], read_limit),
     },
     TableOpt {
         about: TableDoc {
@@ -163,16 +165,21 @@ fn read_retry(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
 fn read_limit(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
     let most = values.required("number", |text| number(text, 0..=u32::MAX))?;
     let is_all = values.optional("all", flag)?;
+    let is_ordered = values.optional("ordered", flag)?;
     let per = values.optional("per", |text| number(text, 1..=u32::MAX))?;
     match values.optional("group", group)? {
         Some(_) if values.optional("pattern", pattern)?.is_some() => {
             Err(Misplaced::new(values.0.at, "group: not together with pattern"))
         }
         Some(_) if is_all.is_some() => Err(Misplaced::new(values.0.at, "all: only together with pattern")),
+        Some(_) if per.is_some() && is_ordered.is_some() => {
+            Err(Misplaced::new(values.0.at, "ordered: not together with per"))
+        }
         Some(name) => Ok(match per {
             Some(per) => FileSetting::GroupRate(name, most, per),
-            None => FileSetting::GroupLimit(name, most),
+            None => FileSetting::GroupLimit(name, most, is_ordered.unwrap_or(false)),
         }),
+        None if is_ordered.is_some() => Err(Misplaced::new(values.0.at, "ordered: only together with group")),
         None => {
             let (pattern, is_all) = (values.required("pattern", pattern)?, is_all.unwrap_or(false));
             Ok(match per {
@@ -277,7 +284,12 @@ mod tests {
                 &[("group", "g"), ("number", "7"), ("per", "60")],
                 FileSetting::GroupRate(b"g"[..].into(), 7, 60),
             ),
-            ("jobs.limit", &[("group", "*"), ("number", "7")], FileSetting::GroupLimit(b"*"[..].into(), 7)),
+            ("jobs.limit", &[("group", "*"), ("number", "7")], FileSetting::GroupLimit(b"*"[..].into(), 7, false)),
+            (
+                "jobs.limit",
+                &[("group", "g"), ("number", "1"), ("ordered", "true")],
+                FileSetting::GroupLimit(b"g"[..].into(), 1, true),
+            ),
             ("jobs.dead_letter", &[p, ("tube", "t")], FileSetting::DeadLetter(a(), b"t"[..].into())),
             (
                 "jobs.schedule",
@@ -309,6 +321,7 @@ mod tests {
             ("jobs.limit", &[p], 0, "number is required"),
             ("jobs.limit", &[("pattern", "a*"), ("number", "1")], 1, "pattern: \"a*\" is not a tube or a pattern"),
             ("jobs.limit", &[p, ("group", "g"), ("number", "1")], 0, "group: not together with pattern"),
+            ("jobs.limit", &[p, ("number", "1"), ("ordered", "true")], 0, "ordered: only together with group"),
             ("jobs.limit", &[("group", "a b"), ("number", "1")], 1, "group: \"a b\" is not a name"),
             ("jobs.schedule", &[("name", "n"), ("tube", "t")], 0, "either cron or every is required"),
             (

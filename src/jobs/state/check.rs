@@ -143,13 +143,16 @@ impl State {
         let by_group = counted(self.jobs.iter().filter_map(|(key, _)| group_of(key)));
         let reserved = self.jobs.iter().filter(|(_, job)| job.place == JobPlacement::Reserved);
         let reserved = counted(reserved.filter_map(|(key, _)| group_of(key)));
+        let delayed = self.jobs.iter().filter(|(_, job)| job.place == JobPlacement::Delayed && job.reserves.get() > 0);
+        let retrying = counted(delayed.filter_map(|(key, _)| group_of(key)));
         for (index, group) in &limits.groups {
             let of = |counts: &BTreeMap<usize, usize>| counts.get(&index).copied().unwrap_or(0);
             assert_eq!(group.jobs as usize, of(&by_group), "jobs of a group");
             let gate = &limits.gates[group.gate.index()];
             assert_eq!(gate.reserved as usize, of(&reserved), "reserved jobs of a group");
+            assert_eq!(gate.retrying as usize, of(&retrying), "jobs of a group that wait to be tried again");
             if self.background.has_no_sweeps() {
-                assert_eq!(gate.limit, limits.limit_of_group(&group.name), "the limit of a group");
+                assert_eq!((gate.limit, gate.is_ordered), limits.limit_of_group(&group.name), "the limit of a group");
             }
         }
         let mut reserved = BTreeMap::new();

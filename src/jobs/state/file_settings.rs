@@ -10,8 +10,8 @@ use super::{Backoff, Pattern, State, Step};
 pub enum FileSetting {
     /// Limit of tubes: the pattern, the number, and true if it is of all together.
     Limit(Box<[u8]>, u32, bool),
-    /// Limit of a group.
-    GroupLimit(Box<[u8]>, u32),
+    /// Limit of a group: its name, the number, and true if its jobs run in order.
+    GroupLimit(Box<[u8]>, u32, bool),
     /// Rate of tubes: the pattern, starts, seconds, and true if it is of all together.
     Rate(Box<[u8]>, u32, u32, bool),
     /// Rate of a group.
@@ -28,7 +28,7 @@ impl FileSetting {
     fn setting(&self) -> Setting<'_> {
         match self {
             FileSetting::Limit(pattern, most, is_all) => Setting::Limit(pattern, Some((*most, *is_all))),
-            FileSetting::GroupLimit(name, most) => Setting::GroupLimit(name, Some(*most)),
+            FileSetting::GroupLimit(name, most, is_ordered) => Setting::GroupLimit(name, Some((*most, *is_ordered))),
             FileSetting::Rate(pattern, most, per, is_all) => Setting::Rate(pattern, Some((*most, *per, *is_all))),
             FileSetting::GroupRate(name, most, per) => Setting::GroupRate(name, Some((*most, *per))),
             FileSetting::Retry(pattern, backoff) => Setting::Retry(pattern, Some(*backoff)),
@@ -104,7 +104,7 @@ impl State {
             }
             Setting::GroupLimit(name, limit) => {
                 match limit {
-                    Some(most) => drop(self.limits.of_groups.insert(name.into(), most)),
+                    Some(limit) => drop(self.limits.of_groups.insert(name.into(), limit)),
                     None => drop(self.limits.of_groups.remove(name)),
                 }
                 self.begin_group_sweep(None, name, super::Reply::Limit(0), step);

@@ -2,7 +2,7 @@
 
 use super::State;
 use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
-use super::rates::{GateRate, OF_GROUP, Rate, Rates};
+use super::rates::{GateRate, Rate, Rates};
 use poolcounter_core::id::Id;
 use poolcounter_core::meter;
 use poolcounter_core::names::Names;
@@ -19,11 +19,18 @@ pub(super) enum Limit {
     All(u32, GateId),
 }
 
+/// Most reserved jobs of a group, 0 for any number, and whether they run in order.
+pub(super) type GroupLimit = (u32, bool);
+
 /// A count of reserved jobs with its limit.
 pub(super) struct Gate {
     /// Most reserved jobs; 0 means any number.
     pub limit: u32,
     pub reserved: u32,
+    /// True if it is closed, too, while jobs of its group wait to be tried again.
+    pub is_ordered: bool,
+    /// Number of delayed jobs that were reserved before.
+    pub retrying: u32,
     /// Lanes that it closes and that have jobs for waiting connections.
     lanes: BTreeSet<LaneId>,
     /// Buckets of its group that were found held back, by priority and by the time of that.
@@ -80,7 +87,15 @@ impl HeldFeeds {
 impl Gate {
     /// Returns a gate with a count of 0.
     pub fn new(limit: u32) -> Gate {
-        Gate { limit, reserved: 0, lanes: BTreeSet::new(), parked: BTreeSet::new(), rate: None }
+        Gate {
+            limit,
+            reserved: 0,
+            is_ordered: false,
+            retrying: 0,
+            lanes: BTreeSet::new(),
+            parked: BTreeSet::new(),
+            rate: None,
+        }
     }
 
     /// Returns whether a lane or a bucket must be examined when it opens.
@@ -89,7 +104,8 @@ impl Gate {
     }
 
     pub fn is_closed(&self) -> bool {
-        self.limit > 0 && self.reserved >= self.limit || self.rate.as_ref().is_some_and(|rate| rate.is_full)
+        let is_full = self.limit > 0 && self.reserved >= self.limit;
+        is_full || self.is_ordered && self.retrying > 0 || self.rate.as_ref().is_some_and(|rate| rate.is_full)
     }
 }
 
@@ -111,7 +127,7 @@ pub(super) struct Limits {
     pub group_names: Names<GroupId>,
     /// Limits as set, by pattern and by the name of a group, `*` for each.
     pub of_tubes: PatternMap<Limit>,
-    pub of_groups: BTreeMap<Box<[u8]>, u32>,
+    pub of_groups: BTreeMap<Box<[u8]>, GroupLimit>,
     pub rates: Rates,
     /// Gates that have opened and still hold lanes or buckets back.
     pub opened: BTreeSet<GateId>,
@@ -174,7 +190,8 @@ impl Limits {
     pub fn join_group(&mut self, name: &[u8]) -> GroupId {
         let group = self.find_group(name).unwrap_or_else(|| {
             let rate = self.rates.of_group(name).map(Box::new);
-            let gate = Gate { rate, ..Gate::new(self.limit_of_group(name)) };
+            let (limit, is_ordered) = self.limit_of_group(name);
+            let gate = Gate { rate, is_ordered, ..Gate::new(limit) };
             let gate = GateId::from_index(self.gates.insert(gate));
             let group = Group { name: name.into(), jobs: 0, gate };
             let group = GroupId::from_index(self.groups.insert(group));
@@ -203,9 +220,9 @@ impl Limits {
         self.gates[self.groups[group.index()].gate.index()].is_closed()
     }
 
-    /// Returns the limit of reserved jobs of a group; 0 for any number.
-    pub fn limit_of_group(&self, name: &[u8]) -> u32 {
-        self.of_groups.get(name).or_else(|| self.of_groups.get(&b"*"[..])).copied().unwrap_or(0)
+    /// Returns the limit of a group.
+    pub fn limit_of_group(&self, name: &[u8]) -> GroupLimit {
+        self.of_groups.get(name).or_else(|| self.of_groups.get(&b"*"[..])).copied().unwrap_or_default()
     }
 
     /// Returns the lane with these gates, and counts one tube more in it. A new lane is created.
@@ -379,19 +396,5 @@ impl State {
         }
         self.place(id);
         retired.into_iter().for_each(|gate| drop(self.limits.gates.remove(gate.index())));
-    }
-
-    /// Updates the limit of a group from the settings.
-    pub(super) fn refresh_group(&mut self, group: GroupId) {
-        let Group { name, gate, .. } = &self.limits.groups[group.index()];
-        let (limit, gate) = (self.limits.limit_of_group(name), *gate);
-        let mut rate = self.limits.rates.of_group(name);
-        let old = self.limits.gates[gate.index()].rate.as_ref();
-        if old.is_none() || old.map(|old| old.numbers()) != rate.as_ref().map(GateRate::numbers) {
-            let name = Rates::log_of(OF_GROUP, name);
-            self.limits.rates.forget(&name);
-            rate.iter_mut().for_each(|rate| rate.is_full = false);
-        }
-        self.change_gate(gate, |gate| (gate.limit, gate.rate) = (limit, rate.map(Box::new)));
     }
 }

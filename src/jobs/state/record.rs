@@ -52,8 +52,8 @@ pub struct Record<'a> {
 pub enum Setting<'a> {
     /// Limit of tubes: the number, and true if it is of all together.
     Limit(&'a [u8], Option<(u32, bool)>),
-    /// Limit of a group.
-    GroupLimit(&'a [u8], Option<u32>),
+    /// Limit of a group: the number, and true if its jobs run in order.
+    GroupLimit(&'a [u8], Option<(u32, bool)>),
     /// Backoff.
     Retry(&'a [u8], Option<super::Backoff>),
     /// Tube of jobs after their last attempt.
@@ -129,7 +129,9 @@ impl<'a> Setting<'a> {
             Setting::Rate(_, rate) => rate
                 .map(|(most, per, is_all)| format!("{most} per {per} {}", if is_all { "all" } else { "each" }).into()),
             Setting::GroupRate(_, rate) => rate.map(|(most, per)| format!("{most} per {per}").into()),
-            Setting::GroupLimit(_, limit) => limit.map(|most| most.to_string().into()),
+            Setting::GroupLimit(_, limit) => {
+                limit.map(|(most, is_ordered)| format!("{most}{}", if is_ordered { " ordered" } else { "" }).into())
+            }
             Setting::Retry(_, backoff) => backoff.map(|super::Backoff { attempts, first, factor, max }| {
                 format!("{attempts} {first} {factor} {max}").into()
             }),

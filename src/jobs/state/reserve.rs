@@ -101,7 +101,8 @@ impl State {
         let (tube, group, place) = (self.jobs[key].tube, self.jobs.group_of(key), self.jobs[key].place);
         if place != JobPlacement::Buried && self.is_superseded(key) {
             self.drop_superseded(key, step);
-            return step.reply(conn, Reply::NotFound);
+            step.reply(conn, Reply::NotFound);
+            return self.serve_waiting(step);
         }
         if self.is_held_back(tube, group) {
             return step.reply(conn, Reply::NotFound);
@@ -197,13 +198,14 @@ impl State {
     }
 
     fn reserve_job(&mut self, conn: ConnId, key: JobKey, step: &mut Step<'_, '_>) {
-        let job = &mut self.jobs[key];
-        job.reserves.bump();
+        let job = &self.jobs[key];
         let waited = (job.place == JobPlacement::Ready).then(|| step.now.since(job.at));
         let tube = job.tube;
         self.tubes.note(tube, Noted::Reserve(waited), step.now);
         self.conns[conn].rates.count(Rated::Reserve, step.now);
         self.move_job(key, To::Reserved(conn), step.now, step.timers);
+        // Delayed jobs are counted by it.
+        self.jobs[key].reserves.bump();
         self.note_start(tube, self.jobs.group_of(key), step);
     }
 

@@ -86,7 +86,9 @@ impl State {
     /// `limit` with a period in seconds: sets the most jobs that may start in it.
     pub fn rate(&mut self, conn: ConnId, of: LimitOf<'_>, (most, per): (u32, u32), step: &mut Step<'_, '_>) {
         let may_set = match of {
-            LimitOf::Group(name) => self.limits.rates.of_groups.contains_key(name) || self.has_room_for_settings(),
+            LimitOf::Group(name) | LimitOf::Ordered(name) => {
+                self.limits.rates.of_groups.contains_key(name) || self.has_room_for_settings()
+            }
             LimitOf::Each(pattern) | LimitOf::All(pattern) => {
                 self.may_set(&self.limits.rates.of_tubes, pattern.bytes())
             }
@@ -95,7 +97,7 @@ impl State {
             return step.reply(conn, Reply::OutOfMemory);
         }
         match of {
-            LimitOf::Group(name) => {
+            LimitOf::Group(name) | LimitOf::Ordered(name) => {
                 self.limits.rates.of_groups.insert(name.into(), (most, per));
                 self.note_change(Change::Setting(SettingKind::GroupRate, name.into()));
                 self.begin_group_sweep(Some(conn), name, Reply::Limit(most), step);
@@ -111,15 +113,17 @@ impl State {
     /// `limit`: sets the most jobs that may be reserved at once. Reserved jobs stay so.
     pub fn limit(&mut self, conn: ConnId, of: LimitOf<'_>, most: u32, step: &mut Step<'_, '_>) {
         let may_set = match of {
-            LimitOf::Group(name) => self.limits.of_groups.contains_key(name) || self.has_room_for_settings(),
+            LimitOf::Group(name) | LimitOf::Ordered(name) => {
+                self.limits.of_groups.contains_key(name) || self.has_room_for_settings()
+            }
             LimitOf::Each(pattern) | LimitOf::All(pattern) => self.may_set(&self.limits.of_tubes, pattern.bytes()),
         };
         if !may_set {
             return step.reply(conn, Reply::OutOfMemory);
         }
         match of {
-            LimitOf::Group(name) => {
-                self.limits.of_groups.insert(name.into(), most);
+            LimitOf::Group(name) | LimitOf::Ordered(name) => {
+                self.limits.of_groups.insert(name.into(), (most, matches!(of, LimitOf::Ordered(_))));
                 self.note_change(Change::Setting(SettingKind::GroupLimit, name.into()));
                 self.begin_group_sweep(Some(conn), name, Reply::Limit(most), step);
             }
@@ -338,7 +342,7 @@ impl State {
     pub(super) fn restore_setting(&mut self, setting: Setting<'_>, now: Time, timers: &mut Timers<'_, Timer>) {
         match setting {
             Setting::Limit(pattern, Some((most, is_all))) => drop(self.set_limit(pattern, most, is_all)),
-            Setting::GroupLimit(name, Some(most)) => drop(self.limits.of_groups.insert(name.into(), most)),
+            Setting::GroupLimit(name, Some(limit)) => drop(self.limits.of_groups.insert(name.into(), limit)),
             Setting::Retry(pattern, Some(backoff)) => drop(self.settings.backoffs.insert(pattern, backoff)),
             Setting::DeadLetter(pattern, Some(tube)) => {
                 drop(self.settings.dead_letters.insert(pattern, tube.into()));

@@ -1,10 +1,13 @@
-//! Starts of jobs: they close the gates of rates, which open again when a period is over.
+//! Starts of jobs, and groups whose jobs wait to be tried again: they close gates, which open again when a period or a
+//! delay is over.
 
 use super::background::keep_timer_at;
 use super::ids::{GateId, GroupId, TubeId};
-use super::limits::{Gate, Limits, TubeLimits};
-use super::rates::{GateRate, OF_PATTERN, OF_TUBE, Rate, Rates, SavedStarts};
+use super::job::JobKey;
+use super::limits::{Gate, Group, Limits, TubeLimits};
+use super::rates::{GateRate, OF_GROUP, OF_PATTERN, OF_TUBE, Rate, Rates, SavedStarts};
 use super::{State, Step, Timer};
+use poolcounter_core::count::SmallCount;
 use poolcounter_core::id::Id;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
@@ -81,6 +84,29 @@ impl State {
             }
             (None, Some(rate)) => (Some(self.limits.insert_rated(rate)), None),
             (known, None) => (None, known),
+        }
+    }
+
+    /// Updates the limit of a group from the settings.
+    pub(super) fn refresh_group(&mut self, group: GroupId) {
+        let Group { name, gate, .. } = &self.limits.groups[group.index()];
+        let ((limit, is_ordered), gate) = (self.limits.limit_of_group(name), *gate);
+        let mut rate = self.limits.rates.of_group(name);
+        let old = self.limits.gates[gate.index()].rate.as_ref();
+        if old.is_none() || old.map(|old| old.numbers()) != rate.as_ref().map(GateRate::numbers) {
+            let name = Rates::log_of(OF_GROUP, name);
+            self.limits.rates.forget(&name);
+            rate.iter_mut().for_each(|rate| rate.is_full = false);
+        }
+        let rate = rate.map(Box::new);
+        self.change_gate(gate, |gate| (gate.limit, gate.is_ordered, gate.rate) = (limit, is_ordered, rate));
+    }
+
+    /// Counts a delayed job of a group that was reserved before, or one less.
+    pub(super) fn count_retrying(&mut self, key: JobKey, change: impl FnOnce(&mut u32)) {
+        let group = self.jobs.group_of(key).filter(|_| self.jobs[key].reserves > SmallCount::ZERO);
+        if let Some(group) = group {
+            self.change_gate(self.limits.groups[group.index()].gate, |gate| change(&mut gate.retrying));
         }
     }
 

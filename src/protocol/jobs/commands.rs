@@ -99,7 +99,7 @@ commands! {
             CHANGES.extension();
         Identify = "identify", "<name>", None, "Names the connection.",
             OWN.extension();
-        Limit = "limit", "<pattern>|group:<group> <number> [per <seconds>] [each|all]", Some(MANAGE), "Limits the number of jobs reserved at a time, or of those that start in a period.",
+        Limit = "limit", "<pattern>|group:<group> <number> [per <seconds>] [each|all|ordered]", Some(MANAGE), "Limits the number of jobs reserved at a time, or of those that start in a period.",
             CHANGES.extension();
         Retry = "retry", "<pattern> <attempts> <first> <factor> <max>", Some(MANAGE), "Sets the attempts and delays of failed jobs.",
             CHANGES.extension();

@@ -211,6 +211,8 @@ pub enum LimitOf<'a> {
     All(Pattern<'a>),
     /// Group with this name, or each group for `*`.
     Group(&'a [u8]),
+    /// The same, whose jobs run in order: while one waits to be tried again, so do its successors.
+    Ordered(&'a [u8]),
 }
 
 /// Jobs that a request is about.

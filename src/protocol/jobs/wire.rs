@@ -263,7 +263,13 @@ fn limit<'a>(words: &mut Words<'a>) -> Result<Request<'a>, words::Wrong> {
         if !words::is_text(name, MAX_GROUP) {
             return Err(words::Wrong);
         }
-        return Ok(Request::Limit(LimitOf::Group(name), words.u32()?, words.period()?));
+        let (most, per) = (words.u32()?, words.period()?);
+        let of = match words.optional(Words::word)? {
+            None => LimitOf::Group(name),
+            Some(b"ordered") if per.is_none() => LimitOf::Ordered(name),
+            Some(_) => return Err(words::Wrong),
+        };
+        return Ok(Request::Limit(of, most, per));
     }
     let pattern = Pattern::parse(what).ok_or(words::Wrong)?;
     let (most, per) = (words.u32()?, words.period()?);
@@ -413,6 +419,8 @@ mod tests {
             "limit a 1 per 0",
             "limit a 1 each per 5",
             "limit group:x 1 each",
+            "limit group:x 1 per 5 ordered",
+            "limit a 1 ordered",
             "limit group: 1",
             "retry a 1 2 3",
             "retry a 1.5 2 3 4",
@@ -468,6 +476,7 @@ mod tests {
         assert_eq!(of("limit a/b 2 per 5 all"), Request::Limit(LimitOf::All(pattern("a/b")), 2, Some(5)));
         assert_eq!(of("limit group:g 2 per 5"), Request::Limit(LimitOf::Group(b"g"), 2, Some(5)));
         assert_eq!(of("limit a/b 0 all"), Request::Limit(LimitOf::All(pattern("a/b")), 0, None));
+        assert_eq!(of("limit group:g 1 ordered"), Request::Limit(LimitOf::Ordered(b"g"), 1, None));
         assert_eq!(of("limit group:* 3"), Request::Limit(LimitOf::Group(b"*"), 3, None));
         let backoff = Backoff { attempts: 5, first: 1.5, factor: 2.0, max: 60.25 };
         assert_eq!(of("retry * 5 1.5 2 60.25"), Request::Retry(pattern("*"), backoff));

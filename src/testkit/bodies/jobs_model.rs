@@ -109,7 +109,7 @@ fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
         30 => format!(
             "limit group:{} {few}{}",
             choices.pick(&["*", "g1", "g2"]),
-            choices.pick(&["", " per 2", " per 70"])
+            choices.pick(&["", " per 2", " per 70", " ordered"])
         ),
         31 => format!("retry {pattern} {few} {}", choices.pick(&["0 1 0", "1.5 2 5", "2 3 100"])),
         32 => format!("dead-letter {pattern} {tube}"),

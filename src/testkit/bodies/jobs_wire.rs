@@ -40,7 +40,9 @@ fn look_at_request(request: &Request<'_>) {
             assert!((1..=200).contains(&pattern.bytes().len()));
             assert!(weight.is_none_or(|weight| (1..=1000).contains(&weight)));
         }
-        Request::Limit(LimitOf::Group(name), _, _) | Request::Identify(name) => assert!((1..=64).contains(&name.len())),
+        Request::Limit(LimitOf::Group(name) | LimitOf::Ordered(name), _, _) | Request::Identify(name) => {
+            assert!((1..=64).contains(&name.len()));
+        }
         Request::Reserve(Reserve { timeout, many }) => {
             assert!(timeout.is_none_or(|timeout| timeout <= i32::MAX as u32));
             assert!(many.is_none_or(|many| (1..=MANY).contains(&many)));

@@ -159,7 +159,7 @@ fn setting_of(kind: usize) -> (Setting<'static>, Setting<'static>) {
     let until = Time::from_micros(123_456_789);
     match kind {
         0 => (Setting::Limit(b"*/x", Some((4, true))), Setting::Limit(b"*/x", None)),
-        1 => (Setting::GroupLimit(b"db\xff", Some(7)), Setting::GroupLimit(b"db\xff", None)),
+        1 => (Setting::GroupLimit(b"db\xff", Some((7, true))), Setting::GroupLimit(b"db\xff", None)),
         2 => (Setting::Retry(b"*", Some(backoff)), Setting::Retry(b"*", None)),
         3 => (Setting::DeadLetter(b"a/*", Some(b"dead")), Setting::DeadLetter(b"a/*", None)),
         _ => (Setting::Pause(b"a", Some((until, 9))), Setting::Pause(b"a", None)),

@@ -272,6 +272,8 @@ impl State {
 
     fn finish(&mut self, id: SweepId, step: &mut Step<'_, '_>) {
         let sweep = self.background.remove(id);
+        // Successors of a cleared job may go on.
+        self.serve_waiting(step);
         let (reply, promises) = match sweep.work {
             Work::Refresh { reply, retired } => {
                 if let Some(gate) = retired {

@@ -65,6 +65,7 @@ impl State {
             JobPlacement::Delayed => {
                 self.tubes[tube].delayed.remove(&(at, id));
                 self.tubes.lose_retrying(tube, self.jobs.is_retried(key));
+                self.count_retrying(key, |retrying| *retrying -= 1);
                 self.arm_delay(tube, timers);
             }
             JobPlacement::Reserved => {
@@ -124,6 +125,7 @@ impl State {
         let (id, tube) = (self.jobs[key].id, self.jobs[key].tube);
         self.tubes[tube].delayed.insert((until, id));
         self.tubes.gain_retrying(tube, self.jobs.is_retried(key));
+        self.count_retrying(key, |retrying| *retrying += 1);
         self.arm_delay(tube, timers);
     }
 

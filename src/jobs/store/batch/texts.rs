@@ -20,8 +20,9 @@ pub fn read_setting<'a>(epoch: Span, kind: &str, of: &'a [u8], value: &'a [u8]) 
         "limit" | "rate" | "group-limit" | "group-rate" => match words()?[..] {
             [most, "per", per, how] => Setting::Rate(of, Some((most.parse().ok()?, per.parse().ok()?, how == "all"))),
             [most, "per", per] => Setting::GroupRate(of, Some((most.parse().ok()?, per.parse().ok()?))),
+            [most, "ordered"] => Setting::GroupLimit(of, Some((most.parse().ok()?, true))),
             [most, how] => Setting::Limit(of, Some((most.parse().ok()?, how == "all"))),
-            [most] => Setting::GroupLimit(of, Some(most.parse().ok()?)),
+            [most] => Setting::GroupLimit(of, Some((most.parse().ok()?, false))),
             _ => return None,
         },
         "retry" => match words()?[..] {

@@ -78,7 +78,7 @@ impl Jobs {
             "limit" if words.get(3) == Some(&"per") => {
                 self.rate(id, words[1], (number(2), number(4)), words.get(5) == Some(&"all"));
             }
-            "limit" => self.limit(id, words[1], number(2), words.get(3) == Some(&"all")),
+            "limit" => self.limit(id, words[1], number(2), words.get(3).copied()),
             "retry" => {
                 let decimal = |at: usize| words[at].parse::<f64>().expect("a decimal");
                 let backoff = Backoff { attempts: number(2), first: decimal(3), factor: decimal(4), max: decimal(5) };
@@ -495,6 +495,7 @@ impl Jobs {
         };
         let cleared = self.in_order(|job| matches(pattern, &job.tube) && is_meant(job));
         cleared.iter().for_each(|job| drop(self.jobs.remove(job)));
+        self.serve();
         self.promise_count(id, "CLEARED", cleared.len());
     }
 
@@ -543,9 +544,10 @@ impl Jobs {
         self.promise(id, &text);
     }
 
-    fn limit(&mut self, id: usize, of: &str, most: u64, is_all: bool) {
+    fn limit(&mut self, id: usize, of: &str, most: u64, how: Option<&str>) {
+        let (is_all, is_ordered) = (how == Some("all"), how == Some("ordered"));
         match of.strip_prefix("group:") {
-            Some(group) => drop(self.group_limits.insert(group.into(), most)),
+            Some(group) => drop(self.group_limits.insert(group.into(), (most, is_ordered))),
             None => drop(self.limits.insert(of.into(), (most, is_all))),
         }
         let text = format!("LIMIT {most}");

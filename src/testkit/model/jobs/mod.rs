@@ -165,7 +165,8 @@ pub struct Jobs {
     tubes: BTreeMap<String, Tube>,
     conns: BTreeMap<usize, Conn>,
     limits: BTreeMap<String, (u64, bool)>,
-    group_limits: BTreeMap<String, u64>,
+    /// Number, and whether the jobs of the group run in order.
+    group_limits: BTreeMap<String, (u64, bool)>,
     /// Starts, seconds, and whether they are of all tubes together.
     rates: BTreeMap<String, (u64, u64, bool)>,
     group_rates: BTreeMap<String, (u64, u64)>,

@@ -214,8 +214,9 @@ impl Jobs {
                 add("limit", pattern, format!("{most} {}", if *is_all && *most > 0 { "all" } else { "each" }), None);
             }
         }
-        for (group, most) in self.group_limits.iter().filter(|_| tube.is_none()) {
-            add("limit", &format!("group:{group}"), most.to_string(), None);
+        for (group, (most, is_ordered)) in self.group_limits.iter().filter(|_| tube.is_none()) {
+            let value = format!("{most}{}", if *is_ordered { " ordered" } else { "" });
+            add("limit", &format!("group:{group}"), value, None);
         }
         let left = |log: (&'static str, String), most: u64| {
             let starts = self.starts.get(&log).filter(|starts| most > 0 && starts.len() as u64 >= most)?;

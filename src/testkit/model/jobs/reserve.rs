@@ -30,7 +30,8 @@ impl Jobs {
         let Some(found) = found.cloned() else { return self.tell(id, None, "NOT_FOUND") };
         if self.is_superseded(&found) && !matches!(found.place, Place::Buried(_)) {
             self.drop_superseded(job);
-            return self.tell(id, None, "NOT_FOUND");
+            self.tell(id, None, "NOT_FOUND");
+            return self.serve();
         }
         if self.is_held_back(&found) {
             return self.tell(id, None, "NOT_FOUND");
@@ -192,8 +193,11 @@ impl Jobs {
             return true;
         }
         let most = self.group_limits.get(&job.group).or_else(|| self.group_limits.get("*"));
-        let most = most.copied().filter(|most| *most > 0 && !job.group.is_empty());
-        most.is_some_and(|most| reserved(&|other| other.group == job.group) >= most)
+        let Some((most, is_ordered)) = most.copied().filter(|_| !job.group.is_empty()) else { return false };
+        let waits_again =
+            |other: &&Job| other.group == job.group && other.reserves > 0 && matches!(other.place, Place::Delayed(_));
+        is_ordered && self.jobs.values().any(|other| waits_again(&other))
+            || most > 0 && reserved(&|other| other.group == job.group) >= most
     }
 
     /// Returns the number of starts that count.
