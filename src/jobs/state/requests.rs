@@ -300,21 +300,21 @@ impl State {
         self.conns.get_mut(conn).filter(|conn| conn.serial == serial)
     }
 
-    /// Moves a job to the dead-letter tube after its last attempt, or buries it if there is none.
+    /// Moves a job to the dead-letter tube after its last attempt, or buries it if there is none. A dead letter that fails
+    /// again is buried: its tube may match the pattern, too.
     fn give_up(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         let old = self.jobs[key].tube;
-        let dead = self.settings.dead_letter_of(&self.tubes[old].name);
+        let is_dead_letter = self.jobs.origin_of(key).is_some();
+        let dead = self.settings.dead_letter_of(&self.tubes[old].name).filter(|_| !is_dead_letter);
         let Some(dead) = dead.and_then(|name| self.tube_for(&name, step.timers)) else {
             self.jobs.note(key, |history| history.buries.bump());
             return self.move_job(key, To::Buried, step.now, step.timers);
         };
         self.figures.count(Stat::DeadLetters);
         let attempts = self.jobs.extra(key).history.attempts.get();
-        // A dead letter that fails again still belongs to the tube from which it came first.
-        let first = self.jobs.origin_of(key).map(|Origin { tube, attempts, at }| (tube.into(), attempts, at));
-        let (tube, attempts, at): (Box<[u8]>, _, _) =
-            first.unwrap_or_else(|| (self.tubes[old].name.clone(), attempts, micros(step.now)));
-        self.change_tube(key, dead, Some(Origin { tube: &tube, attempts, at }), To::Ready, step);
+        let tube = self.tubes[old].name.clone();
+        let origin = Origin { tube: &tube, attempts, at: micros(step.now) };
+        self.change_tube(key, dead, Some(origin), To::Ready, step);
     }
 
     /// Moves a job to a place in another tube, where it has no attempts yet.

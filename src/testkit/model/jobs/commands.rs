@@ -380,12 +380,11 @@ impl Jobs {
     fn give_up(&mut self, id: u64, tube: &str) {
         let dead =
             by_literalness(self.dead_letters.keys(), tube).first().map(|pattern| self.dead_letters[*pattern].clone());
-        let Some(dead) = dead else { return self.bury_job(id) };
+        let Some(dead) = dead.filter(|_| self.job(id).origin.is_none()) else { return self.bury_job(id) };
         self.dead += 1;
         let now = self.now;
         let job = self.job(id);
-        let own = (job.tube.clone(), job.attempts, now);
-        job.origin.get_or_insert(own);
+        job.origin = Some((job.tube.clone(), job.attempts, now));
         self.change_tube(id, dead);
         self.ready(id);
     }
