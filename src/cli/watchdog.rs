@@ -151,7 +151,8 @@ fn read_message(socket: &OwnedFd) -> Option<(bool, Target)> {
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let received = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty()).ok()?;
     let (len, mut connections) = (received.bytes, Vec::new());
-    for control in received.cmsgs().ok()? {
+    // Without room for a connection, the command is still known.
+    for control in received.cmsgs().into_iter().flatten() {
         if let ControlMessageOwned::ScmRights(descriptors) = control {
             connections.extend(descriptors);
         }

@@ -182,7 +182,7 @@ function actOnAll(root, service, column, rows) {
 }
 
 // Operations that cannot be undone.
-const FINAL = ["delete", "delete-group"];
+const FINAL = ["delete", "delete-group", "takeback"];
 
 // Asks in place of a button whether its operation is meant; the focus is on the button that does nothing.
 function confirm(button, name, of, paths) {

@@ -20,7 +20,7 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-zPvDaE6qXJ+7TI8D09TcgN1PMAm1jN8vm3HvGtC9n18='; ",
+            "script-src 'sha256-RTCnrmFkE8RfsNsxBENUmgxnE6u3JEfWD2R8GW3LRcc='; ",
             "style-src 'sha256-C5p7uTaNqvthK9vcUPVju+zkKq03L7ExvZRUTIsY+x8='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms

@@ -1,6 +1,6 @@
 //! Definitions of the tables, the matrix and the curves of the jobs.
 
-use super::operations::{OF_BURIED, OF_GROUP};
+use super::operations::OF_BURIED;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Matrix, SeriesInfo, Table};
 
 /// Tables and matrix that are named by the words for the first and the last part of a tube's name.
@@ -27,8 +27,8 @@ impl PartTables {
         sums("tubes".into(), "Tubes".into(), "tube", TUBES.into(), false)
     }
 
-    /// Returns the table of buried jobs by last part and by error.
-    pub fn errors(&self) -> Table {
+    /// Returns the table of buried jobs by last part and by error. `actions` act on a group in all tubes.
+    pub fn errors(&self, actions: &'static [&'static str]) -> Table {
         let columns = vec![
             Column::new("part", self.words[1].clone(), ColumnUnit::Name, "Last part of the tubes' names."),
             Column::new("jobs", "jobs", ColumnUnit::Number, "Jobs buried with this error.").marked(Emphasis::Alarm),
@@ -36,7 +36,7 @@ impl PartTables {
             Column::new("last", "last", ColumnUnit::Seconds, "Time since the last of them was buried."),
             Column {
                 unit: ColumnUnit::Key,
-                actions: OF_GROUP,
+                actions,
                 ..Column::linked("job", "for example", JOBS, "The job that was buried last.")
             },
             Column::new("error", "error", ColumnUnit::Text, "First line of the error of that job.")

@@ -4,6 +4,7 @@
 use super::JobQueue;
 use super::buried_groups::rows_of_groups;
 use super::health::pattern_of;
+use super::operations::OF_GROUP;
 use super::options::ShowBodies;
 use super::report::{MOST_ROWS, SECONDS_A_MINUTE, row_of_sum, row_of_tube, rows_of_buried};
 use super::root_page::{cell_of_root, roots_table};
@@ -96,7 +97,7 @@ impl JobQueue {
         let buried = self.state.buried_of(by, name, MOST_ROWS, now);
         let tables = vec![
             self.tables.tubes().rows(tubes.into_iter().map(|tube| row_of_tube(tube, now))),
-            self.tables.errors().rows(rows_of_groups(&buried)),
+            self.tables.errors(&[]).rows(rows_of_groups(&buried)),
             buried_table().rows(rows_of_buried(buried)),
             Table { note, ..self.tables.part(by as usize).rows([row_of_sum((name.to_vec(), summary), now)]) },
             self.settings_of(&pattern, now),
@@ -125,7 +126,7 @@ impl JobQueue {
     pub(super) fn buried_tables(&self, grouped: usize, most: usize, now: Time) -> [Table; 2] {
         let buried = self.state.buried(grouped, now);
         let note = (buried.len() == grouped).then(|| format!("Only the first {grouped} jobs are examined."));
-        let groups = Table { note, ..self.tables.errors().rows(rows_of_groups(&buried)) };
+        let groups = Table { note, ..self.tables.errors(OF_GROUP).rows(rows_of_groups(&buried)) };
         let last = rows_of_buried(buried.into_iter().take(most).collect());
         [groups, buried_table().rows(last)]
     }
@@ -140,7 +141,7 @@ impl JobQueue {
             self.tables.tubes().rows([row_of_tube(summary, now)]),
             ready_jobs_table().rows(ready.iter().map(|(job, span)| row_of_ready(job, *span))),
             runner_table().rows(runners.iter().map(row_of_runner)),
-            self.tables.errors().rows(rows_of_groups(&buried)),
+            self.tables.errors(&[]).rows(rows_of_groups(&buried)),
             buried_table().rows(rows_of_buried(buried)),
             self.settings_of(name, now),
         ];

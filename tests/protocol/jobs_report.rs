@@ -544,3 +544,31 @@ fn silent_connections_use_and_watch_the_first_tube() {
     world.settle();
     told(&mut world, 1);
 }
+
+/// A group has the buried jobs of all tubes, and the pages of a tube or a wiki have only some.
+#[test]
+fn only_the_table_of_all_acts_on_groups() {
+    let settings = AllSettings::defaults(poolcounter::SERVICES)
+        .with(JobsSettings { admin: true, ..JobsSettings::default() })
+        .with(HttpSettings { is_admin: true, ..HttpSettings::default() });
+    let mut world = World::with(settings);
+    let runner = world.connect_to("jobs");
+    ask(&mut world, runner, "watch */mail|put-job 1 0 9 1 tube=dewiki/mail|a|reserve|fail 1 1 0 4 bury|same|");
+    for (path, acts) in [("/jobs", true), ("/jobs/tube/dewiki%2Fmail", false), ("/jobs/wiki/dewiki", false)] {
+        let page = request(&mut world, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"), World::settle);
+        assert!(page.contains("same"), "{path}: {page}");
+        assert_eq!(page.contains("[\"kick-group\",\"delete-group\"]"), acts, "{path}");
+    }
+}
+
+#[test]
+fn search_finds_root_jobs_beside_many_keys() {
+    let mut world = new_world();
+    let runner = world.connect_to("jobs");
+    ask(&mut world, runner, "put-job 1 0 9 1 tube=w/links root=needle root-ts=1|a|");
+    for chunk in 0..70 {
+        let put = |n: i32| format!("put-job 1 0 9 1 tube=t key=k{} for=60|a|", chunk * 500 + n);
+        ask(&mut world, runner, &(0..500).map(put).collect::<String>());
+    }
+    assert!(json(&mut world, "/find/needle.json").to_string().contains("w/links needle"));
+}

@@ -363,3 +363,80 @@ fn random_settings(player: &mut Player) -> String {
     }
     text
 }
+
+#[test]
+fn removed_pool_frees_its_provider_over_an_upgrade() {
+    let mut player = five("");
+    assert_eq!(ask(&mut player, OPERATOR, "POOL q 0 2"), "OK");
+    assert_eq!(ask(&mut player, OPERATOR, "RMPOOL p"), "OK");
+    assert!(ask(&mut player, PROVIDER, "PROVIDE q").ends_with("OK"));
+    player.upgrade();
+    player.advance(TICK);
+    player.end();
+}
+
+#[test]
+fn provider_leaves_a_removed_pool_after_an_upgrade() {
+    let mut player = five("");
+    assert_eq!(ask(&mut player, OPERATOR, "POOL q 0 2"), "OK");
+    assert_eq!(ask(&mut player, OPERATOR, "RMPOOL p"), "OK");
+    player.upgrade();
+    let told = ask(&mut player, PROVIDER, "PROVIDE q");
+    assert!(told.ends_with("OK"), "{told}");
+    player.end();
+}
+
+#[test]
+fn provider_joins_the_new_pool_of_that_name() {
+    let mut player = five("");
+    assert_eq!(ask(&mut player, OPERATOR, "RMPOOL p"), "OK");
+    assert_eq!(ask(&mut player, OTHER, "POOL p 0 1"), "OK");
+    player.upgrade();
+    let told = ask(&mut player, PROVIDER, "PROVIDE p");
+    assert!(told.ends_with("OK"), "{told}");
+    let told = ask(&mut player, PROVIDER, "OFFER p fresh");
+    assert!(told.ends_with("OK"), "{told}");
+    for _ in 0..20 {
+        player.advance(TICK);
+    }
+    let told = ask(&mut player, OTHER, "TAKE p");
+    assert!(told.starts_with("MEMBER"), "{told}");
+    player.end();
+}
+
+#[test]
+fn provider_with_a_queued_task_is_dropped_once() {
+    let mut player = Player::new(1, 2);
+    for line in ["POOL z 0 9 cull_interval=0 provider_grace=0", "POOL p 0 5 cull_interval=0"] {
+        assert_eq!(ask(&mut player, OPERATOR, line), "OK");
+    }
+    player.say(4, "PROVIDE z", true);
+    (1..=6).for_each(|n| player.say(4, &format!("OFFER z z{n}"), true));
+    assert_eq!(ask(&mut player, PROVIDER, "PROVIDE p session=s"), "OK");
+    (1..=2).for_each(|n| player.say(PROVIDER, &format!("OFFER p m{n}"), true));
+    for _ in 0..5 {
+        player.advance(TICK);
+    }
+    player.drop_output();
+    // The budget of the tick is used up by the members of another pool.
+    player.close(4);
+    assert_eq!(ask(&mut player, OPERATOR, "RECONFIGURE p max=1"), "OK");
+    for (conn, line) in
+        [(OTHER, "PROVIDE p session=s"), (OPERATOR, "RMPOOL p GRACEFUL"), (OTHER, "DEAD m1"), (OTHER, "DEAD m2")]
+    {
+        ask(&mut player, conn, line);
+    }
+    for _ in 0..20 {
+        player.advance(TICK);
+    }
+    player.end();
+}
+
+#[test]
+fn provider_of_a_removed_pool_may_close() {
+    let mut player = five("");
+    assert_eq!(ask(&mut player, OPERATOR, "POOL q 0 2"), "OK");
+    assert_eq!(ask(&mut player, OPERATOR, "RMPOOL p"), "OK");
+    assert!(ask(&mut player, PROVIDER, "PROVIDE q").ends_with("OK"));
+    player.end();
+}

@@ -355,6 +355,9 @@ impl CommandRun {
     fn begin_to_take_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
         let now = Instant::now();
         self.lost = Some((now, now));
+        // The server gives the job to a new connection only once the old one is closed everywhere.
+        self.kept = None;
+        self.process.keep_open(&[]);
         for held in self.ahead.drain(..) {
             // If this fails, other runners get the job anyway.
             let _ = connections.of(&held).release(&held.job, Some(held.status.pri), Duration::ZERO);

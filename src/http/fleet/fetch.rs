@@ -6,7 +6,8 @@ use poolcounter_service::report::snapshot::Snapshot;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, TcpStream, ToSocketAddrs};
 use std::num::NonZeroU16;
-use std::thread::{self, ScopedJoinHandle};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time limit of a server: of the connection attempts, and of its whole answer.
@@ -40,15 +41,19 @@ pub fn server_of(text: &str) -> Option<String> {
 /// Asks all `servers` the same question, a path with a query, each in a thread of its own. Returns the answer of each
 /// about services of these names.
 pub fn ask_all(servers: &[String], target: &str, services: &[&'static str]) -> Vec<Told> {
-    thread::scope(|scope| {
-        let questions: Vec<_> = servers
-            .iter()
-            .map(|server| thread::Builder::new().spawn_scoped(scope, move || ask(server, target, services)).ok())
-            .collect();
-        // A server without a thread gives no answer.
-        let end = |question: Option<ScopedJoinHandle<'_, Told>>| question.and_then(|it| it.join().ok());
-        questions.into_iter().map(|question| end(question).unwrap_or(Err(LATE.into()))).collect()
-    })
+    let (sender, answers) = channel();
+    for (index, server) in servers.iter().cloned().enumerate() {
+        let (sender, target, services) = (sender.clone(), target.to_string(), services.to_vec());
+        // A server without a thread gives no answer. A lookup of a name may take longer than all of this.
+        _ = spawn(move || _ = sender.send((index, ask(&server, &target, &services))));
+    }
+    drop(sender);
+    let end = Instant::now() + PATIENCE;
+    let mut told: Vec<Told> = servers.iter().map(|_| Err(LATE.into())).collect();
+    while let Ok((index, answer)) = answers.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        told[index] = answer;
+    }
+    told
 }
 
 /// Calls `work` in a thread of its own.

@@ -139,7 +139,7 @@ impl Roots {
     }
 
     /// Returns every root job, the one with the oldest change first.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u64, i64)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], &[u8], u64, i64)> {
         self.by_change.iter().filter_map(|(_, id)| self.record(*id))
     }
 

@@ -303,6 +303,7 @@ impl Agents {
         self.dismiss(conn);
         let Some(of_conn) = self.by_conn.get_mut(conn) else { return };
         for id in std::mem::take(&mut of_conn.dismissed) {
+            self.leave_room(id);
             self.agents[id.index()].state = ProviderState::Lost;
         }
     }

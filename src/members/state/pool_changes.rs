@@ -191,6 +191,7 @@ impl State {
 
     /// Removes the agents of a pool that is dropped, as far as the budget lasts. Returns whether there are more.
     pub(super) fn drop_agents(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
+        self.end_resuming(id);
         while let Some(agent) = self.agents.first_in_pool(id) {
             if !step.timers.spend(background::COST) {
                 return true;

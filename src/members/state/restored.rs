@@ -146,6 +146,9 @@ impl Loading {
     fn read_pool(&mut self, saved: SavedPool, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
         let SavedPool { id: saved_id, is_removed, is_retiring, is_retiming, is_behind, .. } = saved;
         let id = state.pools.restore(saved, step)?;
+        if is_removed {
+            state.agents.dismiss_pool(id);
+        }
         let tasks = [
             is_removed.then_some(BackgroundTask::Remove(id)),
             is_retiring.then_some(BackgroundTask::Retire(id, None)),

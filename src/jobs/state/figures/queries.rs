@@ -279,9 +279,9 @@ impl State {
         sorted(runners.into_iter().filter(|(name, _)| has(name)).collect(), most)
     }
 
-    /// Returns root jobs, each with its tube and its signature, of the first `MOST_SURVEYED`.
+    /// Returns root jobs, each with its tube and its signature, the last changed first, of the last `MOST_SURVEYED`.
     pub fn roots(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let all = self.roots.iter().take(MOST_SURVEYED).map(|(tube, signature, ..)| (tube, signature));
+        let all = self.roots.iter().rev().take(MOST_SURVEYED).map(|(tube, signature, ..)| (tube, signature));
         all.filter(|(_, signature)| !is_signature_of_key(signature))
     }
 
