@@ -212,6 +212,7 @@ impl State {
     pub(super) fn withdraw_member(&mut self, id: MemberId, now: bool, by: String, step: &mut Step<'_, '_>) {
         if self.phase_of(id) == PhaseKind::InUse && !now {
             self.members.set_leaving(id, true);
+            self.mark_lease_of(id);
         } else {
             self.end_anywhere(id, Lost::Withdrawn, by, None, step);
         }
