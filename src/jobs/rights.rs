@@ -111,7 +111,9 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
         Request::ListTubesWatched => (JobCommand::ListTubesWatched, About::Itself),
         Request::Identify(_) => (JobCommand::Identify, About::Itself),
         Request::Extensions => (JobCommand::Extensions, About::Itself),
-        Request::Release(_, _, _) | Request::Bury(_, _) | Request::Touch(_) | Request::Quit => return None,
+        Request::Release(_, _, _) | Request::Bury(_, _) | Request::Touch(_) | Request::Begin(_) | Request::Quit => {
+            return None;
+        }
     })
 }
 

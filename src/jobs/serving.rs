@@ -68,6 +68,7 @@ impl JobQueue {
             Request::Release(id, pri, delay) => step(&mut |state, step| state.release(conn, id, pri, delay, step)),
             Request::Bury(id, pri) => step(&mut |state, step| state.bury(conn, id, pri, step)),
             Request::Touch(id) => step(&mut |state, step| state.touch(conn, id, step)),
+            Request::Begin(id) => step(&mut |state, step| state.begin(conn, id, step)),
             Request::Watch(pattern, weight) => step(&mut |state, step| state.watch(conn, pattern, weight, step)),
             Request::Ignore(pattern) => step(&mut |state, step| state.ignore(conn, pattern, step)),
             Request::Kick(bound) => step(&mut |state, step| state.kick(conn, bound, step)),

@@ -501,6 +501,7 @@ impl Service {
             Request::Release(id, pri, delay) => self.step(|state, step| state.release(conn, id, pri, delay, step)),
             Request::Bury(id, pri) => self.step(|state, step| state.bury(conn, id, pri, step)),
             Request::Touch(id) => self.step(|state, step| state.touch(conn, id, step)),
+            Request::Begin(id) => self.step(|state, step| state.begin(conn, id, step)),
             Request::Watch(pattern, weight) => self.step(|state, step| state.watch(conn, pattern, weight, step)),
             Request::Ignore(pattern) => self.step(|state, step| state.ignore(conn, pattern, step)),
             Request::Kick(bound) => self.step(|state, step| state.kick(conn, bound, step)),

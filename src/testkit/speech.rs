@@ -42,7 +42,7 @@ const MEMBERS: [&str; 22] = [
     "POOLS",
     "BYE",
 ];
-const JOBS: [&str; 30] = [
+const JOBS: [&str; 31] = [
     "put 1 0 1 2\r\nxx",
     "put 1 0 60 2\r\nxx",
     "put 5000 1 1 2\r\nxx",
@@ -63,6 +63,7 @@ const JOBS: [&str; 30] = [
     "release ID 1 1",
     "bury ID 1",
     "touch ID",
+    "begin ID",
     "kick 3",
     "limit KEY 1",
     "limit group:g 1 all",

@@ -91,6 +91,29 @@ fn unanswered_jobs_of_a_batch_cost_an_attempt_of_the_first_only() {
 }
 
 #[test]
+fn jobs_ahead_of_a_killed_runner_cost_no_attempt() {
+    let (_daemon, address, producer) = server(&[]);
+    producer.retry("a/t", &ONE_ATTEMPT).expect("is set");
+    put(&producer, "a/t", &["1", "hang", "3", "4"]);
+    let script = "while read -r id body; do
+            echo $body >>ran
+            [ $body != hang ] || until [ -e go ]; do sleep 0.02; done
+            echo $id done >&3
+        done";
+    let mut running = start(&address, &["a/t", "--batch", "10", "--name", "r1"], "", script);
+    running.expect_lines("ran", &["1", "hang"]);
+    until("two are reserved ahead", || counts(&producer) == [0, 3, 0, 0]);
+    running.child.kill().expect("the process is there");
+    // The command keeps the connection open until its end.
+    fs::write(running.scratch.file("go"), "").expect("can be written");
+    wait_for(&producer, [2, 0, 0, 1]);
+    let errors = errors(&producer, JobState::Buried);
+    assert!(errors[0].starts_with("the runner r1 at ") && errors[0].contains(" was lost after "), "{errors:?}");
+    let ready = producer.list_jobs("a/t", JobState::Ready, 9, None).expect("is asked").expect("there are some");
+    assert!(ready.iter().all(|job| job.attempts == 0 && job.error.is_empty()), "{ready:?}");
+}
+
+#[test]
 fn a_batch_is_touched_while_it_runs_and_what_is_left_is_given_back() {
     let (_daemon, address, producer) = server(&[]);
     producer.retry("a/t", &ONE_ATTEMPT).expect("is set");

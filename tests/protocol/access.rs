@@ -134,6 +134,7 @@ const JOBS: &[Row] = &[
     ("bury", Itself, "bury 1 0\r\n"),
     ("fail", Itself, "fail 1 0 0 1\r\na\r\n"),
     ("touch", Itself, "touch 1\r\n"),
+    ("begin", Itself, "begin 1\r\n"),
     ("peek", Mine, "peek 1\r\n"),
     ("peek-ready", Mine, "use mine\r\npeek-ready\r\n"),
     ("peek-delayed", Mine, "use mine\r\npeek-delayed\r\n"),

@@ -197,6 +197,7 @@ fn settings_of_the_file_count_until_a_command_overrides_them() {
         service.send(9, b"watch */a\r\nreserve-many 9 0\r\n");
         let text = String::from_utf8(service.output(9)).expect("is text");
         assert_eq!(text.matches("RESERVED ").count(), most, "{text}");
+        (1..=6).for_each(|id| service.send(9, format!("begin {id}\r\n").as_bytes()));
         service.close(9);
     };
     service.send(1, &b"put-job 0 0 9 1 tube=x/a\r\na\r\nput-job 0 0 9 1 tube=y/a\r\na\r\n".repeat(3));

@@ -10,7 +10,7 @@ use poolcounter_testkit::seeds::{self, sum};
 const ENOUGH: u64 = 75;
 
 /// Replies that must occur in some history.
-const WORDS: [&str; 27] = [
+const WORDS: [&str; 28] = [
     "INSERTED",
     "DUPLICATE",
     "SUPERSEDED",
@@ -26,6 +26,7 @@ const WORDS: [&str; 27] = [
     "RELEASED",
     "BURIED",
     "TOUCHED",
+    "BEGUN",
     "FOUND",
     "KICKED",
     "OK",

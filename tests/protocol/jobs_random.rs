@@ -89,7 +89,7 @@ fn line(random: &mut Random, held: usize) -> String {
         17 | 18 => format!("delete {id}\r\n"),
         19 | 20 => format!("release {id} {pri} {delay}\r\n"),
         21 => format!("bury {id} {pri}\r\n"),
-        22 => format!("touch {id}\r\n"),
+        22 => format!("{} {id}\r\n", ["touch", "begin"][few % 2]),
         23 => format!("fail {id} {pri} {delay} 2\r\nno\r\n"),
         24 => format!("use {tube}\r\n"),
         25 => format!("watch {pattern}\r\n"),

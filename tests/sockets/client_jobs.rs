@@ -231,7 +231,9 @@ fn runners_reserve_by_pattern_and_fail_with_a_reason() {
     let rows = producer.summary(SummaryBy::Runner).expect("is asked");
     assert_eq!(rows.iter().find(|row| row.name == "runner-1").expect("has a row").figure("reserved"), Some(2.0));
     let grouped = jobs.iter().find(|job| job.body == b"grouped").expect("is one of them");
+    assert_eq!(runner.begin(grouped), Ok(()));
     assert_eq!(runner.fail(grouped, None, Duration::ZERO, "first\nline"), Ok(false));
+    assert_eq!(runner.begin(grouped), Err(Error::Expired));
     assert_eq!(runner.fail(grouped, None, Duration::ZERO, "x"), Err(Error::Expired), "it is not ours any more");
     let again = runner.reserve_job(grouped.id).expect("is asked").expect("is ready");
     assert_eq!(runner.fail(&again, Some(1), Duration::ZERO, vec![b'x'; 9000]), Ok(true), "that was the last attempt");

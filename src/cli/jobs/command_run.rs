@@ -260,14 +260,12 @@ impl CommandRun {
     /// Passes the next job to the command once it is idle, and reserves more jobs while it is busy.
     fn feed(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
         let most = plan.settings.batch;
-        let Some(input) = &mut self.input else { return };
-        if self.lost.is_none() && self.present.is_none() && !input.is_last && self.pace.given < most {
+        let is_fed = self.input.as_ref().is_some_and(|input| !input.is_last);
+        if self.lost.is_none() && self.present.is_none() && is_fed && self.pace.given < most {
             let window = self.pace.window().min(most - self.pace.given);
-            if self.ahead.is_empty() {
-                self.ahead.extend(connections.fetch(&self.tube, window));
-                plan.tally.begin(self.ahead.len());
-            }
-            if let Some(mut held) = self.ahead.pop_front() {
+            let next = self.begin_next(plan, connections, window);
+            let Some(input) = &mut self.input else { return };
+            if let Some(mut held) = next {
                 input.add(&held.job);
                 input.write();
                 held.job.body = Vec::new();
@@ -280,7 +278,7 @@ impl CommandRun {
                     self.ahead.extend(more);
                 }
                 self.touch_at = self.touch_at.min(Instant::now() + self.touch_interval());
-            } else {
+            } else if self.lost.is_none() {
                 input.is_last = true;
             }
         }
@@ -288,6 +286,27 @@ impl CommandRun {
         input.write();
         if !input.has_more() && (input.is_last || self.pace.given >= most) {
             self.input = None;
+        }
+    }
+
+    /// Begins the next job that is still reserved, and returns it; reserves up to `window` if none is left. Without `begin`
+    /// in its protocol, a server counts each reserved job as begun.
+    fn begin_next(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, window: u32) -> Option<HeldJob> {
+        loop {
+            if self.ahead.is_empty() {
+                self.ahead.extend(connections.fetch(&self.tube, window));
+                plan.tally.begin(self.ahead.len());
+            }
+            let held = self.ahead.pop_front()?;
+            match connections.of(&held).begin(&held.job) {
+                Ok(()) | Err(Error::NoExtension(_)) => return Some(held),
+                Err(Error::Lost | Error::Unavailable(_)) => {
+                    self.ahead.push_front(held);
+                    self.begin_to_take_back(plan, connections);
+                    return None;
+                }
+                Err(error) => self.outcomes.lose(plan, &held, &error.to_string(), Duration::ZERO),
+            }
         }
     }
 

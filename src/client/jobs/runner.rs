@@ -94,7 +94,8 @@ impl Runner {
         Ok(reply.map(|(id, body)| ReservedJob::new(id, body, number_of(session))))
     }
 
-    /// Reserves up to `most` jobs, at most 1000, and waits for the first only.
+    /// Reserves up to `most` jobs, at most 1000, and waits for the first only. The loss of a job costs an attempt only
+    /// after [`Runner::begin`].
     ///
     /// # Errors
     ///
@@ -164,6 +165,17 @@ impl Runner {
     /// connection on which it was reserved is gone; [`Error::Refused`].
     pub fn touch(&mut self, job: &ReservedJob) -> Result<(), Error> {
         self.end(job, &format!("touch {}\r\n", job.id), "TOUCHED")
+    }
+
+    /// Notes that the work on a job of [`Runner::reserve_many`] begins.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; the errors of [`Runner::touch`], with [`Error::Expired`] for a cancelled job.
+    pub fn begin(&mut self, job: &ReservedJob) -> Result<(), Error> {
+        self.check(job)?;
+        self.session.require("begin")?;
+        self.end(job, &format!("begin {}\r\n", job.id), "BEGUN")
     }
 
     /// Deletes the job after success.

@@ -89,10 +89,7 @@ impl State {
                 assert!(tube.delayed.contains(&(job.at, job.id)), "a delayed job is in its tube");
             }
             JobPlacement::Reserved => {
-                let (conn, serial) = job.holder();
-                let held = self.conns.held(conn, serial);
-                let is_held = held.is_some_and(|held| held.find_by(|held| held.place((job.at, job.id))).is_some());
-                assert!(is_held, "a reserved job is with its holder");
+                assert!(self.reservation_of(key).is_some(), "a reserved job is with its holder");
             }
         }
     }

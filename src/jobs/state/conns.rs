@@ -37,6 +37,8 @@ pub(super) struct HeldJob {
     pub id: JobId,
     /// Time of its reservation, which no two jobs of a connection share.
     pub since: Time,
+    /// False if it was reserved ahead, and its runner has not said `begin` yet.
+    pub is_begun: bool,
 }
 
 /// Jobs that a connection holds, by the end of their TTR.
@@ -75,9 +77,9 @@ pub(super) struct Conn {
 
 impl Conn {
     /// Notes that it has a job from now on.
-    pub fn hold(&mut self, (deadline, id): (Time, JobId), now: Time) {
+    pub fn hold(&mut self, (deadline, id): (Time, JobId), is_begun: bool, now: Time) {
         self.last_reserved = now.max(self.last_reserved + APART);
-        let held = HeldJob { deadline, id, since: self.last_reserved };
+        let held = HeldJob { deadline, id, since: self.last_reserved, is_begun };
         self.is_in_order = self.held.last().is_none_or(|last| self.is_in_order && *last < held);
         self.held.insert(held);
     }
@@ -87,6 +89,12 @@ impl Conn {
         let held = self.held.remove_by(|held| held.place(old)).expect("it holds the job");
         self.is_in_order = self.held.is_empty();
         self.held.insert(HeldJob { deadline: new.0, ..held });
+    }
+
+    /// Notes that one of its jobs has begun.
+    pub fn begin(&mut self, job: (Time, JobId)) {
+        let held = self.held.remove_by(|held| held.place(job)).expect("it holds the job");
+        self.held.insert(HeldJob { is_begun: true, ..held });
     }
 
     /// Returns whether it has identified itself.
@@ -228,6 +236,13 @@ impl State {
     pub(super) fn is_held_by(&self, conn: ConnId, key: JobKey) -> bool {
         let job = &self.jobs[key];
         job.place == super::job::JobPlacement::Reserved && job.holder() == (conn, self.conns[conn].serial)
+    }
+
+    /// Returns the reservation of a job, if it has one.
+    pub(super) fn reservation_of(&self, key: JobKey) -> Option<HeldJob> {
+        let job = &self.jobs[key];
+        let (conn, serial) = (job.place == super::job::JobPlacement::Reserved).then(|| job.holder())?;
+        self.conns.held(conn, serial)?.find_by(|held| held.place((job.at, job.id))).copied()
     }
 
     /// Ends a wait, and returns it.

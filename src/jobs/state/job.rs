@@ -42,7 +42,8 @@ pub(super) enum To {
     Pending,
     Ready,
     Delayed(Time),
-    Reserved(ConnId),
+    /// By this connection; true if it begins at once.
+    Reserved(ConnId, bool),
     Buried,
     /// In no place, to be removed.
     Nowhere,

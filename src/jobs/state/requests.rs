@@ -1,5 +1,5 @@
-//! Requests about single jobs: delete, release, bury, touch, kick, peek, fail. After a reservation that ends badly, the
-//! job is ready at once, later each time, buried, or moved to a dead-letter tube.
+//! Requests about single jobs: delete, release, bury, touch, begin, kick, peek, fail. After a reservation that ends
+//! badly, the job is ready at once, later each time, buried, or moved to a dead-letter tube.
 
 use super::conns::Conn;
 use super::ids::TubeId;
@@ -60,11 +60,7 @@ impl State {
 
     /// Returns how long a job has been reserved, if it is.
     fn run_time(&self, key: JobKey, now: Time) -> Option<Span> {
-        let job = &self.jobs[key];
-        let holder = (job.place == JobPlacement::Reserved).then(|| job.holder());
-        let (conn, serial) = holder?;
-        let held = self.conns.held(conn, serial)?.find_by(|held| held.place((job.at, job.id)))?;
-        Some(now.since(held.since))
+        Some(now.since(self.reservation_of(key)?.since))
     }
 
     /// `release`: ends the reservation; the job is ready or delayed again.
@@ -125,6 +121,13 @@ impl State {
         self.conns[conn].change_deadline(old, new);
         self.arm_conn(conn, step.timers);
         step.reply(conn, Reply::Touched);
+    }
+
+    /// `begin`: notes that the work on a job begins, so that the loss of its runner is an attempt.
+    pub fn begin(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
+        let Some(key) = self.held_by(conn, id) else { return step.reply(conn, Reply::NotFound) };
+        self.conns[conn].begin((self.jobs[key].at, id));
+        step.reply(conn, Reply::Begun);
     }
 
     /// `kick-job`: makes a buried or delayed job ready, and sends a dead letter back.
@@ -214,8 +217,7 @@ impl State {
         let holder = self.jobs[key].holder().0;
         let name = String::from_utf8_lossy(&self.conns[holder].name);
         let runner = if name.is_empty() { (step.peer)(holder) } else { name.into() };
-        self.tell_reason(key, &format!("{TIMED_OUT}{} s was over at {runner}", self.jobs[key].ttr), step.now);
-        self.end_attempt(key, self.default_backoff(key), Span::ZERO, step);
+        self.end_unheard(key, &format!("{TIMED_OUT}{} s was over at {runner}", self.jobs[key].ttr), step);
     }
 
     /// Ends a reservation whose connection has ended.
@@ -226,7 +228,17 @@ impl State {
         }
         let runner = self.conns.lost_runner(self.jobs[key].holder().1);
         let seconds = self.run_time(key, step.now).map_or(0.0, |time| time.as_micros() as f64 / 1e6);
-        self.tell_reason(key, &format!("{LOST}{runner} was lost after {seconds:.1} s"), step.now);
+        self.end_unheard(key, &format!("{LOST}{runner} was lost after {seconds:.1} s"), step);
+    }
+
+    /// Ends a reservation without a word of its runner: as an attempt that failed for this reason, or as a release if the
+    /// job had not begun.
+    fn end_unheard(&mut self, key: JobKey, reason: &str, step: &mut Step<'_, '_>) {
+        if !self.reservation_of(key).is_some_and(|held| held.is_begun) {
+            self.note_job(key);
+            return self.move_job(key, To::Ready, step.now, step.timers);
+        }
+        self.tell_reason(key, reason, step.now);
         self.end_attempt(key, self.default_backoff(key), Span::ZERO, step);
     }
 

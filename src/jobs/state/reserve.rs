@@ -107,7 +107,7 @@ impl State {
         if self.is_held_back(tube, group) {
             return step.reply(conn, Reply::NotFound);
         }
-        self.reserve_job(conn, key, step);
+        self.reserve_job((conn, true), key, step);
         if place != JobPlacement::Ready {
             // The store has it as ready from now on.
             self.note_job(key);
@@ -180,7 +180,8 @@ impl State {
             if self.sets[set].is_fair {
                 self.sets[set].advance(turn);
             }
-            self.reserve_job(conn, key, step);
+            // The jobs of a `reserve-many` have not begun.
+            self.reserve_job((conn, many.is_none()), key, step);
             self.rotate(self.jobs[key].tube, self.jobs[key].pri);
             step.reply(conn, Reply::Reserved(self.jobs[key].id));
             if left == 0 || budget == 0 {
@@ -197,13 +198,13 @@ impl State {
         self.arm_conn(conn, step.timers);
     }
 
-    fn reserve_job(&mut self, conn: ConnId, key: JobKey, step: &mut Step<'_, '_>) {
+    fn reserve_job(&mut self, (conn, is_begun): (ConnId, bool), key: JobKey, step: &mut Step<'_, '_>) {
         let job = &self.jobs[key];
         let waited = (job.place == JobPlacement::Ready).then(|| step.now.since(job.at));
         let tube = job.tube;
         self.tubes.note(tube, Noted::Reserve(waited), step.now);
         self.conns[conn].rates.count(Rated::Reserve, step.now);
-        self.move_job(key, To::Reserved(conn), step.now, step.timers);
+        self.move_job(key, To::Reserved(conn, is_begun), step.now, step.timers);
         // Delayed jobs are counted by it.
         self.jobs[key].reserves.bump();
         self.note_start(tube, self.jobs.group_of(key), step);

@@ -49,9 +49,9 @@ pub enum Saved<'a> {
     Sum(SumBy, &'a [u8], Box<Tally>, Option<[u64; 2]>),
     /// A connection.
     Conn(ConnId, #[serde(borrow)] SavedConn<'a>),
-    /// Job with its body, the time since which it is ready or held, its holder, and its deadline. The body is missing
-    /// if a store has it.
-    Job(#[serde(borrow)] Record<'a>, &'a [u8], Option<Time>, Option<(ConnId, Time)>),
+    /// Job with its body, the time since which it is ready or held, its holder, its deadline, and whether it has begun.
+    /// The body is missing if a store has it.
+    Job(#[serde(borrow)] Record<'a>, &'a [u8], Option<Time>, Option<(ConnId, Time, bool)>),
     /// Waiting connection, the end of its wait, and the number of jobs it asked for. The connection that has waited
     /// longest is first.
     Wait(ConnId, Option<Time>, Option<u32>),
@@ -130,10 +130,10 @@ impl State {
             false => self.tubes.iter().for_each(|(_, tube)| self.save_jobs(tube, visit)),
         }
         for (id, conn) in conns() {
-            for HeldJob { deadline, id: job, since } in conn.held.iter().copied() {
+            for HeldJob { deadline, id: job, since, is_begun } in conn.held.iter().copied() {
                 let key = self.jobs.find(job).expect("a connection holds only jobs that there are");
                 let body = if leaves_jobs { b"" } else { self.jobs[key].body.bytes() };
-                visit(Saved::Job(self.record(key), body, Some(since), Some((id, deadline))));
+                visit(Saved::Job(self.record(key), body, Some(since), Some((id, deadline, is_begun))));
             }
         }
         let mut waits: Vec<(Wait, ConnId)> = conns().filter_map(|(id, conn)| Some((conn.wait?, id))).collect();
@@ -263,7 +263,7 @@ impl State {
         record: &Record<'_>,
         body: Body,
         since: Option<Time>,
-        held: Option<(ConnId, Time)>,
+        held: Option<(ConnId, Time, bool)>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), &'static str> {
         if !(1..END_OF_IDS).contains(&record.id.0) {
@@ -296,15 +296,15 @@ impl State {
         }
         self.next_id = self.next_id.max(record.id.0 + 1);
         let to = match (held, record.delayed) {
-            (Some((conn, _)), _) if self.conns.get(conn).is_none() => To::Ready,
-            (Some((conn, _)), _) => To::Reserved(conn),
+            (Some((conn, ..)), _) if self.conns.get(conn).is_none() => To::Ready,
+            (Some((conn, _, is_begun)), _) => To::Reserved(conn, is_begun),
             (None, _) if record.is_buried => To::Buried,
             (None, Some(until)) => To::Delayed(until),
             (None, None) => To::Ready,
         };
         self.move_job(key, to, step.now, step.timers);
         match (to, held) {
-            (To::Reserved(conn), Some((_, deadline))) => {
+            (To::Reserved(conn, _), Some((_, deadline, _))) => {
                 self.set_deadline(conn, key, (since.unwrap_or(step.now), deadline), step);
             }
             // A reserved job without its connection is ready from now on.
@@ -326,8 +326,8 @@ impl State {
     fn set_deadline(&mut self, conn: ConnId, key: JobKey, (since, deadline): (Time, Time), step: &mut Step<'_, '_>) {
         let (id, old) = (self.jobs[key].id, std::mem::replace(&mut self.jobs[key].at, deadline));
         let conn_of = &mut self.conns[conn];
-        conn_of.held.remove_by(|held| held.place((old, id)));
-        conn_of.held.insert(HeldJob { deadline, id, since });
+        let held = conn_of.held.remove_by(|held| held.place((old, id))).expect("it has just been given to it");
+        conn_of.held.insert(HeldJob { deadline, since, ..held });
         conn_of.is_in_order = false;
         self.arm_conn(conn, step.timers);
     }

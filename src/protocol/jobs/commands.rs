@@ -133,6 +133,8 @@ commands! {
             ASKS.extension();
         ReserveMany = "reserve-many", "<number> <seconds>", Some(RESERVE), "Waits for jobs, and reserves several at once.",
             ASKS.extension();
+        Begin = "begin", "<id>", None, "Notes that the work on a job of reserve-many begins.",
+            ASKS.extension();
         Dropped = "dropped", "<tube>", Some(RESERVE), "Takes the number of jobs that were dropped in a tube as superseded.",
             ASKS.extension();
         Extensions = "extensions", "", None, "Lists commands and options.",
@@ -178,10 +180,10 @@ pub fn needs_jobs(input: &[u8]) -> bool {
 /// Returns the number of the job in the first line of a command that only the holder of a reserved job may send. The
 /// job may also be in another state, which `delete` allows.
 pub fn held_job(input: &[u8]) -> Option<u64> {
-    use JobCommand::{Bury, Delete, Fail, Release, Touch};
+    use JobCommand::{Begin, Bury, Delete, Fail, Release, Touch};
     let (command, rest) = command_of(input)?;
     let word = rest.trim_ascii().split(|byte| *byte == b' ').next()?;
-    let is_of_holder = matches!(command, Delete | Release | Bury | Touch | Fail);
+    let is_of_holder = matches!(command, Delete | Release | Bury | Touch | Begin | Fail);
     std::str::from_utf8(word).ok().filter(|_| is_of_holder)?.parse().ok()
 }
 

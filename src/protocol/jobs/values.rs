@@ -299,6 +299,8 @@ pub enum Reply {
     Buried,
     /// The job's TTR starts anew.
     Touched,
+    /// The job has begun.
+    Begun,
     /// Number of jobs that were kicked.
     Kicked(u64),
     /// The job was kicked.

@@ -47,6 +47,8 @@ pub enum Request<'a> {
     Bury(JobId, u32),
     /// `touch`
     Touch(JobId),
+    /// `begin`
+    Begin(JobId),
     /// `watch`, with the weight if the client named one
     Watch(Pattern<'a>, Option<u16>),
     /// `ignore`
@@ -202,6 +204,7 @@ fn read<'a>(command: JobCommand, words: &mut Words<'a>) -> Result<Line<'a>, word
         JobCommand::Release => Request::Release(words.id()?, words.u32()?, words.u32()?),
         JobCommand::Bury => Request::Bury(words.id()?, words.u32()?),
         JobCommand::Touch => Request::Touch(words.id()?),
+        JobCommand::Begin => Request::Begin(words.id()?),
         JobCommand::Watch => Request::Watch(words.pattern()?, words.optional(Words::weight)?),
         JobCommand::Ignore => Request::Ignore(words.pattern()?),
         JobCommand::Peek => Request::Peek(words.id()?),
@@ -392,6 +395,8 @@ mod tests {
             "release 1 2",
             "bury 1",
             "touch 9 9",
+            "begin",
+            "begin x",
             "watch -a",
             "watch a 0",
             "watch a 1001",

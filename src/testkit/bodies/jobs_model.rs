@@ -92,7 +92,7 @@ fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
         16 | 17 => format!("delete {id}"),
         18 => format!("release {id} {pri} {delay}"),
         19 => format!("bury {id} {pri}"),
-        20 => format!("touch {id}"),
+        20 => format!("{} {id}", choices.pick(&["touch", "begin"])),
         21 => format!("fail {id} {pri} {delay} 2\r\nno"),
         22 => format!("use {tube}"),
         23 => format!("watch {pattern}"),

@@ -31,7 +31,7 @@ impl State {
             To::Pending => (JobPlacement::Pending, now),
             To::Ready => (JobPlacement::Ready, now),
             To::Delayed(until) => (JobPlacement::Delayed, until),
-            To::Reserved(_) => (JobPlacement::Reserved, now + Span::from_secs(u64::from(job.ttr))),
+            To::Reserved(..) => (JobPlacement::Reserved, now + Span::from_secs(u64::from(job.ttr))),
             To::Buried => (JobPlacement::Buried, now),
             To::Nowhere => (JobPlacement::Nowhere, now),
         };
@@ -46,7 +46,7 @@ impl State {
             To::Pending => self.tubes[tube].pending += 1,
             To::Ready => self.enter_ready(key),
             To::Delayed(until) => self.enter_delayed(key, until, timers),
-            To::Reserved(conn) => self.enter_reserved(key, conn, now),
+            To::Reserved(conn, is_begun) => self.enter_reserved(key, (conn, is_begun), now),
             To::Buried => {
                 self.tubes[tube].buried.push_back(&mut self.jobs, key);
                 self.note_burial(key, timers);
@@ -129,14 +129,14 @@ impl State {
         self.arm_delay(tube, timers);
     }
 
-    fn enter_reserved(&mut self, key: JobKey, conn: ConnId, now: Time) {
+    fn enter_reserved(&mut self, key: JobKey, (conn, is_begun): (ConnId, bool), now: Time) {
         let serial = self.conns[conn].serial;
         let group = self.jobs.group_of(key);
         let job = &mut self.jobs[key];
         // Lossless: every Id is made from a u32.
         job.links = (conn.index() as u32, serial);
         let (tube, held) = (job.tube, (job.at, job.id));
-        self.conns[conn].hold(held, now);
+        self.conns[conn].hold(held, is_begun, now);
         self.count_reserved(tube, group);
     }
 

@@ -45,6 +45,7 @@ pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: usize)
         Reply::Released => line(bytes, "RELEASED"),
         Reply::Buried => line(bytes, "BURIED"),
         Reply::Touched => line(bytes, "TOUCHED"),
+        Reply::Begun => line(bytes, "BEGUN"),
         Reply::KickedJob => line(bytes, "KICKED"),
         Reply::Paused => line(bytes, "PAUSED"),
         Reply::Retry => line(bytes, "RETRY"),

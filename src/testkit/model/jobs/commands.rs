@@ -8,7 +8,8 @@ impl Jobs {
     pub fn request(&mut self, id: usize, text: &str) {
         let (head, body) = text.split_once("\r\n").unwrap_or((text, ""));
         let words: Vec<&str> = head.split(' ').collect();
-        if !matches!(words[0], "put" | "put-job" | "put-many" | "delete" | "touch") && !words[0].starts_with("reserve")
+        if !matches!(words[0], "put" | "put-job" | "put-many" | "delete" | "touch" | "begin")
+            && !words[0].starts_with("reserve")
         {
             self.turns.clear();
         }
@@ -37,6 +38,13 @@ impl Jobs {
             "release" => self.release(id, number(1), number(2), number(3)),
             "bury" => self.bury(id, number(1), number(2)),
             "touch" => self.touch(id, number(1)),
+            "begin" => {
+                let job = number(1);
+                if self.holds(id, job) {
+                    self.job(job).is_begun = true;
+                    self.tell(id, None, "BEGUN");
+                }
+            }
             "fail" => self.fail(id, number(1), number(2), number(3), body),
             "watch" => self.watch(id, words[1], words.get(2).map(|weight| weight.parse().expect("a weight"))),
             "ignore" => self.ignore(id, words[1]),
@@ -252,6 +260,7 @@ impl Jobs {
             buries: 0,
             reservation: 0,
             reserved_at: 0,
+            is_begun: false,
             kicks: 0,
             attempts: 0,
             key: String::new(),

@@ -44,6 +44,7 @@ pub struct Job {
     /// Number of its last reservation.
     reservation: u64,
     reserved_at: u64,
+    is_begun: bool,
     reserves: u64,
     timeouts: u64,
     releases: u64,
@@ -276,11 +277,8 @@ impl Jobs {
             self.lost += 1;
             let seconds = (self.now - self.jobs[&job].reserved_at) as f64 / 1e6;
             let name = self.conns[&id].name.clone() + " ";
-            self.tell_reason(
-                job,
-                &format!("the runner {}at client-{id} was lost after {seconds:.1} s", name.trim_start()),
-            );
-            self.end_attempt(job, self.conns[&id].default_backoff(), 0);
+            let reason = format!("the runner {}at client-{id} was lost after {seconds:.1} s", name.trim_start());
+            self.end_unheard(id, job, &reason);
             self.serve();
         }
         self.conns.remove(&id);
@@ -519,9 +517,18 @@ impl Jobs {
             self.job(job).timeouts += 1;
             let (ttr, name) = (self.jobs[&job].ttr, &self.conns[&id].name);
             let runner = if name.is_empty() { format!("client-{id}") } else { name.clone() };
-            self.tell_reason(job, &format!("the time to run of {ttr} s was over at {runner}"));
-            self.end_attempt(job, self.conns[&id].default_backoff(), 0);
+            self.end_unheard(id, job, &format!("the time to run of {ttr} s was over at {runner}"));
             self.serve();
+        }
+    }
+
+    /// Ends a reservation about which its runner told nothing: no attempt is counted if the job was not begun.
+    fn end_unheard(&mut self, id: usize, job: u64, reason: &str) {
+        if self.jobs[&job].is_begun {
+            self.tell_reason(job, reason);
+            self.end_attempt(job, self.conns[&id].default_backoff(), 0);
+        } else {
+            self.ready(job);
         }
     }
 

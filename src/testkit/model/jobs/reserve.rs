@@ -37,7 +37,7 @@ impl Jobs {
             return self.tell(id, None, "NOT_FOUND");
         }
         self.take_hint(id, job);
-        self.hand_out(id, job);
+        self.hand_out(id, job, true);
     }
 
     /// Gives jobs to waiting connections, the longest wait first, as long as there are any.
@@ -55,11 +55,11 @@ impl Jobs {
     }
 
     fn give(&mut self, id: usize, first: u64, many: Option<u64>) {
-        self.hand_out(id, first);
+        self.hand_out(id, first, many.is_none());
         self.note_turn(first);
         for _ in 1..many.unwrap_or(1) {
             let Some(job) = self.next_job(id) else { break };
-            self.hand_out(id, job);
+            self.hand_out(id, job, false);
             self.note_turn(job);
         }
         if many.is_some() {
@@ -67,7 +67,7 @@ impl Jobs {
         }
     }
 
-    fn hand_out(&mut self, id: usize, job: u64) {
+    fn hand_out(&mut self, id: usize, job: u64, is_begun: bool) {
         let (now, number) = (self.now, self.next_reservation);
         let conn = self.conn(id);
         conn.last_reserved = now.max(conn.last_reserved + 1);
@@ -76,7 +76,7 @@ impl Jobs {
         let job = self.job(job);
         job.reserves += 1;
         job.place = Place::Reserved(id, now + job.ttr * SECOND);
-        (job.reservation, job.reserved_at) = (number, reserved_at);
+        (job.reservation, job.reserved_at, job.is_begun) = (number, reserved_at, is_begun);
         let (tube, group) = (job.tube.clone(), job.group.clone());
         let text = format!("RESERVED {} {} {}", job.id, job.body.len(), job.body);
         self.tell(id, None, text.trim_end());
