@@ -14,7 +14,7 @@ const BUDGETS: &[Budget] = &[
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 6_568, 4_500),
     ("cli", &["src/cli/"], "-", 10_987, 9_500),
     ("testkit", &["src/testkit/"], "-", 12_189, 9_000),
-    ("tests", &["tests/"], "-", 39_432, 33_000),
+    ("tests", &["tests/"], "-", 39_442, 33_000),
 ];
 
 #[test]
