@@ -230,7 +230,7 @@ fn pools_of_members_are_shown() {
     look(&url, "members-without-script", DESKTOP, &[NO_SCRIPT]);
 }
 
-/// A click takes a member out of quarantine, and one click those that are left.
+/// Buttons take one member, and all members of a table, out of quarantine.
 #[test]
 #[ignore = "needs a browser: make test-browser"]
 fn members_are_repaired_by_a_click() {

@@ -1,6 +1,7 @@
 //! Agents of a pool by the number of members that they clean.
 
-use super::*;
+use super::{Agent, AgentId, Agents, BTreeSet, PoolAgents, PoolId};
+use poolcounter_core::id::Id as _;
 use poolcounter_core::meter::Metered as _;
 
 /// Agents by the number of members that they clean, and by arrival.
@@ -63,9 +64,7 @@ impl Agents {
         for order in [Some(workers), cleans.then_some(cleaners)].into_iter().flatten() {
             _ = if is_in { order.insert(entry) } else { order.remove(&entry) };
         }
-        match is_in {
-            true => *providers += u32::from(provides),
-            false => *providers -= u32::from(provides),
-        }
+        let provides = u32::from(provides);
+        *providers = if is_in { *providers + provides } else { *providers - provides };
     }
 }
