@@ -7,20 +7,15 @@ use nix::unistd::Pid;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest wait, longer than anything takes on a busy machine; a test that waits longer fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Held during a fork and while a program is written: a child of a fork meanwhile would have the program open for
-/// writing, and it could not be run then.
-static FORKING: Mutex<()> = Mutex::new(());
 
 /// A running daemon.
 pub struct Daemon {
@@ -104,9 +99,7 @@ impl Daemon {
         if command.get_current_dir().is_none() {
             command.env("STATE_DIRECTORY", state.file(""));
         }
-        let guard = FORKING.lock();
         let mut child = command.stderr(Stdio::piped()).env_remove("RUST_LOG").spawn().expect("the program runs");
-        drop(guard);
         let stderr = BufReader::new(child.stderr.take().expect("is piped"));
         let (sender, log) = channel();
         thread::spawn(move || {
@@ -319,11 +312,13 @@ until [ -e {path_text}.go ]; do sleep 0.02; done
     install(path, script.as_bytes());
 }
 
-/// Puts an executable file at `path`.
+/// Puts an executable file at `path`. Another process writes the file: a child that a test forks meanwhile would have it
+/// open for writing, and it could not be run then.
 pub fn install(path: &Path, content: &[u8]) {
-    let _guard = FORKING.lock();
     let new = path.with_extension("new");
-    fs::write(&new, content).expect("can be written");
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).expect("is ours");
+    let mut command = Command::new("install");
+    let mut writer = command.args(["-m", "755", "/dev/stdin"]).arg(&new).stdin(Stdio::piped()).spawn().expect("runs");
+    writer.stdin.take().expect("is piped").write_all(content).expect("is read");
+    assert!(writer.wait().expect("is our child").success(), "{} is not written", new.display());
     fs::rename(&new, path).expect("can be renamed");
 }

@@ -3,7 +3,7 @@
 
 use crate::pty;
 use nix::sys::signal::Signal;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, wait};
 use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
@@ -13,7 +13,6 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -96,12 +95,11 @@ fn its_status_is_that_of_the_command() {
     let file = scratch.file("file");
     fs::write(&file, "no program").expect("can be written");
     assert_eq!(run(&server, &[], &[&file.display().to_string()]).status, Some(126));
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("is ours");
-    fs::write(&file, "#!/no/such/interpreter").expect("can be written");
+    install(&file, b"#!/no/such/interpreter");
     let Ended { status, stderr, .. } = run(&server, &[], &[&file.display().to_string()]);
     assert_eq!(status, Some(127));
     assert!(stderr.ends_with(": the interpreter that its first line names was not found\n"), "{stderr}");
-    fs::write(&file, "echo $0 $1; exit 7").expect("can be written");
+    install(&file, b"echo $0 $1; exit 7");
     let program = file.display().to_string();
     let Ended { status, stdout, .. } = run(&server, &[], &[&program, "a b"]);
     assert_eq!((status, stdout), (Some(7), format!("{program} a b\n")), "the shell runs a script without interpreter");

@@ -6,14 +6,13 @@ use crate::pty;
 use nix::pty::OpenptyResult;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, wait};
 use poolcounter_testkit::running::{Running, process_state};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -309,8 +308,7 @@ fn script_locks_itself() {
     let scratch = Scratch::new();
     let script = scratch.file("script");
     let idiom = idiom.replace("poolcounter exec", &format!("{} exec", Daemon::program()));
-    fs::write(&script, format!("#!/bin/sh\n{idiom}\necho \"runs $1\"; read line; exit 7\n")).expect("can be written");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("is ours");
+    install(&script, format!("#!/bin/sh\n{idiom}\necho \"runs $1\"; read line; exit 7\n").as_bytes());
     let start = || {
         let mut shell = Command::new("sh");
         Running::start(shell.arg(&script).arg("a b").env("POOLCOUNTER_SERVERS", daemon.address.to_string()))
