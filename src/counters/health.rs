@@ -1,6 +1,7 @@
 //! Conditions of the counters: a maximum that refuses requests, and memory that is used up.
 
 use super::CountersService;
+use poolcounter_core::count::Count;
 use poolcounter_core::time::Span;
 use poolcounter_service::health::{Condition, ConditionInfo, Look, TOTAL, grouped, in_words, name_of, quoted};
 
@@ -23,31 +24,28 @@ impl CountersService {
     /// Notes the conditions that hold.
     pub(super) fn note_conditions(&mut self, look: &mut Look<'_>) {
         let refusals = self.state.refusals();
-        let ([refused, full], within) =
-            self.minute.growth(look.now, [refusals.at_maximum.get(), refusals.for_memory.get()]);
+        let counts = [refusals.at_maximum, refusals.for_memory].map(Count::get);
+        let ([refused, full], within) = self.minute.growth(look.now, counts);
         let within = in_words(within.max(Span::from_secs(1)));
-        let before = std::mem::replace(&mut self.refused.0, refusals.at_maximum.get());
-        if refusals.at_maximum.get() > before {
-            self.refused.1.insert(refusals.last.clone(), look.now);
-        }
-        self.refused.1.retain(|_, at| look.now.since(*at) <= MINUTE);
+        self.refused.extend(self.state.take_refused_names().into_iter().map(|name| (name, look.now)));
+        self.refused.retain(|_, at| look.now.since(*at) <= MINUTE);
         if full > 0 {
             let sentence =
                 format!("counters are refused: {} requests in the last {within}, as memory is used up", grouped(full));
             look.note(Condition { badness: TOTAL, ..Condition::of_service(&MEMORY, "/counters", sentence) });
         }
         if refused > self.warn_refusals {
-            let name = &refusals.last;
-            let names: Vec<String> = self.refused.1.keys().take(MOST_NAMES).map(|name| name_of(name)).collect();
-            let more = match self.refused.1.len() - names.len() {
+            let names: Vec<String> = self.refused.keys().take(MOST_NAMES).map(|name| name_of(name)).collect();
+            let more = match self.refused.len() - names.len() {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
             let (names, refused_text) = (names.join(", "), grouped(refused));
             let sentence = format!("{refused_text} requests refused in the last {within}, for {names}{more}");
-            let condition = Condition::about(&REFUSES, "/counters/counter/", name, sentence)
-                .helped_by(quoted(name).map(|name| format!("counter get {name}")));
-            // The counter of the last refusal changes all the time; the condition is the same.
+            let first = self.refused.keys().next().map_or(&[][..], |name| name);
+            let condition = Condition::about(&REFUSES, "/counters/counter/", first, sentence)
+                .helped_by(quoted(first).map(|name| format!("counter get {name}")));
+            // The counters of refusals change all the time; the condition is the same.
             look.note(
                 Condition { subject: Vec::new(), ..condition }.measured(refused as f64, self.warn_refusals as f64),
             );

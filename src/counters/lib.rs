@@ -73,8 +73,8 @@ pub struct CountersService {
     warn_refusals: u64,
     /// Growth of the requests refused at their maximum, and for lack of memory.
     minute: Growth<2>,
-    /// Requests refused at their maximum at the last look, and counters of which a look has found one, each with its time.
-    refused: (u64, BTreeMap<Vec<u8>, Time>),
+    /// Counters at whose maximum requests were refused, each with the time of the look that found it.
+    refused: BTreeMap<Vec<u8>, Time>,
 }
 
 /// State of a connection beyond its holdings.
@@ -115,7 +115,7 @@ impl CountersService {
             refuses_new: false,
             sessions: Vec::new(),
             minute: Growth::default(),
-            refused: Default::default(),
+            refused: BTreeMap::new(),
         }
     }
 

@@ -57,16 +57,20 @@ pub struct Refusals {
     pub at_maximum: Count,
     /// Number of requests refused for lack of memory.
     pub for_memory: Count,
-    /// Counter of the last request that was refused at its maximum.
-    pub last: Vec<u8>,
+    /// Counters of requests that were refused at their maximum since the last look; not all if they are many.
+    names: Vec<Vec<u8>>,
 }
+
+/// Most counters that are noted between two looks.
+const MOST_NAMES: usize = 8;
 
 impl Refusals {
     #[cold]
     fn note_at_maximum(&mut self, name: &[u8]) -> CounterRefusal {
         self.at_maximum.bump();
-        self.last.clear();
-        self.last.extend_from_slice(name);
+        if self.names.len() < MOST_NAMES && !self.names.iter().any(|noted| noted == name) {
+            self.names.push(name.into());
+        }
         CounterRefusal::NotAvailable
     }
 }
@@ -148,6 +152,11 @@ impl CountersState {
     /// Returns the refused requests.
     pub fn refusals(&self) -> &Refusals {
         &self.refusals
+    }
+
+    /// Returns the counters of requests that were refused at their maximum since the last call.
+    pub fn take_refused_names(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.refusals.names)
     }
 
     /// Returns the number of holdings: counters of which connections hold units, counted once for each connection.

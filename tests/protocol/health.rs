@@ -7,6 +7,7 @@ use poolcounter_members::MembersSettings;
 use poolcounter_pools::PoolsSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::health::{HealthLine, Level};
+use poolcounter_testkit::frames;
 use poolcounter_testkit::world::World;
 
 /// A daemon with clients of all services.
@@ -216,6 +217,30 @@ fn key_that_refuses_is_named() {
     rig.pass(15);
     assert_eq!(rig.names("Locks"), ["overdue"], "it refuses nothing any more");
     assert_eq!(rig.line("Locks").conditions[0].condition.link, "/pools/key/hot");
+}
+
+#[test]
+fn counters_that_refuse_are_named() {
+    let mut rig = Rig::new();
+    let client = rig.world.connect_to("counters");
+    let names: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
+    let ask = |rig: &mut Rig, names: &[&[u8]]| {
+        names.iter().for_each(|name| {
+            rig.world.ask(client, &frames::acquire(1, 1, name));
+        })
+    };
+    ask(&mut rig, &names);
+    for (refused, told) in [(&names[..2], "for a, b"), (&names, "for a, b, c and 2 more")] {
+        ask(&mut rig, refused);
+        rig.pass(12);
+        let on = rig.on("Counters");
+        assert!(on.len() == 1 && on[0].1.ends_with(told), "{on:?}");
+        assert_eq!(rig.help("Counters", 0), "counter get a");
+    }
+    rig.pass(70);
+    ask(&mut rig, &[b"e", b"e"]);
+    rig.pass(12);
+    assert!(rig.on("Counters")[0].1.ends_with("for e"), "{:?}", rig.on("Counters"));
 }
 
 #[test]
