@@ -297,15 +297,11 @@ impl Watcher {
         }
         let ([buried], within) = followed.buried.growth(now, [part.buried]);
         if buried > 0 {
-            let sentence = format!(
-                "{}: {} buried, {} in the last {}",
-                name(),
-                grouped(part.buried),
-                grouped(buried),
-                in_words(within)
-            );
             // Jobs that are kicked while attempts fail are buried again.
             let command = pattern().filter(|_| !fails).map(|pattern| format!("jobs kick {pattern}"));
+            let hint = if command.is_some() { "; mend the cause, then kick" } else { "" };
+            let [all, lately] = [part.buried, buried].map(grouped);
+            let sentence = format!("{}: {all} buried, {lately} in the last {}{hint}", name(), in_words(within));
             note(&BURIED, sentence, command, [buried as f64, LEAST_ATTEMPTS as f64]);
         }
         all

@@ -141,6 +141,13 @@ impl<'a> PoolConditions<'a> {
         self.all.push(condition.lasting(self.pool.longest_wait, self.warn_wait));
     }
 
+    /// Notes that members are kept out or held. A repair before the cause is mended brings broken members back.
+    fn note_out(&mut self, info: &'static ConditionInfo, sentence: String) {
+        let is_broken = self.pool.longest_out.as_ref().is_some_and(|member| member.state == "quarantined");
+        let hint = if is_broken { "; mend the cause, then repair" } else { "" };
+        self.note(info, sentence + hint, self.repair().or_else(|| self.take_back()));
+    }
+
     /// Sets the badness of the last condition, for a time and its limit.
     fn lasting(&mut self, time: Span, limit: Span) {
         let last = self.all.pop().map(|condition| condition.lasting(time, limit));
@@ -161,14 +168,14 @@ impl<'a> PoolConditions<'a> {
         if waits && of.quarantined as usize + pool.held_long > 0 && usable == 0 {
             let held = self.held_long().map_or(String::new(), |held| format!(", {held}"));
             let sentence = format!("{} has no usable member: {}{held}; {}", name(), out(), waiting());
-            self.note(&EMPTY, sentence, self.repair().or_else(|| self.take_back()));
+            self.note_out(&EMPTY, sentence);
             self.has_told_out = true;
         } else if waits && pool.unclean > 0 {
             let unclean = in_plural(pool.unclean, "member waits for a cleaner", "members wait for a cleaner");
             let sentence = format!("{}: {unclean}, and none is connected; {}", name(), waiting());
             self.note(&NO_CLEANER, sentence, self.look(""));
         } else if waits && of.quarantined > 0 && u64::from(of.quarantined) * 2 >= u64::from(of.max) {
-            self.note(&HALF_OUT, format!("{}: {}; {}", name(), out(), waiting()), self.repair());
+            self.note_out(&HALF_OUT, format!("{}: {}; {}", name(), out(), waiting()));
             self.has_told_out = true;
         } else if waits && comes + of.in_use + of.stopping == 0 && !pool.is_provided {
             let sentence = format!("{} has no member and no provider; {}", name(), waiting());
@@ -193,7 +200,7 @@ impl<'a> PoolConditions<'a> {
                 more => format!(", and {more} more"),
             };
             let (name, first, state) = (self.name(), name_of(member.name), member.state);
-            self.note(&OUT, format!("{name}: {first} {state} for {}{more}", in_words(since)), self.repair());
+            self.note_out(&OUT, format!("{name}: {first} {state} for {}{more}", in_words(since)));
         }
         if let Some(held) = self.held_long() {
             self.note(&HELD_LONG, format!("{}: {held}", self.name()), self.take_back());
