@@ -295,7 +295,7 @@ test-reproducible:
 
 # A release while it is made.
 PARTS = $(abspath $(CARGO_TARGET_DIR))/release-parts
-## release: static programs, the image, packages, a bill of materials and checksums, of a commit, in dist/
+## release: static programs, the image, packages, the source, a bill of materials, checksums and a page about them, of a commit, in dist/
 release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 release:
 	@[ -z "$$(git status --porcelain)" ] || { echo "a release is that of a commit, and there are other changes: git status" >&2; exit 1; }
@@ -311,6 +311,9 @@ release:
 	mv $(PARTS)/*.deb $(PARTS)/dist
 	python3 contrib/sbom.py >$(PARTS)/dist/poolcounter-$(VERSION).cdx.json
 	$(PYTHON)/bin/python tests/sbom.py $(PARTS)/dist/poolcounter-$(VERSION).cdx.json
+	git archive --prefix=poolcounter-$(VERSION)/ -o $(PARTS)/dist/poolcounter-$(VERSION)-source.tar.gz HEAD
+	sed "s/VERSION/$(VERSION)/g; s/COMPILER/$$(rustc --version)/; s/SECONDS/$$SOURCE_DATE_EPOCH/" contrib/dist.md >$(PARTS)/dist/README.md
+	cp contrib/kubernetes.yaml $(PARTS)/dist
 	cd $(PARTS)/dist && sha256sum -- * >SHA256SUMS
 	rm -rf dist && mv $(PARTS)/dist dist && rm -rf $(PARTS)
 
