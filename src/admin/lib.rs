@@ -165,6 +165,7 @@ fn answer(conn: ConnId, asked: &str, result: &OperationResult, context: &mut Con
         Ok(done) => warn!("{asked}: {done}"),
         Err(reason) => warn!("{asked}, which is refused: {}", reason.text()),
     }
+    context.effects.extend(result.is_ok().then(|| Effect::Acted(asked.into())));
     write_answer(conn, result, context);
 }
 

@@ -115,7 +115,7 @@ pub struct Http {
     /// Operations of all services.
     operations: Operations,
     /// Operations in progress, each with the fate of its connection.
-    pending: PendingOperations<AfterResponse>,
+    pending: PendingOperations<(AfterResponse, String)>,
     /// Page that waits for a snapshot of the services; `None` between calls.
     page: Option<PendingPage>,
     /// Failure of the health check.

@@ -3,8 +3,10 @@
 use super::resource::PLAIN;
 use super::wire::{HttpRequest, ResponseHead, Status};
 use super::{Http, respond};
+use log::info;
 use percent_encoding::percent_decode_str;
 use poolcounter_core::id::ConnId;
+use poolcounter_core::text::escaped;
 use poolcounter_service::contract::{Context, Effect, OperationError, OperationResult, Requester};
 
 impl Http {
@@ -30,9 +32,11 @@ impl Http {
         let offered = self.operations.on_page(service, name).filter(|_| service != context.called.info.name);
         let offered = offered.ok_or(Status::NotFound)?;
         let from = |number| Requester { service: context.called.id, conn, number };
-        let number = self.pending.begin(conn, request.connection);
+        let argument: Vec<u8> = percent_decode_str(argument).collect();
+        let act = format!("{}, by a button: {service} {name} {}", context.conns.peer(conn), escaped(&argument));
+        let number = self.pending.begin(conn, (request.connection, act));
         context.effects.push(match offered {
-            Ok(offered) => Effect::Operate(offered.request(from(number), percent_decode_str(argument).collect())),
+            Ok(offered) => Effect::Operate(offered.request(from(number), argument)),
             Err(error) => Effect::Done(from(number), Err(error)),
         });
         Ok(())
@@ -40,9 +44,13 @@ impl Http {
 
     /// Responds to the request for an operation.
     pub(super) fn respond_with_result(&mut self, from: Requester, result: &OperationResult, context: &mut Context<'_>) {
-        let Some((conn, connection)) = self.pending.end(from.number) else { return };
+        let Some((conn, (connection, act))) = self.pending.end(from.number) else { return };
         let (status, words) = match result {
-            Ok(words) => (Status::Ok, words.as_str()),
+            Ok(words) => {
+                info!("{act}");
+                context.effects.push(Effect::Acted(act));
+                (Status::Ok, words.as_str())
+            }
             Err(reason) => (status_of(reason), reason.text()),
         };
         let body = format!("{words}\n");

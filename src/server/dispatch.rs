@@ -1,8 +1,10 @@
 //! Calls of the services with their shared resources (timers, output, random numbers), and their effects. This module
 //! knows no connections, only their ids.
 
+mod acts;
 pub mod health;
 
+use acts::Acts;
 use health::Health;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter;
@@ -64,6 +66,7 @@ pub struct Dispatch {
     called_at: Time,
     /// Health of the services.
     pub health: Health,
+    acts: Acts,
     /// One bit for each service with a store that was called since the last commit: without a call there is nothing to
     /// commit.
     pub uncommitted: u32,
@@ -105,6 +108,7 @@ impl Dispatch {
             watch_at: Time::START,
             called_at: Time::START,
             health: Health::default(),
+            acts: Acts::default(),
         }
     }
 
@@ -163,6 +167,7 @@ impl Dispatch {
                 Effect::EndProcess => self.is_end_asked = true,
                 Effect::Reload => self.is_reload_asked = true,
                 Effect::SetLogLevel(level) => self.process.set_log_level(level),
+                Effect::Acted(act) => self.acts.note(act, now),
                 Effect::Operate(request) => self.operate(&request, now, peers),
                 Effect::Done(from, result) => {
                     self.call(from.service, now, peers, |service, context| {
@@ -205,7 +210,7 @@ impl Dispatch {
             }
         }
         if *wanted != Wanted::Telemetry {
-            overview.services.extend(self.access.report());
+            overview.services.extend(self.access.report().into_iter().chain(self.acts.report(now)));
         }
         let Dispatch { started, epoch, wall, .. } = *self;
         let Dispatch { services, wheel, output, effects, random, access, loop_stats, process, health, .. } = self;

@@ -162,6 +162,10 @@ fn buttons_change_the_states_of_members() {
     assert!(client.line().contains(" taken_back by=127.0.0.1:"));
     assert_eq!(post("repair", "p x").0, 409);
     assert_eq!(post("repair", "x").0, 400);
+    let acts = column(&json(address, "/status.json"), "operators", "acts", "act");
+    let what: Vec<_> = acts.iter().filter_map(|act| act.split(", by a button: ").nth(1)).collect();
+    let done = [format!("takeback {held}"), format!("free {out}"), format!("hold {out}"), format!("repair {out}")];
+    assert_eq!(what, done.map(|act| format!("members {act}")), "what was refused is not there");
 }
 
 /// The rate of refusals is as high at any second of a flood, and the page says who asks.

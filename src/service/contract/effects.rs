@@ -31,6 +31,8 @@ pub enum Effect {
     /// Deliver the result of an operation for which [`Operate::operate`](crate::contract::Operate::operate) returned
     /// `None`.
     Done(Requester, OperationResult),
+    /// Remember what an operator has done, as a sentence that begins with the operator, for the page of the daemon.
+    Acted(String),
     /// Take a snapshot of all services and deliver it to [`Inquire::shown`](crate::contract::Inquire::shown).
     Show(Requester, Wanted),
 }

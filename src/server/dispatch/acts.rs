@@ -1,0 +1,44 @@
+//! Acts of operators: the last ones since the start of the process, for the page of the daemon.
+
+use poolcounter_core::time::Time;
+use poolcounter_service::contract::Traffic;
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Report, ServiceReport, Table};
+use std::collections::VecDeque;
+
+/// Name of the report in the list of services.
+const NAME: &str = "operators";
+/// Number of acts that are remembered.
+const MOST_ACTS: usize = 20;
+
+/// The last acts, the newest first, each as a sentence with its time.
+#[derive(Default)]
+pub struct Acts(VecDeque<(Time, String)>);
+
+impl Acts {
+    /// Notes an act.
+    pub fn note(&mut self, act: String, now: Time) {
+        self.0.truncate(MOST_ACTS - 1);
+        self.0.push_front((now, act));
+    }
+
+    /// Returns the acts as the report of a service; None without acts.
+    pub fn report(&self, now: Time) -> Option<ServiceReport> {
+        let rows = self.0.iter().map(|(at, act)| vec![Cell::text(act), Cell::time(now.since(*at))]);
+        let report = Report { tables: vec![acts_table().rows(rows)], ..Report::default() };
+        let service =
+            ServiceReport { name: NAME, title: "", option: "", traffic: Traffic::default(), is_enabled: true, report };
+        (!self.0.is_empty()).then_some(service)
+    }
+}
+
+fn acts_table() -> Table {
+    Table::new(
+        "acts",
+        "Done by operators",
+        vec![
+            Column::new("act", "act", ColumnUnit::Name, "Operator, and the request or its result."),
+            Column::new("ago", "ago", ColumnUnit::Seconds, "Time since then."),
+        ],
+    )
+    .help("The last 20 changes by commands, requests and buttons since the start or the last upgrade.")
+}
