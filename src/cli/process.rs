@@ -41,6 +41,8 @@ pub struct Launch<'a> {
     pub errors: Errors,
     /// True if it has descriptor 3, on which it writes answer lines.
     pub has_answers: bool,
+    /// Connections that stay open until its end, even if this process is killed.
+    pub connections: &'a [BorrowedFd<'a>],
     /// Time limit of the process. A start that has printed its line gets none ([`Process::let_run`]).
     pub timeout: Option<Duration>,
 }
@@ -140,8 +142,7 @@ impl Launcher {
         };
         let spawn = Spawn { mask: &self.mask, variables: launch.variables, stdio, has_group: true };
         let group = spawn.spawn(launch.words)?;
-        self.watchdog.add(group_of(group), &[]);
-        Ok(Process {
+        let process = Process {
             group: Some(group),
             deadline: launch.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             is_ending: false,
@@ -149,7 +150,9 @@ impl Launcher {
             errors: Capture { is_passed_on: matches!(launch.errors, Errors::PassedOn(_)), ..errors },
             answers,
             watchdog: self.watchdog.clone(),
-        })
+        };
+        process.keep_open(launch.connections);
+        Ok(process)
     }
 }
 

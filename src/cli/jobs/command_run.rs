@@ -57,8 +57,13 @@ pub struct CommandRun {
 }
 
 impl CommandRun {
-    /// Starts the command for a job. Returns the job with the error on failure.
-    pub fn start(plan: &Plan<'_>, mut held: HeldJob) -> Result<CommandRun, Box<(io::Error, HeldJob)>> {
+    /// Starts the command for a job, which the server gives to nobody else before its end, even if this process is
+    /// killed. Returns the job with the error on failure.
+    pub fn start(
+        plan: &Plan<'_>,
+        mut held: HeldJob,
+        connections: &SlotConnections<'_>,
+    ) -> Result<CommandRun, Box<(io::Error, HeldJob)>> {
         let is_batch = plan.settings.batch > 1;
         let tube = held.status.tube.clone();
         let origin = held.status.origin.as_deref().unwrap_or(&tube);
@@ -72,6 +77,7 @@ impl CommandRun {
                 keep: if is_batch { Keep::Lines } else { Keep::Ends(TAIL) },
                 errors: if is_batch { Errors::PassedOn(TAIL) } else { Errors::Kept(TAIL) },
                 has_answers: is_batch,
+                connections: &connections.descriptors(!held.is_fetched, held.is_fetched),
                 timeout: Some(plan.settings.timeout),
             })
         };
@@ -89,6 +95,7 @@ impl CommandRun {
         }
         // The body is no longer needed.
         held.job.body = Vec::new();
+        let kept = Some(held.is_fetched);
         let mut run = CommandRun {
             outcomes: Outcomes::new(&tube),
             tube,
@@ -100,7 +107,7 @@ impl CommandRun {
             pace: Pace::begin(),
             since: Instant::now(),
             touch_at: Instant::now(),
-            kept: None,
+            kept,
             lost: None,
             is_late: false,
             is_lost: false,
@@ -123,7 +130,7 @@ impl CommandRun {
 
     /// Lets the server give the job in progress to nobody else before the command has ended, even if this process is
     /// killed.
-    pub fn keep_open(&mut self, connections: &SlotConnections<'_>) {
+    fn keep_open(&mut self, connections: &SlotConnections<'_>) {
         let kept = self.present.as_ref().filter(|_| self.lost.is_none()).map(|held| held.is_fetched);
         if kept != self.kept {
             self.kept = kept;

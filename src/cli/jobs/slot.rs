@@ -211,11 +211,8 @@ impl<'a> Slot<'a> {
             }
         };
         self.told.is_running.store(true, Ordering::SeqCst);
-        match CommandRun::start(self.plan, HeldJob::new(job, status, false)) {
-            Ok(mut run) => {
-                run.keep_open(&self.connections);
-                self.state = SlotState::Running(Box::new(run));
-            }
+        match CommandRun::start(self.plan, HeldJob::new(job, status, false), &self.connections) {
+            Ok(run) => self.state = SlotState::Running(Box::new(run)),
             // This is no fault of the job, and may be temporary: it does not count as an attempt.
             Err(failed) => {
                 let (error, held) = *failed;
