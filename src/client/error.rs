@@ -28,7 +28,7 @@ pub enum Error {
     LockHeld,
     /// The server refused with this text. The request is wrong, not the server.
     Refused(String),
-    /// The server of jobs is a plain beanstalkd, or too old for this request; nothing was sent.
+    /// The server of jobs is a plain beanstalkd, and does not know this request; nothing was sent.
     NoExtension(&'static str),
     /// The server reports that the holder no longer has the member.
     MemberLost(Lost),

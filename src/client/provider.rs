@@ -27,8 +27,6 @@ pub struct Provider {
     pool: Vec<u8>,
     /// Tasks received but not yet handed out, oldest first.
     tasks: VecDeque<Task>,
-    /// True if the server supports sessions and knows this one's.
-    has_session: bool,
 }
 
 /// Role of a connection for its pool.
@@ -70,7 +68,7 @@ impl Provider {
     }
 
     /// Connects in either role. A provider with a session (a random name that it chooses once) takes over the members
-    /// of its earlier connection, which the server closes if it is still open. Older servers do not support sessions.
+    /// of its earlier connection, which the server closes if it is still open.
     ///
     /// # Errors
     ///
@@ -90,8 +88,7 @@ impl Provider {
             let opened = Dial::begin(server, DEFAULT_PORT, &timeouts, placement.tls()).and_then(Dial::finish);
             let provided = opened.and_then(|connection| {
                 let address = connection.address().to_string();
-                let mut provider =
-                    Provider { connection, pool: escaped.clone(), tasks: VecDeque::new(), has_session: false };
+                let mut provider = Provider { connection, pool: escaped.clone(), tasks: VecDeque::new() };
                 let begun = provider.begin(role, session).map_err(|fault| Failure { address, fault })?;
                 Ok(begun.map(|()| provider))
             });
@@ -106,20 +103,7 @@ impl Provider {
     fn begin(&mut self, role: Role, session: Option<&str>) -> Result<Result<(), Error>, Fault> {
         let pool = self.pool.clone();
         let Role::Provider(capacity) = role else { return self.try_ask(&Request::Clean { pool: &pool }) };
-        if let Some(session) = session {
-            let begun = self.try_ask(&Request::Provide { pool: &pool, capacity, session: Some(session.as_bytes()) })?;
-            self.has_session = begun.is_ok();
-            // An older server rejects the session as bad syntax.
-            if !matches!(&begun, Err(Error::Refused(words)) if words.starts_with("BAD_SYNTAX")) {
-                return Ok(begun);
-            }
-        }
-        self.try_ask(&Request::Provide { pool: &pool, capacity, session: None })
-    }
-
-    /// Returns true if the server knows the session of this connection.
-    pub fn has_session(&self) -> bool {
-        self.has_session
+        self.try_ask(&Request::Provide { pool: &pool, capacity, session: session.map(str::as_bytes) })
     }
 
     /// Handles tasks until the connection ends: calls `work` with each task, one at a time, and sends the result. A

@@ -54,11 +54,8 @@ pub struct Work<'a> {
 
 /// Member of this provider.
 struct Own {
-    attributes: Vec<(Vec<u8>, Vec<u8>)>,
     /// True if it is being stopped.
     is_stopping: bool,
-    /// True if the server has it as a member of this connection.
-    is_adopted: bool,
     /// True if it leaves the pool once it is free.
     is_withdrawn: bool,
 }

@@ -107,7 +107,7 @@ impl Member<'_> {
         if let Some(reason) = self.lost() {
             return Err(Error::MemberLost(reason));
         }
-        // The number is valid on one connection, and older servers do not move it from the one where it was taken.
+        // The number is valid on one connection.
         let lease = self.taken.token.map_or(LeaseName::Number(self.taken.lease), LeaseName::Token);
         let returning = Request::Return { lease, condition };
         let answer = match self.ask_holder(&returning, &Reply::Returned) {

@@ -1,17 +1,14 @@
 //! Comparison of the provider's members with the server's list: after a new connection, and during a drain.
 
 use super::{Job, Work};
-use poolcounter_client::{Error, Offered, Provider, Task};
+use poolcounter_client::{Error, Provider, Task};
 use std::time::{Duration, Instant};
 
 /// Pause between two comparisons during a drain, because the server does not notify about returned members.
 const DRAIN_LOOKS: Duration = Duration::from_secs(1);
-/// Pause between two comparisons if the server does not know the session, until it gives up the former connection.
-const OTHER_LOOKS: Duration = Duration::from_secs(5);
 
 impl Work<'_> {
-    /// Handles a new connection. Its session brings the members along; to a server without sessions they are offered,
-    /// once it has noticed the loss of the old connection.
+    /// Handles a new connection. Its session brings the members along.
     ///
     /// # Errors
     ///
@@ -20,7 +17,7 @@ impl Work<'_> {
         self.connection += 1;
         self.resume_cleanings(provider)?;
         for own in self.members.values_mut() {
-            (own.is_adopted, own.is_withdrawn) = (provider.has_session(), false);
+            own.is_withdrawn = false;
         }
         let is_new = self.members.is_empty() && self.unsaid.is_empty();
         if is_new && !self.is_draining { Ok(()) } else { self.look(provider) }
@@ -72,17 +69,7 @@ impl Work<'_> {
                 unless_lost(provider.died(&name))?;
             }
         }
-        let mut gone = Vec::new();
-        for (name, own) in self.members.iter_mut().filter(|(_, own)| !own.is_stopping) {
-            match state_of(name) {
-                None => gone.push(name.clone()),
-                Some("orphaned") if !own.is_adopted => {
-                    let offered = Offered { name: name.to_vec(), attributes: own.attributes.clone() };
-                    own.is_adopted = unless_lost(provider.offer(&offered))?;
-                }
-                Some(_) => {}
-            }
-        }
+        let gone: Vec<_> = self.members().filter(|name| state_of(name).is_none()).map(Box::from).collect();
         gone.iter().for_each(|name| self.forsake(name));
         self.look_later();
         Ok(())
@@ -90,16 +77,14 @@ impl Work<'_> {
 
     /// Sets the time of the next comparison, if there is one to come.
     fn look_later(&mut self) {
-        let is_unsure = self.members.values().any(|own| !own.is_adopted && !own.is_stopping);
-        let pause = if self.is_draining { Some(DRAIN_LOOKS) } else { is_unsure.then_some(OTHER_LOOKS) };
-        self.next_look = pause.map(|pause| Instant::now() + pause);
+        self.next_look = self.is_draining.then(|| Instant::now() + DRAIN_LOOKS);
     }
 
     /// Stops withdrawn members that have left the pool. A provider without the right to list members learns that from
     /// the refusal of another withdrawal.
     fn withdraw_again(&mut self, provider: &mut Provider) -> Result<(), Error> {
         let mut gone = Vec::new();
-        for (name, _) in self.members.iter().filter(|(_, own)| own.is_adopted && !own.is_stopping) {
+        for (name, _) in self.members.iter().filter(|(_, own)| !own.is_stopping) {
             match provider.withdraw(name, false) {
                 Err(Error::Refused(words)) if words.starts_with("NO_") => gone.push(name.clone()),
                 answer => drop(unless_lost(answer)?),

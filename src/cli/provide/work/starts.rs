@@ -33,7 +33,7 @@ impl Work<'_> {
             return self.give_up(index, "there is a member of that name already", link);
         }
         let attributes: Vec<_> = pairs.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
-        let offered = Offered { name: name.to_vec(), attributes: attributes.clone() };
+        let offered = Offered { name: name.to_vec(), attributes };
         let answered = self.answer(&task, &TaskResult::Started(offered), asked_by, link);
         let name: Box<[u8]> = name.into();
         if let Err(Error::Refused(words)) = &answered
@@ -45,8 +45,7 @@ impl Work<'_> {
         }
         self.commands[index].job = Job::Member(name.clone());
         self.commands[index].process.let_run();
-        self.members
-            .insert(name.clone(), Own { attributes, is_stopping: false, is_adopted: true, is_withdrawn: false });
+        self.members.insert(name.clone(), Own { is_stopping: false, is_withdrawn: false });
         if asked_by != Some(self.connection) || self.is_ending {
             self.forsake(&name);
         }

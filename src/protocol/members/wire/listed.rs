@@ -34,7 +34,7 @@ pub struct ListedMember {
     pub uses: u64,
     /// True if it is held for longer than `warn_hold`.
     pub is_long: bool,
-    /// Time for which its present holder has had it. None: it is not in use, or the server is too old to report it.
+    /// Time for which its present holder has had it. None: it is not in use.
     pub held: Option<Duration>,
     /// Lease of its present holder.
     pub lease: Option<u64>,
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_read_with_and_without_the_later_columns() {
+    fn members_are_read_with_and_without_their_options() {
         let plain = parse_member(b"m in_use - 1.5 0 3").expect("is a member");
         assert_eq!((plain.uses, plain.is_long, plain.held, plain.lease), (3, false, None, None));
         let held = parse_member(b"m in_use ci%20job 1.5 0 3 long held=0.250 lease=17 new=1").expect("is a member");
