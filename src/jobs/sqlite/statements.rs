@@ -1,11 +1,12 @@
 //! Statements that write the rows of a batch, each prepared once.
 
+use crate::sqlite::LAST;
 use crate::state::Until;
 use crate::store::batch::{Batch, JobRow, Row, RowBody, Text};
-use crate::store::{Jobs, RefusedRow};
-use poolcounter_store::sqlite::Writer;
+use crate::store::{Commit, Jobs, RefusedRow};
+use poolcounter_store::sqlite::{Tables as _, Writer};
 use rusqlite::ffi::ErrorCode;
-use rusqlite::{Connection, Error, Result, Statement, ToSql};
+use rusqlite::{Connection, Error, OptionalExtension as _, Result, Statement, ToSql};
 
 /// The statements of one open file.
 pub struct Statements<'c> {
@@ -18,7 +19,10 @@ pub struct Statements<'c> {
     root_gone: Statement<'c>,
     setting: Statement<'c>,
     setting_gone: Statement<'c>,
-    next_id: Statement<'c>,
+    last: Statement<'c>,
+    note: Statement<'c>,
+    /// Next number of a job, as far as the batches say.
+    next_id: u64,
 }
 
 impl<'c> Writer<'c, Jobs> for Statements<'c> {
@@ -27,12 +31,12 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
         Ok(Statements {
             connection,
             put_plain: prepare(
-                "INSERT OR REPLACE INTO job (id, tube, pri, delay, ttr, created, delayed_until, body)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT OR REPLACE INTO job (id, tube, pri, delay, ttr, created, delayed_until, batch, body)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?,
             put: prepare(
                 "INSERT OR REPLACE INTO job VALUES
-                 (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
+                 (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
             )?,
             update: prepare(
                 "UPDATE job SET tube = ?2, pri = ?3, delay = ?4, ttr = ?5, created = ?6, delayed_until = ?7, buried = ?8,
@@ -44,7 +48,9 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
             root_gone: prepare("DELETE FROM root WHERE tube = ?1 AND signature = ?2")?,
             setting: prepare("INSERT OR REPLACE INTO setting VALUES (?1, ?2, ?3)")?,
             setting_gone: prepare("DELETE FROM setting WHERE kind = ?1 AND pattern = ?2")?,
-            next_id: prepare("UPDATE meta SET next_id = ?1")?,
+            last: prepare(LAST)?,
+            note: prepare("UPDATE meta SET batch = ?1, next_id = ?2")?,
+            next_id: Jobs::SCHEMA.mark(connection)?.next_id,
         })
     }
 
@@ -61,6 +67,18 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
             }
         }
         Ok(refused)
+    }
+
+    /// The row of a new job has the mark of its batch: the table `meta` would be a page more to write.
+    fn note(&mut self, commit: Commit) -> Result<()> {
+        let numbers = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let last: Option<(i64, i64)> = self.last.query_row([], numbers).optional()?;
+        if last == Some((self.next_id.wrapping_sub(1).cast_signed(), commit.0.cast_signed())) {
+            return Ok(());
+        }
+        self.note.raw_bind_parameter(1, commit.0.cast_signed())?;
+        self.note.raw_bind_parameter(2, self.next_id.cast_signed())?;
+        run(&mut self.note)
     }
 }
 
@@ -99,8 +117,8 @@ impl Statements<'_> {
             // Only a database has an inbox.
             Row::Taken(..) => Ok(()),
             Row::NextId(id) => {
-                self.next_id.raw_bind_parameter(1, id.cast_signed())?;
-                run(&mut self.next_id)
+                self.next_id = *id;
+                Ok(())
             }
         }
     }
@@ -111,7 +129,8 @@ impl Statements<'_> {
         if !job.is_plain() {
             bind_rest(statement, batch, job)?;
         }
-        bind(statement, at, batch.body(body))?;
+        bind(statement, at, batch.commit.0.cast_signed())?;
+        bind(statement, at + 1, batch.body(body))?;
         run(statement)
     }
 }

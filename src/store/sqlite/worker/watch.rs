@@ -4,15 +4,16 @@ use super::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent};
 use crate::sqlite::Tables;
 use crate::sqlite::look::Look;
 use log::warn;
+use std::time::{Duration, Instant};
+
+/// Time for which commits rely on the last look at the lock: SQLite's own lock keeps other daemons from the file, too.
+const LOCK_LOOK: Duration = Duration::from_millis(100);
 
 impl<T: Tables> Worker<T> {
     /// Compares the files at the paths with the open ones before a change: no other program may have changed them.
     pub(in crate::sqlite) fn look_before(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
         let now = self.look(held)?;
-        if let Some(which) = held.look.resized(&now) {
-            return Err(Stop::Lost(format!("{which} was cut, or written to by another program"), None));
-        }
-        Ok(())
+        unchanged(held.look.resized(&now))
     }
 
     /// Compares the files at the paths with the open ones after a change.
@@ -21,13 +22,33 @@ impl<T: Tables> Worker<T> {
         Ok(())
     }
 
+    /// Looks before a commit at the log, which SQLite would go on to write behind its former end. The file can be looked
+    /// at after the commit, which does not write to it.
+    pub(super) fn look_before_commit(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
+        if held.lock_seen.elapsed() >= LOCK_LOOK {
+            return self.look_before(held);
+        }
+        let log = self.place.look_at_log().map_err(|sentence| Stop::Lost(sentence, None))?;
+        let now = Look { log, ..held.look };
+        held.compare(&now)?;
+        unchanged(held.look.resized(&now))
+    }
+
+    /// Looks after a commit at the file and its log: the next start will find them.
+    pub(super) fn look_after_commit(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
+        let now = self.place.look().map_err(|sentence| Stop::Lost(sentence, None))?;
+        held.compare(&now)?;
+        unchanged(held.look.resized(&Look { log: held.look.log, ..now }))?;
+        held.look = now;
+        Ok(())
+    }
+
     fn look(&mut self, held: &mut HeldFile) -> Result<Look, Stop> {
         self.keep_lock(held)?;
+        held.lock_seen = Instant::now();
         let now = self.place.look().map_err(|sentence| Stop::Lost(sentence, None))?;
-        match held.look.replaced(&now) {
-            Some(which) => Err(Stop::Lost(format!("{which} was replaced by another"), None)),
-            None => Ok(now),
-        }
+        held.compare(&now)?;
+        Ok(now)
     }
 
     /// Takes the lock of the file anew if the file of the lock was removed. Another daemon may have taken it meanwhile:
@@ -50,4 +71,18 @@ impl<T: Tables> Worker<T> {
         }
         Ok(())
     }
+}
+
+impl HeldFile {
+    /// Compares the open files with the files at their paths.
+    fn compare(&self, now: &Look) -> Result<(), Stop> {
+        let replaced = |which| Stop::Lost(format!("{which} was replaced by another"), None);
+        self.look.replaced(now).map_or(Ok(()), |which| Err(replaced(which)))
+    }
+}
+
+/// Returns an error about the file whose length has changed.
+fn unchanged(resized: Option<&str>) -> Result<(), Stop> {
+    let changed = |which| Stop::Lost(format!("{which} was cut, or written to by another program"), None);
+    resized.map_or(Ok(()), |which| Err(changed(which)))
 }
