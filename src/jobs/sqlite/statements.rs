@@ -6,7 +6,7 @@ use crate::store::batch::{Batch, JobRow, Row, RowBody, Text};
 use crate::store::{Commit, Jobs, RefusedRow};
 use poolcounter_store::sqlite::{Tables as _, Writer};
 use rusqlite::ffi::ErrorCode;
-use rusqlite::{Connection, Error, OptionalExtension as _, Result, Statement, ToSql};
+use rusqlite::{Connection, Error, Result, Statement, ToSql};
 
 /// The statements of one open file.
 pub struct Statements<'c> {
@@ -19,7 +19,6 @@ pub struct Statements<'c> {
     root_gone: Statement<'c>,
     setting: Statement<'c>,
     setting_gone: Statement<'c>,
-    last: Statement<'c>,
     note: Statement<'c>,
     /// Next number of a job, as far as the batches say.
     next_id: u64,
@@ -48,8 +47,8 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
             root_gone: prepare("DELETE FROM root WHERE tube = ?1 AND signature = ?2")?,
             setting: prepare("INSERT OR REPLACE INTO setting VALUES (?1, ?2, ?3)")?,
             setting_gone: prepare("DELETE FROM setting WHERE kind = ?1 AND pattern = ?2")?,
-            last: prepare(LAST)?,
-            note: prepare("UPDATE meta SET batch = ?1, next_id = ?2")?,
+            // The row of a new job has the mark of its batch: the table `meta` would be a page more to write.
+            note: prepare(&format!("UPDATE meta SET batch = ?1, next_id = ?2 WHERE (?2 - 1, ?1) IS NOT ({LAST})"))?,
             next_id: Jobs::SCHEMA.mark(connection)?.next_id,
         })
     }
@@ -69,13 +68,7 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
         Ok(refused)
     }
 
-    /// The row of a new job has the mark of its batch: the table `meta` would be a page more to write.
     fn note(&mut self, commit: Commit) -> Result<()> {
-        let numbers = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-        let last: Option<(i64, i64)> = self.last.query_row([], numbers).optional()?;
-        if last == Some((self.next_id.wrapping_sub(1).cast_signed(), commit.0.cast_signed())) {
-            return Ok(());
-        }
         self.note.raw_bind_parameter(1, commit.0.cast_signed())?;
         self.note.raw_bind_parameter(2, self.next_id.cast_signed())?;
         run(&mut self.note)

@@ -175,7 +175,7 @@ impl DatabaseFile {
     ///
     /// One sentence with the reason.
     pub fn count<T: Tables>(&self, opened: Opened) -> Result<Opened, FileTrouble> {
-        self.note_opening(&opened.connection, &T::SCHEMA, QueueId::Kept).map(|(mark, queue, look)| Opened {
+        self.note_opening::<T>(&opened.connection, QueueId::Kept).map(|(mark, queue, look)| Opened {
             mark,
             queue,
             look,
@@ -188,15 +188,14 @@ impl DatabaseFile {
     /// # Errors
     ///
     /// One sentence with the reason.
-    pub fn note_opening(
+    pub fn note_opening<T: Tables>(
         &self,
         connection: &Connection,
-        schema: &Schema,
         queue: QueueId,
     ) -> Result<(Mark, u128, Look), FileTrouble> {
         schema::note_opening(connection, queue)?;
         let look = self.look().map_err(FileTrouble::Passing)?;
-        Ok((schema.mark(connection)?, read_queue(connection)?, look))
+        Ok((T::SCHEMA.mark(connection)?, read_queue(connection)?, look))
     }
 
     /// Opens the file, which is created if it is missing. A file that is there is only read, so that this waits for no

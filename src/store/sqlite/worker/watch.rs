@@ -13,7 +13,7 @@ impl<T: Tables> Worker<T> {
     /// Compares the files at the paths with the open ones before a change: no other program may have changed them.
     pub(in crate::sqlite) fn look_before(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
         let now = self.look(held)?;
-        unchanged(held.look.resized(&now))
+        held.compare(now, true).map(drop)
     }
 
     /// Compares the files at the paths with the open ones after a change.
@@ -22,24 +22,21 @@ impl<T: Tables> Worker<T> {
         Ok(())
     }
 
-    /// Looks before a commit at the log, which SQLite would go on to write behind its former end. The file can be looked
-    /// at after the commit, which does not write to it.
+    /// Looks before a commit at the log, which SQLite would go on to write behind its former end, and from time to time
+    /// at the lock. The file can be looked at after the commit, which does not write to it.
     pub(super) fn look_before_commit(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
         if held.lock_seen.elapsed() >= LOCK_LOOK {
             return self.look_before(held);
         }
         let log = self.place.look_at_log().map_err(|sentence| Stop::Lost(sentence, None))?;
-        let now = Look { log, ..held.look };
-        held.compare(&now)?;
-        unchanged(held.look.resized(&now))
+        held.compare(Look { log, ..held.look }, true).map(drop)
     }
 
     /// Looks after a commit at the file and its log: the next start will find them.
     pub(super) fn look_after_commit(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
         let now = self.place.look().map_err(|sentence| Stop::Lost(sentence, None))?;
-        held.compare(&now)?;
-        unchanged(held.look.resized(&Look { log: held.look.log, ..now }))?;
-        held.look = now;
+        held.compare(Look { file: now.file, ..held.look }, true)?;
+        held.look = held.compare(now, false)?;
         Ok(())
     }
 
@@ -47,8 +44,7 @@ impl<T: Tables> Worker<T> {
         self.keep_lock(held)?;
         held.lock_seen = Instant::now();
         let now = self.place.look().map_err(|sentence| Stop::Lost(sentence, None))?;
-        held.compare(&now)?;
-        Ok(now)
+        held.compare(now, false)
     }
 
     /// Takes the lock of the file anew if the file of the lock was removed. Another daemon may have taken it meanwhile:
@@ -74,15 +70,13 @@ impl<T: Tables> Worker<T> {
 }
 
 impl HeldFile {
-    /// Compares the open files with the files at their paths.
-    fn compare(&self, now: &Look) -> Result<(), Stop> {
-        let replaced = |which| Stop::Lost(format!("{which} was replaced by another"), None);
-        self.look.replaced(now).map_or(Ok(()), |which| Err(replaced(which)))
+    /// Compares the open files with the files at their paths, which it returns, and their lengths with `same_length`.
+    fn compare(&self, now: Look, same_length: bool) -> Result<Look, Stop> {
+        let why = match (self.look.replaced(&now), self.look.resized(&now)) {
+            (Some(which), _) => format!("{which} was replaced by another"),
+            (None, Some(which)) if same_length => format!("{which} was cut, or written to by another program"),
+            _ => return Ok(now),
+        };
+        Err(Stop::Lost(why, None))
     }
-}
-
-/// Returns an error about the file whose length has changed.
-fn unchanged(resized: Option<&str>) -> Result<(), Stop> {
-    let changed = |which| Stop::Lost(format!("{which} was cut, or written to by another program"), None);
-    resized.map_or(Ok(()), |which| Err(changed(which)))
 }
