@@ -37,6 +37,7 @@ const TABLES: &str = "
         job_group BLOB,
         error BLOB,
         origin BLOB,
+        batch INTEGER NOT NULL DEFAULT 0,
         body BLOB NOT NULL
     ) STRICT;
     CREATE TABLE root (
@@ -53,9 +54,13 @@ const TABLES: &str = "
         PRIMARY KEY (kind, pattern)
     ) STRICT, WITHOUT ROWID;";
 
+/// Number and batch of the job that was put last: the mark of a batch that only puts jobs.
+const LAST: &str = "SELECT id, batch FROM job ORDER BY id DESC LIMIT 1";
+
 impl Tables for Jobs {
     /// The mark is `pjob`, and `tests/stores` has a file of the format.
-    const SCHEMA: Schema = Schema { application: 0x706a_6f62, format: 1, tables: TABLES, fault: unfinished };
+    const SCHEMA: Schema =
+        Schema { application: 0x706a_6f62, format: 1, tables: TABLES, last: Some(LAST), fault: unfinished };
 
     type Writer<'c> = Statements<'c>;
 

@@ -294,6 +294,7 @@ impl Tables for Entries {
         application: 0x706d_656d,
         format: 1,
         tables: "CREATE TABLE entry (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;",
+        last: None,
         fault: |_| Ok(None),
     };
 

@@ -10,59 +10,26 @@ mod rewrite;
 mod schema;
 mod shrink;
 mod statements;
+mod tables;
 mod worker;
 
 pub use file::DatabaseFile;
 pub use pages::{Pages, Unread};
 pub use schema::Schema;
+pub use tables::{Tables, Writer};
 
-use crate::contract::{Commit, Contents, Copying, HandedOver, Mark, Ownership, Store, VerdictOf, VisitOf};
+use crate::contract::{Commit, Copying, HandedOver, Mark, Ownership, Store, VerdictOf, VisitOf};
 use crate::desk::Desk;
 use crate::health::Health;
 use file::{FileTrouble, Lock, Opened};
 use look::Look;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
-use rusqlite::Connection;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::thread;
 use std::time::Duration;
 use worker::{Begin, BeginWith, Worker, WorkerEvent, WorkerOrder};
-
-/// Tables of a file for these contents, beside the table `meta`.
-pub trait Tables: Contents {
-    /// Their definition.
-    const SCHEMA: Schema;
-
-    /// The statements that write a batch.
-    type Writer<'c>: Writer<'c, Self>;
-
-    /// Sends everything to the loop, in pages. `mark` is that of the file.
-    ///
-    /// # Errors
-    ///
-    /// The reason for which the reading has ended early.
-    fn read(pages: &mut Pages<'_, '_, Self>, connection: &Connection, mark: Mark) -> Result<(), Unread>;
-}
-
-/// Statements of one open file that write batches of these contents, each prepared once.
-pub trait Writer<'c, C: Contents>: Sized {
-    /// Prepares the statements.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the file cannot be read.
-    fn prepare(connection: &'c Connection) -> rusqlite::Result<Self>;
-
-    /// Writes the changes of a batch, in the transaction that is under way. Returns the changes that
-    /// can never be written.
-    ///
-    /// # Errors
-    ///
-    /// Any other fault: then no change counts.
-    fn write(&mut self, batch: &C::Batch) -> rusqlite::Result<Vec<C::Refused>>;
-}
 
 /// Store in a file of SQLite.
 pub struct SqliteStore<T: Tables> {

@@ -149,6 +149,28 @@ fn work(service: &mut Service, conn: usize) -> String {
     id
 }
 
+/// A runner that watches very many tubes by their names finds its next job among the tubes with jobs, in order.
+#[test]
+fn a_reserve_costs_the_same_for_a_thousand_watched_tubes() {
+    const TUBES: usize = 1_000;
+    let mut service = Service::without_store(Bounds::default());
+    (0..TUBES).for_each(|tube| service.send(2, format!("watch t{tube}\r\n").as_bytes()));
+    service.output(2);
+    for round in 0..10 {
+        let visits = visits(&mut service, 2, "reserve\r\n");
+        assert!(visits <= FEW_VISITS || round == 0, "a runner that waits again looks at {visits} entries");
+        ask(&mut service, 1, &format!("put-job 1 0 60 1 tube=t{}\r\na\r\n", 100 * round));
+        assert_eq!(service.next(2), Some(format!("RESERVED {} 1 a", round + 1)));
+        service.state.check();
+    }
+    for tubes in [1, 10, TUBES] {
+        put_many(&mut service, 30 + tubes, |job| format!("put-job {} 0 60 1 tube=t{}\r\na\r\n", job % 3, job % tubes));
+        let ids: Vec<usize> = (0..30).map(|_| work(&mut service, 2).parse().expect("a number")).collect();
+        assert!(ids[..10].is_sorted(), "the first priority comes in the order of puts: {ids:?}");
+        service.state.check();
+    }
+}
+
 /// Each runner watches a shared tube and one of its own, so there is one set of watches for each runner.
 #[test]
 fn a_job_costs_the_same_for_one_set_of_watches_and_for_very_many() {

@@ -590,20 +590,11 @@ fn start_stop_daemon_starts_and_stops_it() {
     assert!(!start_stop_daemon(&["--status"]).success());
 }
 
-/// A request takes one receive, one send and one wait, and no other system call.
-#[test]
-fn request_takes_three_system_calls() {
-    const REQUESTS: usize = 100;
-    /// Number of system calls at the start and the end of a batch.
-    const FEW: usize = 5;
-    if !has("strace") {
-        return;
-    }
+/// Returns the system calls of a daemon, a line each, while `play` runs and then until its end; None if they cannot be
+/// traced.
+fn system_calls(daemon: Daemon, play: impl FnOnce()) -> Option<String> {
     let scratch = Scratch::new();
     let trace = scratch.file("trace");
-    let daemon = Daemon::start(&[]);
-    let mut client = daemon.connect();
-    assert_eq!(client.ask("RELEASE"), "NOT_LOCKED");
     let mut strace = Command::new("strace")
         .args(["-f", "-p", &daemon.pid().to_string(), "-o", &trace.display().to_string()])
         .stderr(Stdio::null())
@@ -613,15 +604,53 @@ fn request_takes_three_system_calls() {
         poolcounter_testkit::skipped("system calls, because strace may not trace here");
         let _ = strace.kill();
         let _ = strace.wait();
-        return;
+        return None;
     }
-    for n in 0..REQUESTS {
-        let (request, reply) = if n % 2 == 0 { ("ACQ4ME k 1 5 5", "LOCKED") } else { ("RELEASE", "RELEASED") };
-        assert_eq!(client.ask(request), reply);
-    }
+    play();
     drop(daemon);
     strace.wait().expect("is our child");
-    let calls = fs::read_to_string(&trace).expect("is written");
+    Some(fs::read_to_string(&trace).expect("is written"))
+}
+
+/// A put to a store writes one page of the log, and looks at the files three times.
+#[test]
+fn durable_put_writes_one_page() {
+    const PUTS: usize = 100;
+    if !has("strace") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let daemon = Daemon::start_with_jobs(&["--jobs-store", &format!("sqlite:{}", scratch.file("jobs.db").display())]);
+    let mut client = Client::to(daemon.jobs());
+    let mut put = || assert!(client.ask("put 1 0 60 1\r\na\r").starts_with("INSERTED "));
+    put();
+    let Some(calls) = system_calls(daemon, || (0..PUTS).for_each(|_| put())) else { return };
+    // Pages that are split, looks at the lock and the end of the daemon add a few.
+    for (name, each) in [("pwrite64", 2), ("statx", 3), ("fsync", 1)] {
+        let count = calls.lines().filter(|line| name_of(line) == name).count();
+        assert!((each * PUTS..(each + 1) * PUTS).contains(&count), "{PUTS} puts take {count} {name}");
+    }
+}
+
+/// A request takes one receive, one send and one wait, and no other system call.
+#[test]
+fn request_takes_three_system_calls() {
+    const REQUESTS: usize = 100;
+    /// Number of system calls at the start and the end of a batch.
+    const FEW: usize = 5;
+    if !has("strace") {
+        return;
+    }
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("RELEASE"), "NOT_LOCKED");
+    let play = || {
+        for n in 0..REQUESTS {
+            let (request, reply) = if n % 2 == 0 { ("ACQ4ME k 1 5 5", "LOCKED") } else { ("RELEASE", "RELEASED") };
+            assert_eq!(client.ask(request), reply);
+        }
+    };
+    let Some(calls) = system_calls(daemon, play) else { return };
     let count = |names: &[&str]| calls.lines().filter(|line| names.contains(&name_of(line))).count();
     let (receives, sends) = (count(&["recvfrom", "read", "recvmsg", "readv"]), count(&["sendto", "write", "sendmsg"]));
     let waits = count(&["epoll_wait", "epoll_pwait", "epoll_pwait2"]);

@@ -108,7 +108,7 @@ impl PageReader<'_, '_, '_> {
             error: page.note(bytes(row, 19)?),
             origin: page.note(bytes(row, 20)?),
         };
-        let (id, body) = (job.id.0, bytes(row, 21)?);
+        let (id, body) = (job.id.0, bytes(row, 22)?);
         self.bytes += body.len();
         let body = page.note_body(body);
         page.rows.push(Row::Put(job, body));

@@ -1,9 +1,10 @@
 //! Statements that write the rows of a batch, each prepared once.
 
+use crate::sqlite::LAST;
 use crate::state::Until;
 use crate::store::batch::{Batch, JobRow, Row, RowBody, Text};
-use crate::store::{Jobs, RefusedRow};
-use poolcounter_store::sqlite::Writer;
+use crate::store::{Commit, Jobs, RefusedRow};
+use poolcounter_store::sqlite::{Tables as _, Writer};
 use rusqlite::ffi::ErrorCode;
 use rusqlite::{Connection, Error, Result, Statement, ToSql};
 
@@ -18,7 +19,9 @@ pub struct Statements<'c> {
     root_gone: Statement<'c>,
     setting: Statement<'c>,
     setting_gone: Statement<'c>,
-    next_id: Statement<'c>,
+    note: Statement<'c>,
+    /// Next number of a job, as far as the batches say.
+    next_id: u64,
 }
 
 impl<'c> Writer<'c, Jobs> for Statements<'c> {
@@ -27,12 +30,12 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
         Ok(Statements {
             connection,
             put_plain: prepare(
-                "INSERT OR REPLACE INTO job (id, tube, pri, delay, ttr, created, delayed_until, body)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT OR REPLACE INTO job (id, tube, pri, delay, ttr, created, delayed_until, batch, body)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?,
             put: prepare(
                 "INSERT OR REPLACE INTO job VALUES
-                 (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
+                 (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
             )?,
             update: prepare(
                 "UPDATE job SET tube = ?2, pri = ?3, delay = ?4, ttr = ?5, created = ?6, delayed_until = ?7, buried = ?8,
@@ -44,7 +47,9 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
             root_gone: prepare("DELETE FROM root WHERE tube = ?1 AND signature = ?2")?,
             setting: prepare("INSERT OR REPLACE INTO setting VALUES (?1, ?2, ?3)")?,
             setting_gone: prepare("DELETE FROM setting WHERE kind = ?1 AND pattern = ?2")?,
-            next_id: prepare("UPDATE meta SET next_id = ?1")?,
+            // The row of a new job has the mark of its batch: the table `meta` would be a page more to write.
+            note: prepare(&format!("UPDATE meta SET batch = ?1, next_id = ?2 WHERE (?2 - 1, ?1) IS NOT ({LAST})"))?,
+            next_id: Jobs::SCHEMA.mark(connection)?.next_id,
         })
     }
 
@@ -61,6 +66,12 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
             }
         }
         Ok(refused)
+    }
+
+    fn note(&mut self, commit: Commit) -> Result<()> {
+        self.note.raw_bind_parameter(1, commit.0.cast_signed())?;
+        self.note.raw_bind_parameter(2, self.next_id.cast_signed())?;
+        run(&mut self.note)
     }
 }
 
@@ -99,8 +110,8 @@ impl Statements<'_> {
             // Only a database has an inbox.
             Row::Taken(..) => Ok(()),
             Row::NextId(id) => {
-                self.next_id.raw_bind_parameter(1, id.cast_signed())?;
-                run(&mut self.next_id)
+                self.next_id = *id;
+                Ok(())
             }
         }
     }
@@ -111,7 +122,8 @@ impl Statements<'_> {
         if !job.is_plain() {
             bind_rest(statement, batch, job)?;
         }
-        bind(statement, at, batch.body(body))?;
+        bind(statement, at, batch.commit.0.cast_signed())?;
+        bind(statement, at + 1, batch.body(body))?;
         run(statement)
     }
 }

@@ -204,6 +204,13 @@ impl State {
             assert_eq!(set.conns as usize, conns.get(&id).copied().unwrap_or(0), "connections of a set");
             let first = set.waiting.front().and_then(|conn| self.conns[conn].wait).map(|wait| wait.ticket);
             assert_eq!(set.watches.len(), set.turns.len(), "a watch has a turn");
+            let is_registered = set.turns.iter().all(|turn| turn.ticket > 0);
+            assert!(!set.is_registered || is_registered, "a registered set has a ticket at each feed");
+            if let Some(giving) = &set.giving {
+                let tubes = set.turns.iter().filter_map(|turn| self.feeds[turn.feed].tube);
+                let own = tubes.filter_map(|tube| Some((self.tubes[tube].first?, tube)));
+                assert_eq!(*giving, own.collect::<BTreeSet<_>>(), "a wide set has the tubes with a job to give");
+            }
             for Turn { feed, ticket, .. } in &set.turns {
                 let feed = &self.feeds[*feed];
                 let is_watched = set.watches.binary_search_by(|watch| watch.pattern.cmp(&feed.pattern)).is_ok();

@@ -75,7 +75,10 @@ impl State {
     pub(super) fn is_later(&self, set: SetId) -> bool {
         let set = &self.sets[set];
         let is_every_set_woken = self.sets.waking.is_some() || !self.limits.opened.is_empty();
-        let has_fresh = || set.turns.iter().metered().any(|turn| self.feeds[turn.feed].is_fresh());
+        let has_fresh = || {
+            self.feeds.first_fresh().is_some()
+                && set.turns.iter().metered().any(|turn| self.feeds[turn.feed].is_fresh())
+        };
         let is_woken = || !set.waiting.is_empty() && (is_every_set_woken || has_fresh());
         !self.is_shut && (set.awake.is_some() || is_woken())
     }
@@ -149,6 +152,10 @@ impl State {
     /// Returns the next tube of a set, and its turn.
     fn choose(&mut self, set: SetId, budget: &mut u32) -> Option<(usize, TubeId)> {
         let set = &self.sets[set];
+        if let Some(giving) = &set.giving {
+            let open = giving.iter().metered().find(|(_, tube)| self.limits.is_open(self.tubes[*tube].lane));
+            return open.map(|(_, tube)| (0, *tube));
+        }
         let mut entries = set.turns.len();
         let mut best: Option<((u32, u64), usize, TubeId)> = None;
         for (place, turn) in set.turns.iter().enumerate() {

@@ -8,7 +8,8 @@
 //! | `jobs.db-whole` | is whole, and will replace `jobs.db` and its log |
 //! | `jobs.db-found` | was found in the place of `jobs.db`, and is not the daemon's; with a number if there are more |
 
-use super::look::{FileId, Look};
+use super::Tables;
+use super::look::{FileId, Look, Seen, see};
 use super::schema::{self, QueueId, Schema};
 use crate::contract::Mark;
 use log::warn;
@@ -159,13 +160,22 @@ impl DatabaseFile {
         Look::at(&self.path, &self.beside("-wal"))
     }
 
+    /// Examines the log.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says what is wrong.
+    pub fn look_at_log(&self) -> Result<Seen, String> {
+        see(&self.beside("-wal"))
+    }
+
     /// Counts the opening of a file that was opened to be read.
     ///
     /// # Errors
     ///
     /// One sentence with the reason.
-    pub fn count(&self, opened: Opened) -> Result<Opened, FileTrouble> {
-        self.note_opening(&opened.connection, QueueId::Kept).map(|(mark, queue, look)| Opened {
+    pub fn count<T: Tables>(&self, opened: Opened) -> Result<Opened, FileTrouble> {
+        self.note_opening::<T>(&opened.connection, QueueId::Kept).map(|(mark, queue, look)| Opened {
             mark,
             queue,
             look,
@@ -178,10 +188,14 @@ impl DatabaseFile {
     /// # Errors
     ///
     /// One sentence with the reason.
-    pub fn note_opening(&self, connection: &Connection, queue: QueueId) -> Result<(Mark, u128, Look), FileTrouble> {
+    pub fn note_opening<T: Tables>(
+        &self,
+        connection: &Connection,
+        queue: QueueId,
+    ) -> Result<(Mark, u128, Look), FileTrouble> {
         schema::note_opening(connection, queue)?;
         let look = self.look().map_err(FileTrouble::Passing)?;
-        Ok((schema::read_mark(connection)?, read_queue(connection)?, look))
+        Ok((T::SCHEMA.mark(connection)?, read_queue(connection)?, look))
     }
 
     /// Opens the file, which is created if it is missing. A file that is there is only read, so that this waits for no
@@ -191,7 +205,7 @@ impl DatabaseFile {
     ///
     /// One sentence with the reason.
     pub fn open_to_read(&self, _lock: &Lock, schema: &Schema) -> Result<Opened, FileTrouble> {
-        self.finish_replacement()?;
+        self.finish_replacement(schema)?;
         if !self.path.exists() {
             OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.path)?;
             self.sync_directory()?;
@@ -210,7 +224,7 @@ impl DatabaseFile {
         if let Some(fault) = (schema.fault)(&connection)? {
             return Err(FileTrouble::Passing(fault.into()));
         }
-        let (mark, queue) = (schema::read_mark(&connection)?, read_queue(&connection)?);
+        let (mark, queue) = (schema.mark(&connection)?, read_queue(&connection)?);
         let look = self.look().map_err(FileTrouble::Passing)?;
         if before != Some(look.file.id) {
             return Err(FileTrouble::Passing("the file was replaced while it was opened".into()));
@@ -276,13 +290,13 @@ impl DatabaseFile {
 
     /// Finishes a replacement that a crash may have interrupted. A file that is not newer than the present one is not a
     /// rewritten one, and is put aside.
-    fn finish_replacement(&self) -> Result<(), FileTrouble> {
+    fn finish_replacement(&self, schema: &Schema) -> Result<(), FileTrouble> {
         let whole = self.beside("-whole");
         if !whole.exists() {
             return Ok(());
         }
         let log = with_suffix(&whole, "-wal");
-        let (has_log, is_newer) = (log.exists(), self.is_newer(&whole));
+        let (has_log, is_newer) = (log.exists(), self.is_newer(&whole, schema));
         // The comparison has made a log.
         (!has_log).then(|| remove(&log)).transpose()?;
         if is_newer {
@@ -306,10 +320,10 @@ impl DatabaseFile {
 
     /// Returns whether a file has a later mark than the one in its place, or that one cannot be read. A rewritten file
     /// has a later mark.
-    fn is_newer(&self, whole: &Path) -> bool {
+    fn is_newer(&self, whole: &Path, schema: &Schema) -> bool {
         let mark_of = |path: &Path| {
             let connection = path.exists().then(|| self.connect(path)).transpose().ok()??;
-            let mark = schema::read_mark(&connection);
+            let mark = schema.mark(&connection);
             abandon(connection);
             mark.ok().map(|mark| (mark.opening, mark.batch))
         };

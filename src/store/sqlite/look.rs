@@ -103,7 +103,12 @@ impl Look {
     }
 }
 
-fn see(path: &Path) -> Result<Seen, String> {
+/// Examines the file at a path.
+///
+/// # Errors
+///
+/// One sentence that says what is wrong.
+pub fn see(path: &Path) -> Result<Seen, String> {
     match Seen::at(path) {
         Ok(seen) => Ok(seen),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(format!("{} was removed or renamed", path.display())),

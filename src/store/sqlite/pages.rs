@@ -90,7 +90,7 @@ impl<T: Tables> Worker<T> {
         let mut pause = Worker::<T>::first_pause();
         while !std::mem::replace(&mut self.is_counted, true) {
             self.look_before(held)?;
-            match self.place.note_opening(connection, id) {
+            match self.place.note_opening::<T>(connection, id) {
                 Ok((mark, queue, look)) => {
                     (self.mark, self.queue, held.look) = (mark, Some(queue), look);
                     self.report(WorkerEvent::Opened { opening: mark.opening, queue: Some(queue), look });

@@ -61,7 +61,7 @@ impl<T: Tables> Worker<T> {
             );
         }
         let Opened { connection, mark, queue, look } =
-            self.place.count(self.place.open_to_read(&held.lock, &T::SCHEMA)?)?;
+            self.place.count::<T>(self.place.open_to_read(&held.lock, &T::SCHEMA)?)?;
         (self.mark, self.queue, held.look) = (mark, Some(queue), look);
         Ok(connection)
     }
@@ -83,7 +83,8 @@ impl<T: Tables> Worker<T> {
                     if !is_last {
                         self.report(WorkerEvent::NextSlice(number));
                     } else if written.is_ok() {
-                        let ended = statements.note_opening(self.mark.batch, self.mark.opening.saturating_add(1));
+                        let ended =
+                            statements.note_opening(Commit(self.mark.batch), self.mark.opening.saturating_add(1));
                         let ended = ended.and_then(|()| connection.execute_batch("COMMIT"));
                         drop(statements);
                         let closed = ended.and_then(|()| connection.close().map_err(|(_, error)| error));

@@ -1,7 +1,7 @@
 //! Table of every file, and the definition of the other tables.
 
 use crate::contract::Mark;
-use rusqlite::{Connection, Error};
+use rusqlite::{Connection, Error, OptionalExtension as _, Row};
 
 /// Id of the queue in a file that is opened. Two copies of a file that were both served have different ids.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +20,9 @@ pub struct Schema {
     pub format: i64,
     /// Statements that create the tables.
     pub tables: &'static str,
+    /// Query for the number and the batch of the last row, whose commit did not write the mark; None without such
+    /// rows.
+    pub last: Option<&'static str>,
     /// Returns why a file with these tables cannot be used.
     pub fault: fn(&Connection) -> rusqlite::Result<Option<&'static str>>,
 }
@@ -97,13 +100,26 @@ pub fn note_opening(connection: &Connection, queue: QueueId) -> rusqlite::Result
     })
 }
 
-/// Returns the mark of the file.
-pub fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
-    connection.query_row("SELECT epoch, batch, next_id FROM meta", [], |row| {
-        let number = |column| {
-            let number: i64 = row.get(column)?;
-            u64::try_from(number).map_err(|_| Error::IntegralValueOutOfRange(column, number))
-        };
-        Ok(Mark { opening: number(0)?, batch: number(1)?, next_id: number(2)? })
-    })
+impl Schema {
+    /// Returns the mark of a file: that of its last row if that came later than the mark in its table.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read, or a number is below zero.
+    pub fn mark(&self, connection: &Connection) -> rusqlite::Result<Mark> {
+        let mark = connection.query_row("SELECT epoch, batch, next_id FROM meta", [], |row| {
+            Ok(Mark { opening: number(row, 0)?, batch: number(row, 1)?, next_id: number(row, 2)? })
+        })?;
+        let Some(query) = self.last else { return Ok(mark) };
+        let last = connection.query_row(query, [], |row| Ok((number(row, 0)?, number(row, 1)?))).optional()?;
+        Ok(match last {
+            Some((id, batch)) if batch > mark.batch => Mark { batch, next_id: id.saturating_add(1), ..mark },
+            _ => mark,
+        })
+    }
+}
+
+fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    let number: i64 = row.get(column)?;
+    u64::try_from(number).map_err(|_| Error::IntegralValueOutOfRange(column, number))
 }

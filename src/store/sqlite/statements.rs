@@ -1,6 +1,7 @@
 //! Statements that commit a batch to SQLite, each prepared once.
 
 use super::{Tables, Writer};
+use crate::contract::Commit;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, Result, Statement};
 use std::cell::Cell;
@@ -15,7 +16,6 @@ pub struct Statements<'c, T: Tables> {
     connection: &'c Connection,
     begin: Statement<'c>,
     commit: Statement<'c>,
-    batch: Statement<'c>,
     checkpoint: Statement<'c>,
     writer: T::Writer<'c>,
 }
@@ -38,7 +38,6 @@ impl<'c, T: Tables> Statements<'c, T> {
             connection,
             begin: prepare("BEGIN IMMEDIATE")?,
             commit: prepare("COMMIT")?,
-            batch: prepare("UPDATE meta SET batch = ?1")?,
             checkpoint: prepare("PRAGMA wal_checkpoint(PASSIVE)")?,
             writer: T::Writer::prepare(connection)?,
         })
@@ -58,7 +57,7 @@ impl<'c, T: Tables> Statements<'c, T> {
     fn try_commit(&mut self, batch: &mut T::Batch) -> Result<Vec<T::Refused>> {
         self.begin.raw_execute()?;
         let refused = self.write(batch)?;
-        self.note_batch(T::number(batch).0)?;
+        self.writer.note(*T::number(batch))?;
         self.commit.raw_execute()?;
         Ok(refused)
     }
@@ -68,15 +67,9 @@ impl<'c, T: Tables> Statements<'c, T> {
         self.writer.write(batch)
     }
 
-    /// Writes the number of the last batch.
-    pub fn note_batch(&mut self, batch: u64) -> Result<()> {
-        self.batch.raw_bind_parameter(1, batch.cast_signed())?;
-        self.batch.raw_execute().map(drop)
-    }
-
     /// Writes the marks of a file that replaces another: the last batch, and the number of the opening.
-    pub fn note_opening(&mut self, batch: u64, opening: u64) -> Result<()> {
-        self.note_batch(batch)?;
+    pub fn note_opening(&mut self, batch: Commit, opening: u64) -> Result<()> {
+        self.writer.note(batch)?;
         self.connection.execute("UPDATE meta SET epoch = ?1", [opening.cast_signed()])?;
         Ok(())
     }

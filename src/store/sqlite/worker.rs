@@ -123,6 +123,8 @@ pub(super) enum Stop {
 pub(super) struct HeldFile {
     pub(super) lock: Lock,
     pub(super) look: Look,
+    /// Time of the last look at the lock.
+    pub(super) lock_seen: Instant,
 }
 
 /// State of the thread.
@@ -184,13 +186,13 @@ impl<T: Tables> Worker<T> {
         let (mut held, mut connection) = match begin {
             Begin::Open(lock, Opened { connection, mark, queue, look }) => {
                 (self.mark, self.queue) = (mark, Some(queue));
-                let mut held = HeldFile { lock, look };
+                let mut held = HeldFile { lock, look, lock_seen: Instant::now() };
                 let Some(connection) = self.read(connection, &mut held)? else { return Ok(()) };
                 self.is_counted = false;
                 (held, connection)
             }
             Begin::GoOnWithAny(early) => {
-                let (held, opened) = self.open_in_time(early, DatabaseFile::count)?;
+                let (held, opened) = self.open_in_time(early, DatabaseFile::count::<T>)?;
                 (self.mark, self.queue) = (opened.mark, Some(opened.queue));
                 self.report_works(&held);
                 (held, opened.connection)
@@ -269,14 +271,15 @@ impl<T: Tables> Worker<T> {
         let (begun, commit) = (Instant::now(), *T::number(&mut batch));
         loop {
             let tried = Instant::now();
-            let committed =
-                self.look_before(held).and_then(|()| match statements.commit(&mut batch).map_err(FileTrouble::from) {
+            let committed = self.look_before_commit(held).and_then(|()| {
+                match statements.commit(&mut batch).map_err(FileTrouble::from) {
                     // The replies leave only if the next start will find the file.
-                    Ok(refused) => self.look_after(held).map(|()| Ok(refused)),
+                    Ok(refused) => self.look_after_commit(held).map(|()| Ok(refused)),
                     // The log may have grown until there was no room.
                     Err(FileTrouble::Passing(sentence)) => self.look_after(held).map(|()| Err(sentence)),
                     Err(FileTrouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
-                });
+                }
+            });
             match committed {
                 Ok(Ok(refused)) => {
                     self.is_slow = tried.elapsed() > SLOW;

@@ -257,9 +257,10 @@ impl State {
     }
 
     fn place_at(&mut self, id: TubeId, first: Option<Rank>) {
+        let old = std::mem::replace(&mut self.tubes[id].first, first);
+        self.move_in_sets(id, old, first);
         let State { tubes, feeds, .. } = self;
         let tube = &mut tubes[id];
-        let old = std::mem::replace(&mut tube.first, first);
         if old.map(Rank::pri) == first.map(Rank::pri) {
             return;
         }

@@ -18,6 +18,8 @@ use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
+/// Most sets that keep a tube in order with each of its jobs.
+pub(in crate::state) const MOST_WIDE: usize = 8;
 /// Estimated bytes of a tube in the order of a feed.
 const STANDING_BYTES: usize = 40;
 
@@ -37,6 +39,8 @@ pub(in crate::state) struct Feed {
     pub lanes: BTreeMap<LaneId, BTreeSet<Standing>>,
     /// Sets that have this watch.
     pub sets: BTreeSet<SetId>,
+    /// The few sets of these that keep the tubes with a job to give.
+    pub wide: Vec<SetId>,
     /// Sets that wait, by the ticket of their first waiting connection, or an earlier one. Some may not wait any more.
     pub waiters: BTreeSet<(u64, SetId)>,
     /// Ticket among the feeds that may have a job for a waiting set.
@@ -52,6 +56,7 @@ impl Feed {
             known: 0,
             lanes: BTreeMap::new(),
             sets: BTreeSet::new(),
+            wide: Vec::new(),
             waiters: BTreeSet::new(),
             fresh: None,
         }
@@ -143,6 +148,7 @@ impl Feeds {
     /// Removes a set. The last one removes the feed, whose tube is returned if it was of one.
     pub fn leave(&mut self, id: FeedId, set: SetId) -> Option<TubeId> {
         self[id].sets.remove(&set);
+        self[id].wide.retain(|wide| *wide != set);
         if !self[id].sets.is_empty() {
             return None;
         }

@@ -4,11 +4,13 @@
 //! watch has a *turn*; turns of equal priority are taken in proportion to their weights. The tubes of a turn are in the
 //! order of the watch's feed, which all sets share.
 
-use crate::state::ids::FeedId;
+use crate::state::ids::{FeedId, TubeId};
+use crate::state::tube::Rank;
 use poolcounter_core::count::first_before;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::list::List;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// One watch of a connection.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -38,6 +40,11 @@ const STRIDE: u64 = 1 << 32;
 /// Pass at which all passes are rebased near zero: at most once in 2^30 jobs, and far from the largest number.
 const REBASED_FROM: u64 = 1 << 62;
 
+/// Number of watches from which a set keeps the tubes with a job to give in order.
+pub(in crate::state) const WIDE: usize = 32;
+/// Bytes of a tube in that order.
+const GIVING_BYTES: usize = 2 * size_of::<(Rank, TubeId)>();
+
 /// One watch of a set: its feed, and its share of the turns.
 pub(in crate::state) struct Turn {
     pub feed: FeedId,
@@ -62,6 +69,11 @@ pub(in crate::state) struct WatchSet {
     pub is_built: bool,
     /// Turns of the watches, by feed.
     pub turns: Box<[Turn]>,
+    /// True while it has a ticket among the waiters of each of its feeds.
+    pub is_registered: bool,
+    /// Tubes with a job to give, by the first of these; None if the tubes take turns, are few, or are in many such
+    /// sets. Then they are looked at one by one.
+    pub giving: Option<BTreeSet<(Rank, TubeId)>>,
     pass: u64,
 }
 
@@ -69,7 +81,8 @@ impl WatchSet {
     /// Returns the bytes that it takes: its watches are its key, too.
     pub fn bytes(&self) -> usize {
         let watches = self.watches.iter().map(|watch| 2 * watch.bytes() + size_of::<Turn>());
-        size_of::<WatchSet>() + watches.sum::<usize>()
+        let giving = self.giving.as_ref().map_or(0, |_| self.turns.len() * GIVING_BYTES);
+        size_of::<WatchSet>() + watches.sum::<usize>() + giving
     }
 
     /// Returns a set that has served nothing yet, for sorted watches and their feeds.
@@ -91,6 +104,8 @@ impl WatchSet {
             awake: None,
             is_built: !is_fair,
             turns,
+            is_registered: false,
+            giving: None,
             pass: first_before(REBASED_FROM),
         }
     }
@@ -99,6 +114,7 @@ impl WatchSet {
     pub fn set_ticket(&mut self, feed: FeedId, ticket: u64) {
         if let Ok(turn) = self.turns.binary_search_by_key(&feed, |turn| turn.feed) {
             self.turns[turn].ticket = ticket;
+            self.is_registered &= ticket > 0;
         }
     }
 

@@ -27,6 +27,8 @@ pub(in crate::state) struct WatchSets {
     last_ticket: u64,
     /// Bytes of all sets.
     pub bytes: usize,
+    /// Number of sets that keep the tubes with a job to give.
+    pub wide: usize,
 }
 
 impl Default for WatchSets {
@@ -41,6 +43,7 @@ impl Default for WatchSets {
             waiting: 0,
             last_ticket: first_before(u32::MAX.into()),
             bytes: 0,
+            wide: 0,
         }
     }
 }
@@ -78,6 +81,7 @@ impl WatchSets {
     pub fn insert(&mut self, set: WatchSet) {
         self.by_watches.insert(set.watches.clone(), self.next_id());
         self.bytes += set.bytes();
+        self.wide += usize::from(set.giving.is_some());
         self.all.insert(set);
     }
 
@@ -108,6 +112,7 @@ impl WatchSets {
         let set = self.all.remove(id.index());
         self.by_watches.remove(&set.watches);
         self.bytes -= set.bytes();
+        self.wide -= usize::from(set.giving.is_some());
         set
     }
 
@@ -164,6 +169,7 @@ impl WatchSets {
         assert_eq!(self.awake.len(), self.iter().filter(|(_, set)| set.awake.is_some()).count(), "listed set is awake");
         assert_eq!(self.waiting, waiting, "waiting connections are counted");
         assert_eq!(self.by_watches.len(), self.all.len(), "a list of watches has one set");
+        assert_eq!(self.wide, self.iter().filter(|(_, set)| set.giving.is_some()).count(), "wide sets are counted");
         assert_eq!(self.bytes, self.iter().map(|(_, set)| set.bytes()).sum::<usize>(), "bytes of sets are counted");
     }
 

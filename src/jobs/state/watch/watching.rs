@@ -1,8 +1,9 @@
 //! Watches of connections, and the sets that connections with the same watches share.
 
-use crate::state::feeds::Standing;
+use crate::state::feeds::{MOST_WIDE, Standing};
 use crate::state::ids::{FeedId, SetId, TubeId};
-use crate::state::sets::{Turn, Watch, WatchSet};
+use crate::state::sets::{Turn, WIDE, Watch, WatchSet};
+use crate::state::tube::Rank;
 use crate::state::{FEW, Pattern, Reply, State, Step};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::{ConnId, Id};
@@ -95,7 +96,14 @@ impl State {
             }
             feeds.push(feed);
         }
-        self.sets.insert(WatchSet::new(watches, &feeds));
+        let mut set = WatchSet::new(watches, &feeds);
+        let is_wide = !set.is_fair && feeds.len() >= WIDE;
+        if is_wide && feeds.iter().all(|feed| self.feeds[*feed].wide.len() < MOST_WIDE) {
+            let tubes = feeds.iter().filter_map(|feed| self.feeds[*feed].tube);
+            set.giving = Some(tubes.filter_map(|tube| Some((self.tubes[tube].first?, tube))).collect());
+            feeds.iter().for_each(|feed| self.feeds[*feed].wide.push(id));
+        }
+        self.sets.insert(set);
         id
     }
 
@@ -151,6 +159,19 @@ impl State {
 
     /// Registers a set with its feeds: it has waiting connections, and no job for them.
     pub(in crate::state) fn register(&mut self, id: SetId, ticket: u64) {
+        if self.sets[id].is_registered
+            && let Some(giving) = &self.sets[id].giving
+        {
+            // Limits hold all of these back.
+            let held: Vec<TubeId> = giving.iter().metered().map(|(_, tube)| *tube).collect();
+            for tube in held {
+                if let Some(feed) = self.feeds.of_name(&self.tubes[tube].name) {
+                    self.hold(feed);
+                }
+            }
+            return;
+        }
+        self.sets[id].is_registered = true;
         self.visited += self.sets[id].turns.len();
         for turn in (0..self.sets[id].turns.len()).metered() {
             let Turn { feed, ticket: known, .. } = &mut self.sets[id].turns[turn];
@@ -166,6 +187,7 @@ impl State {
 
     /// Removes a set from its feeds: none of its connections waits, or it has none.
     fn unregister(&mut self, id: SetId) {
+        self.sets[id].is_registered = false;
         self.visited += self.sets[id].turns.len();
         for turn in self.sets[id].turns.iter_mut().metered().filter(|turn| turn.ticket > 0) {
             self.feeds[turn.feed].waiters.remove(&(turn.ticket, id));
@@ -207,6 +229,19 @@ impl State {
             if !feeds[*feed].is_plain && id.index() < feeds[*feed].known {
                 feeds.move_tube(*feed, tube.lane, before, tube.standing(id));
             }
+        }
+    }
+
+    /// Moves a tube in the sets that keep the tubes with a job to give, as its first job is another one.
+    pub(in crate::state) fn move_in_sets(&mut self, id: TubeId, old: Option<Rank>, new: Option<Rank>) {
+        let State { tubes, feeds, sets, .. } = self;
+        let feed = if sets.wide > 0 { feeds.of_name(&tubes[id].name) } else { None };
+        for set in feed.iter().flat_map(|feed| &feeds[*feed].wide) {
+            let giving = sets[*set].giving.as_mut().expect("a wide set keeps them");
+            if let Some(old) = old {
+                giving.remove(&(old, id));
+            }
+            giving.extend(new.map(|new| (new, id)));
         }
     }
 

@@ -6,6 +6,7 @@ use crate::sqlite::Tables;
 use crate::sqlite::file::{DatabaseFile, FileTrouble, Lock, Opened};
 use log::warn;
 use rusqlite::Connection;
+use std::time::Instant;
 
 impl DatabaseFile {
     /// Locks the place, and opens the file to be read.
@@ -30,7 +31,7 @@ impl<T: Tables> Worker<T> {
         let HandedOver { mark, is_whole, queue, .. } = *handed_over;
         let mut pause = FIRST_PAUSE;
         loop {
-            let (mut held, opened) = self.open_in_time(early.take(), DatabaseFile::count)?;
+            let (mut held, opened) = self.open_in_time(early.take(), DatabaseFile::count::<T>)?;
             let Opened { connection, mark: found, queue: found_queue, .. } = opened;
             if is_whole && found.is_after(mark) && queue.is_none_or(|queue| queue == found_queue) {
                 (self.mark, self.queue) = (found, Some(found_queue));
@@ -64,7 +65,7 @@ impl<T: Tables> Worker<T> {
         loop {
             let opened = early.take().map_or_else(|| self.place.open_locked::<T>(), Ok).and_then(|(lock, opened)| {
                 let opened = begin(&self.place, opened).map_err(FileTrouble::sentence)?;
-                Ok((HeldFile { lock, look: opened.look }, opened))
+                Ok((HeldFile { lock, look: opened.look, lock_seen: Instant::now() }, opened))
             });
             match opened {
                 Ok(opened) => return Ok(opened),

@@ -4,15 +4,16 @@ use super::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent};
 use crate::sqlite::Tables;
 use crate::sqlite::look::Look;
 use log::warn;
+use std::time::{Duration, Instant};
+
+/// Time for which commits rely on the last look at the lock: SQLite's own lock keeps other daemons from the file, too.
+const LOCK_LOOK: Duration = Duration::from_millis(100);
 
 impl<T: Tables> Worker<T> {
     /// Compares the files at the paths with the open ones before a change: no other program may have changed them.
     pub(in crate::sqlite) fn look_before(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
         let now = self.look(held)?;
-        if let Some(which) = held.look.resized(&now) {
-            return Err(Stop::Lost(format!("{which} was cut, or written to by another program"), None));
-        }
-        Ok(())
+        held.compare(now, true).map(drop)
     }
 
     /// Compares the files at the paths with the open ones after a change.
@@ -21,13 +22,29 @@ impl<T: Tables> Worker<T> {
         Ok(())
     }
 
+    /// Looks before a commit at the log, which SQLite would go on to write behind its former end, and from time to time
+    /// at the lock. The file can be looked at after the commit, which does not write to it.
+    pub(super) fn look_before_commit(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
+        if held.lock_seen.elapsed() >= LOCK_LOOK {
+            return self.look_before(held);
+        }
+        let log = self.place.look_at_log().map_err(|sentence| Stop::Lost(sentence, None))?;
+        held.compare(Look { log, ..held.look }, true).map(drop)
+    }
+
+    /// Looks after a commit at the file and its log: the next start will find them.
+    pub(super) fn look_after_commit(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
+        let now = self.place.look().map_err(|sentence| Stop::Lost(sentence, None))?;
+        held.compare(Look { file: now.file, ..held.look }, true)?;
+        held.look = held.compare(now, false)?;
+        Ok(())
+    }
+
     fn look(&mut self, held: &mut HeldFile) -> Result<Look, Stop> {
         self.keep_lock(held)?;
+        held.lock_seen = Instant::now();
         let now = self.place.look().map_err(|sentence| Stop::Lost(sentence, None))?;
-        match held.look.replaced(&now) {
-            Some(which) => Err(Stop::Lost(format!("{which} was replaced by another"), None)),
-            None => Ok(now),
-        }
+        held.compare(now, false)
     }
 
     /// Takes the lock of the file anew if the file of the lock was removed. Another daemon may have taken it meanwhile:
@@ -49,5 +66,17 @@ impl<T: Tables> Worker<T> {
             }
         }
         Ok(())
+    }
+}
+
+impl HeldFile {
+    /// Compares the open files with the files at their paths, which it returns, and their lengths with `same_length`.
+    fn compare(&self, now: Look, same_length: bool) -> Result<Look, Stop> {
+        let why = match (self.look.replaced(&now), self.look.resized(&now)) {
+            (Some(which), _) => format!("{which} was replaced by another"),
+            (None, Some(which)) if same_length => format!("{which} was cut, or written to by another program"),
+            _ => return Ok(now),
+        };
+        Err(Stop::Lost(why, None))
     }
 }
