@@ -11,7 +11,7 @@ pub use store::{Queue, StoreKind, absolute, store_of};
 pub use warnings::Warnings;
 use warnings::share;
 
-use super::state::{Bounds, FileSetting};
+use super::state::{Bounds, Setting};
 use poolcounter_core::time::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, seconds_or_forever};
 
@@ -45,7 +45,7 @@ pub struct JobsSettings {
     /// Thresholds of conditions.
     pub warnings: Warnings,
     /// Settings of patterns of tubes.
-    pub of_tubes: Vec<FileSetting>,
+    pub of_tubes: Vec<Setting>,
 }
 
 /// Browsers that pages show the bodies of jobs to.
@@ -96,8 +96,8 @@ impl Default for JobsSettings {
 impl JobsSettings {
     /// Returns the limits of the jobs.
     pub fn bounds(&self) -> Bounds {
-        let JobsSettings { max_size, max_tubes, max_memory, bury_ttl, .. } = *self;
-        Bounds { max_size, max_tubes, max_memory, bury_ttl }
+        let JobsSettings { max_size, max_tubes, max_memory, bury_ttl, queue: Queue { changes, bytes }, .. } = *self;
+        Bounds { max_size, max_tubes, max_memory, bury_ttl, queue: (changes, bytes) }
     }
 }
 

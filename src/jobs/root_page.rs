@@ -1,14 +1,15 @@
 //! Page of a root job: its newest timestamp, and its leaves that are in the queue.
 
 use super::JobQueue;
+use super::report::page;
 use super::state::leaves::{Leaves, MOST_EXAMINED};
 use super::state::queries::JobStats;
 use super::state::{ALL_STATES, JobState};
-use super::tables::{JOBS, ROOTS, TUBES};
+use super::tables::{JOBS, ROOTS, TUBES, name, number, seconds, text};
 use poolcounter_core::text::title_of;
 use poolcounter_core::time::Time;
 use poolcounter_service::health::quoted;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, View};
+use poolcounter_service::report::{Cell, Column, Emphasis, Table, View};
 
 /// Number of timestamps on the page.
 const MOST_TIMESTAMPS: usize = 70;
@@ -19,14 +20,9 @@ fn root_table() -> Table {
         "Root job",
         vec![
             Column::linked("tube", "tube", TUBES, "Tube of its leaves."),
-            Column::new("signature", "signature", ColumnUnit::Name, "Signature that leaves give."),
-            Column::new("newest", "newest timestamp", ColumnUnit::Text, "Newest of its timestamps."),
-            Column::new(
-                "changed",
-                "changed",
-                ColumnUnit::Seconds,
-                "Time since its last change; it is kept for 28 days from that.",
-            ),
+            name("signature", "signature", "Signature that leaves give."),
+            text("newest", "newest timestamp", "Newest of its timestamps."),
+            seconds("changed", "changed", "Time since its last change; it is kept for 28 days from that."),
         ],
     )
     .help("A leaf with an older timestamp is superseded: it is dropped when it would be reserved, unless it is buried.")
@@ -43,12 +39,12 @@ fn leaves_table() -> Table {
         "leaves",
         "Leaves",
         vec![
-            Column::new("timestamp", "timestamp", ColumnUnit::Text, "Timestamp of the leaves."),
-            Column::new("ready", "ready", ColumnUnit::Number, "Leaves that wait for a runner."),
-            Column::new("reserved", "reserved", ColumnUnit::Number, "Leaves that a runner holds."),
-            Column::new("delayed", "delayed", ColumnUnit::Number, "Leaves that are delayed."),
-            Column::new("buried", "buried", ColumnUnit::Number, "Leaves that are buried.").marked(Emphasis::Alarm),
-            Column::new("superseded", "superseded by", ColumnUnit::Text, "Timestamp by which they are superseded."),
+            text("timestamp", "timestamp", "Timestamp of the leaves."),
+            number("ready", "ready", "Leaves that wait for a runner."),
+            number("reserved", "reserved", "Leaves that a runner holds."),
+            number("delayed", "delayed", "Leaves that are delayed."),
+            number("buried", "buried", "Leaves that are buried.").marked(Emphasis::Alarm),
+            text("superseded", "superseded by", "Timestamp by which they are superseded."),
             Column::linked("job", "for example", JOBS, "One of them."),
         ],
     )
@@ -78,8 +74,7 @@ impl JobQueue {
             root_table().rows(vec![row]),
             Table { note, ..leaves_table().rows(leaves.map(|leaves| row_of_leaves(leaves, root.newest))) },
         ];
-        let (title, report) = (title_of("Root job", signature), Report { tables, ..Report::default() });
-        Some(View { title, report, commands, ..View::default() })
+        Some(page(title_of("Root job", signature), tables, commands))
     }
 }
 
