@@ -89,10 +89,6 @@ impl Configure for JobsSettings {
         Box::new(JobQueue::new(self))
     }
 
-    fn check(&self) -> Result<(), String> {
-        self.part_names.check()
-    }
-
     fn keep_in_memory(&mut self) {
         self.store = StoreKind::Memory;
     }
@@ -148,7 +144,7 @@ impl JobQueue {
             store,
             driver: StoreDriver::new(settings),
             is_required: settings.required,
-            tables: PartTables { words: settings.part_names.words().clone() },
+            tables: PartTables { words: settings.part_names.0.clone() },
             sessions: Vec::new(),
             is_open_to_admins: settings.admin,
             show_bodies: settings.show_bodies,

@@ -279,13 +279,12 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         long: "jobs-part-names",
         key: "jobs.part_names",
         hint: "FIRST,LAST",
-        default: r#"["wiki", "type"]"#,
+        default: r#""wiki,type""#,
         doc: "Words for the first and the last part of tubes' names on pages and in metrics (default: wiki,type). \
               Pages, their paths, the members of the JSON and metrics are named after them: with app,task, there are \
               /jobs/app/NAME, the table apps and the metric poolcounter_jobs_app_ready. They are two different words \
-              of a to z and _, each of 20 letters at most; in the file a list of both.",
-        repeats: true,
-        set: |settings, value| settings.part_names.add(value),
+              of a to z and _, each of 20 letters at most.",
+        set: |settings, value| assign(&mut settings.part_names, PartNames::parse(value)),
         ..Opt::BLANK
     },
 ];
