@@ -137,7 +137,7 @@ mod tests {
             &[
                 ("enable", &["true", "'false'"]),
                 ("store", &["'sqlite:/x/[[jobs.limit]] \"y\".db'", "\"sqlite:/\\U0000202e\\u0007\"", "'memory'"]),
-                ("part_names", &["['app', \"task\"]", "'app,task'"]),
+                ("part_names", &["'app,task'"]),
             ],
             &[
                 ("limit", &[&[("pattern", "'*/a'"), ("number", "2_0")], &[("group", "\"g\""), ("number", "1")]]),

@@ -129,27 +129,23 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 /// Serves the requests that show jobs.
 fn look(producer: &Producer, settings: &JobsCommandSettings, words: &[&str]) -> Result<ExitCode, Failure> {
     match *words {
-        ["peek", what] => peek(producer, what, JobState::Ready),
-        ["peek", what, state] => peek(producer, what, state_of(state)?),
+        ["peek", what, ref state @ ..] => peek(producer, what, one_state(state)?.unwrap_or(JobState::Ready)),
         ["show", id] => show::job(producer, settings, id_of(id)?),
         ["summary"] => show::summary(producer, settings, SummaryBy::Type),
         ["summary", by] => {
             let by = SummaryBy::ALL.into_iter().find(|known| known.word() == by);
-            show::summary(
-                producer,
-                settings,
-                by.ok_or_else(|| Failure::misuse("summary is by wiki, type, tube or runner"))?,
-            )
+            let by = by.ok_or_else(|| Failure::misuse("summary is by wiki, type, tube or runner"))?;
+            show::summary(producer, settings, by)
         }
         ["list", tube, ..] if tube.contains('*') => Err(Failure::misuse(format!(
             "\"{tube}\" is a pattern, and list takes one tube: jobs summary tube prints their names"
         ))),
         ["list", tube] if settings.has_errors => show::list(producer, settings, tube, &show::STATES),
-        ["list", tube] => show::list(producer, settings, tube, &[JobState::Ready]),
-        ["list", tube, state] => show::list(producer, settings, tube, &[state_of(state)?]),
+        ["list", tube, ref state @ ..] => {
+            show::list(producer, settings, tube, &[one_state(state)?.unwrap_or(JobState::Ready)])
+        }
         [word @ ("limit" | "retry" | "dead-letter" | "pause")] => show::settings(producer, settings, word),
-        ["stats"] => show::stats(producer, settings, None),
-        ["stats", what] => show::stats(producer, settings, Some(what)),
+        ["stats", ref what @ ..] if what.len() <= 1 => show::stats(producer, settings, what.first().copied()),
         _ => Err(wrong_form(words)),
     }
 }
@@ -166,16 +162,18 @@ fn change_jobs(producer: &Producer, settings: &JobsCommandSettings, words: &[&st
         ["kick", id] if !settings.is_all && as_id(id).is_some() => {
             found(id, producer.kick_job(id_of(id)?).map_err(failure)?)
         }
-        ["kick", pattern] => count("KICKED", Ok(kick_tube(producer, pattern, JobState::Buried)?)),
-        ["kick", pattern, state] => count("KICKED", Ok(kick_tube(producer, pattern, state_of(state)?)?)),
+        ["kick", pattern, ref state @ ..] => {
+            let state = one_state(state)?.unwrap_or(JobState::Buried);
+            count("KICKED", Ok(kick_tube(producer, pattern, state)?))
+        }
         ["bury", id] => bury(settings, id_of(id)?),
         ["delete", id] => found(id, producer.delete(id_of(id)?).map_err(failure)?),
-        ["move", what, tube] => count_of(what, "MOVED", producer.move_jobs(what, tube, None)),
-        ["move", what, tube, state] => count_of(what, "MOVED", producer.move_jobs(what, tube, Some(state_of(state)?))),
+        ["move", what, tube, ref state @ ..] => {
+            count_of(what, "MOVED", producer.move_jobs(what, tube, one_state(state)?))
+        }
         ["set", id, ref values @ ..] if !values.is_empty() => tubes::set_job(producer, id_of(id)?, values),
         ["cancel", what] => count_of(what, "CANCELLED", producer.cancel(what, &own_user())),
-        ["clear", pattern] => count("CLEARED", producer.clear(pattern, None)),
-        ["clear", pattern, state] => count("CLEARED", producer.clear(pattern, Some(state_of(state)?))),
+        ["clear", pattern, ref state @ ..] => count("CLEARED", producer.clear(pattern, one_state(state)?)),
         _ => Err(wrong_form(words)),
     }
 }
@@ -189,15 +187,13 @@ fn change_tubes(producer: &Producer, words: &[&str]) -> Result<ExitCode, Failure
             found(pattern, producer.pause(pattern, time).map_err(failure)?)
         }
         ["retry", pattern, ref how @ ..] if (1..=4).contains(&how.len()) => tubes::retry(producer, pattern, how),
-        ["limit", what, number, "per", period] => tubes::rate(producer, what, [number, period], None),
-        ["limit", what, number, "per", period, scope] => tubes::rate(producer, what, [number, period], Some(scope)),
-        ["limit", what, number] => tubes::limit(producer, what, number, None),
-        ["limit", what, number, scope] => tubes::limit(producer, what, number, Some(scope)),
+        ["limit", what, number, ref how @ ..] => tubes::limit(producer, what, number, how),
         ["drain"] => tubes::set(producer.drain(true)),
         ["undrain"] => tubes::set(producer.drain(false)),
         ["store-copy", name] => tubes::store_copy(producer, name),
-        ["dead-letter", pattern] => tubes::set(producer.dead_letter(pattern, None)),
-        ["dead-letter", pattern, tube] => tubes::set(producer.dead_letter(pattern, Some(tube))),
+        ["dead-letter", pattern, ref tube @ ..] if tube.len() <= 1 => {
+            tubes::set(producer.dead_letter(pattern, tube.first().copied()))
+        }
         _ => Err(wrong_form(words)),
     }
 }
@@ -307,9 +303,15 @@ fn id_of(word: &str) -> Result<JobId, Failure> {
     as_id(word).ok_or_else(|| Failure::misuse(format!("\"{word}\" is not the number of a job")))
 }
 
-fn state_of(word: &str) -> Result<JobState, Failure> {
-    JobState::of_word(word)
-        .ok_or_else(|| Failure::misuse(format!("\"{word}\" is not ready, reserved, delayed or buried")))
+/// Returns the state of jobs that a request may name at its end.
+fn one_state(words: &[&str]) -> Result<Option<JobState>, Failure> {
+    let [word] = *words else {
+        return if words.is_empty() { Ok(None) } else { Err(Failure::misuse("one state of jobs can be named")) };
+    };
+    match JobState::of_word(word) {
+        None => Err(Failure::misuse(format!("\"{word}\" is not ready, reserved, delayed or buried"))),
+        state => Ok(state),
+    }
 }
 
 /// Returns the failure for an error of server or client, with its exit status.

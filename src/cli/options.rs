@@ -453,7 +453,7 @@ mod tests {
             ("--counter-listen x", "--counter-listen: \"x\" is not an address"),
             ("--jobs-store disk", "--jobs-store: \"disk\" is not sqlite:PATH, postgres:URL or memory"),
             ("--jobs-max-size 536870913", "--jobs-max-size: \"536870913\" is not a number from 1 to 536870912"),
-            ("--jobs-part-names app", "jobs.part_names has app, but no word for the last part"),
+            ("--jobs-part-names app", "--jobs-part-names: \"app\" is not two different words of a to z and _"),
             ("--jobs-part-names app,app", "--jobs-part-names: \"app,app\" is not two different words of a to z and _"),
             ("--jobs-part-names app,Task", "--jobs-part-names: \"app,Task\" is not two different words"),
             ("--jobs-part-names tube,task", "and none of cmd, current_jobs, le, runner, store, tube"),
@@ -509,7 +509,7 @@ mod tests {
             + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n"
             + "jobs.enable = true\njobs.listen = '::1'\njobs.port = 96\njobs.max_connections = 15\n"
             + "jobs.store = 'memory'\njobs.store_timeout = 1.5\njobs.store_queue = '19,20'\njobs.max_size = 16\njobs.max_memory = 17\njobs.max_tubes = 18\n"
-            + "jobs.name = 'wiki'\njobs.required = true\njobs.admin = true\njobs.part_names = ['app', 'task']\n"
+            + "jobs.name = 'wiki'\njobs.required = true\njobs.admin = true\njobs.part_names = 'app,task'\n"
             + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
             + "members.max = 16\nmembers.admin = false\nmembers.warn_wait = 23\ncounter.warn_refusals = 15\n"
             + "members.store = 'sqlite:/d/m'\nmembers.restart_grace = 24\n"

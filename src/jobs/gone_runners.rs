@@ -1,5 +1,6 @@
 //! Runners whose connections have all ended, with their last sign.
 
+use super::tables::{name, seconds};
 use poolcounter_core::time::Time;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
 use std::cmp::Reverse;
@@ -40,9 +41,9 @@ fn gone_table() -> Table {
         "gone",
         "Runners that are gone",
         vec![
-            Column::new("name", "runner", ColumnUnit::Name, "Name; empty for connections that gave none."),
+            name("name", "runner", "Name; empty for connections that gave none."),
             Column::new("peer", "from", ColumnUnit::Address, "Address of its last connection."),
-            Column::new("gone", "gone for", ColumnUnit::Seconds, "Time since the end of its last connection."),
+            seconds("gone", "gone for", "Time since the end of its last connection."),
         ],
     )
     .help("The last 20 since the start or the last upgrade.")

@@ -6,7 +6,6 @@ use super::options::Warnings;
 use super::state::health::{HeldJob, PartHealth};
 use super::state::{JobState, State};
 use super::store::Ownership;
-use log::info;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::health::{
     Condition, ConditionInfo, Growth, Look, Sweep, TOTAL, grouped, in_words, name_of, per_second, quoted,
@@ -23,8 +22,6 @@ const FAILURES_SPAN: Span = Span::from_secs(300);
 const LEAST_ATTEMPTS: u64 = 10;
 /// Time for which buried jobs are worth a condition.
 const BURIED_SPAN: Span = Span::from_secs(86_400);
-/// Least time between two lines of the log about expired jobs.
-const EXPIRED_LINES: Span = Span::from_secs(60);
 /// Longest pause without a condition, and most pauses that have one.
 const LONG_PAUSE: Span = Span::from_secs(3600);
 const MOST_PAUSES: usize = 64;
@@ -84,8 +81,6 @@ pub(super) struct Watcher {
     oldest: [Span; 2],
     /// Time at which the store began to fail; None while it works.
     failing_since: Option<Time>,
-    /// Number of expired jobs logged so far, and time of the next such line; None before the first look.
-    expired: Option<(u64, Time)>,
 }
 
 /// Round through the last parts.
@@ -127,7 +122,6 @@ impl JobQueue {
         let fault = health.and_then(|health| health.fault);
         let is_reached = fault.is_none();
         self.watcher.note_fault(fault, now, look);
-        self.watcher.log_expired(self.state.expired(), now);
         let owner = owner.filter(|owner| !owner.is_empty());
         match self.store.ownership() {
             Ownership::Owns => self.watcher.note_jobs(&self.state, &self.tables.path(1), look),
@@ -158,18 +152,6 @@ impl JobQueue {
 impl Watcher {
     pub fn with(warnings: Warnings) -> Self {
         Watcher { warnings, ..Watcher::default() }
-    }
-
-    /// Logs how many jobs have expired, once in a while.
-    fn log_expired(&mut self, expired: u64, now: Time) {
-        let (logged, next) = *self.expired.get_or_insert((expired, now));
-        if expired > logged && now >= next {
-            info!(
-                "{} jobs were deleted that had been buried for longer than --jobs-bury-ttl",
-                grouped(expired - logged)
-            );
-            self.expired = Some((expired, now + EXPIRED_LINES));
-        }
     }
 
     fn note_fault(&mut self, fault: Option<String>, now: Time, look: &mut Look<'_>) {

@@ -1,7 +1,6 @@
 //! Jobs: the adapter between the loop and the job queue, which speaks the beanstalkd protocol and its extensions. It
 //! turns bytes into requests and replies into bytes, hands changes to the store, and makes no decisions.
 
-mod buried_form;
 mod buried_groups;
 mod contract;
 mod gone_runners;
@@ -17,7 +16,6 @@ mod queries;
 mod replies;
 mod report;
 mod rights;
-mod root_page;
 mod saving;
 mod serving;
 mod sessions;
@@ -56,7 +54,7 @@ use poolcounter_service::settings::{self, Configure};
 use process::Machine;
 use sessions::{Session, session_of};
 use slack::Slack;
-use state::{Commit, Event, FileSetting, Reply, State, Step, Timer};
+use state::{Commit, Event, Reply, Setting, State, Step, Timer};
 use store::{Jobs, Ownership, Store};
 use store_driver::StoreDriver;
 use tables::PartTables;
@@ -88,10 +86,6 @@ impl Configure for JobsSettings {
 
     fn open(&self) -> Box<dyn Service> {
         Box::new(JobQueue::new(self))
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.part_names.check()
     }
 
     fn keep_in_memory(&mut self) {
@@ -127,7 +121,7 @@ pub struct JobQueue {
     /// back.
     keeps_jobs: bool,
     /// Settings of tubes in the configuration file, and true if it could be read.
-    of_tubes: (Vec<FileSetting>, bool),
+    of_tubes: (Vec<Setting>, bool),
     /// Events of the present step; empty between steps.
     events: Vec<Event>,
 }
@@ -140,7 +134,7 @@ impl JobQueue {
 
     /// Returns a service without jobs, whose changes go to this store.
     pub fn with_store(settings: &JobsSettings, store: Box<dyn Store<Jobs>>) -> Self {
-        let mut state = store_driver::state_of(settings);
+        let mut state = State::new(settings.bounds());
         if store.is_immediate() {
             state.keep_no_changes();
         }
@@ -149,7 +143,7 @@ impl JobQueue {
             store,
             driver: StoreDriver::new(settings),
             is_required: settings.required,
-            tables: PartTables { words: settings.part_names.words().clone() },
+            tables: PartTables { words: settings.part_names.0.clone() },
             sessions: Vec::new(),
             is_open_to_admins: settings.admin,
             show_bodies: settings.show_bodies,
@@ -241,7 +235,7 @@ impl Service for JobQueue {
             consumed += cut;
             let then = match item {
                 Some(item) if was_held && self.is_given_up(conn, may_change, &item, context.time.now) => {
-                    self.send(&Event::new(conn, Reply::InternalError, None), context);
+                    self.reply(conn, Reply::InternalError, context);
                     None
                 }
                 Some(item) => self.handle(conn, item, context),

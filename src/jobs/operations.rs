@@ -1,7 +1,7 @@
 //! Operations on the jobs, for pages.
 
 use super::JobQueue;
-use super::buried_form::group_of;
+use super::buried_groups::group_of;
 use super::state::{JobId, JobState, State, Step};
 use super::store::Ownership;
 use poolcounter_core::text::escaped;
@@ -18,47 +18,18 @@ const MOST_CHANGED: usize = 256;
 
 /// Operations on a buried job, and on the jobs that failed in the same way.
 const TABLE: [(Operation, JobOperation); 4] = [
+    (operation("kick", "make a buried job ready again"), (State::kick_buried, "kicked")),
+    (operation("delete", "delete a buried job"), (State::delete_buried, "deleted")),
     (
-        Operation {
-            name: "kick",
-            parameters: &["JOB"],
-            summary: "make a buried job ready again",
-            is_on_pages: true,
-            command: None,
-        },
+        operation("kick-group", "make the buried jobs ready again that failed as this one"),
         (State::kick_buried, "kicked"),
     ),
-    (
-        Operation {
-            name: "delete",
-            parameters: &["JOB"],
-            summary: "delete a buried job",
-            is_on_pages: true,
-            command: None,
-        },
-        (State::delete_buried, "deleted"),
-    ),
-    (
-        Operation {
-            name: "kick-group",
-            parameters: &["JOB"],
-            summary: "make the buried jobs ready again that failed as this one",
-            is_on_pages: true,
-            command: None,
-        },
-        (State::kick_buried, "kicked"),
-    ),
-    (
-        Operation {
-            name: "delete-group",
-            parameters: &["JOB"],
-            summary: "delete the buried jobs that failed as this one",
-            is_on_pages: true,
-            command: None,
-        },
-        (State::delete_buried, "deleted"),
-    ),
+    (operation("delete-group", "delete the buried jobs that failed as this one"), (State::delete_buried, "deleted")),
 ];
+
+const fn operation(name: &'static str, summary: &'static str) -> Operation {
+    Operation { name, parameters: &["JOB"], summary, is_on_pages: true, command: None }
+}
 
 /// Descriptions of the operations.
 pub const OPERATIONS: &[Operation] = &descriptions(&TABLE);

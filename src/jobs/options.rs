@@ -11,7 +11,7 @@ pub use store::{Queue, StoreKind, absolute, store_of};
 pub use warnings::Warnings;
 use warnings::share;
 
-use super::state::{Bounds, FileSetting};
+use super::state::{Bounds, Setting};
 use poolcounter_core::time::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, seconds_or_forever};
 
@@ -45,7 +45,7 @@ pub struct JobsSettings {
     /// Thresholds of conditions.
     pub warnings: Warnings,
     /// Settings of patterns of tubes.
-    pub of_tubes: Vec<FileSetting>,
+    pub of_tubes: Vec<Setting>,
 }
 
 /// Browsers that pages show the bodies of jobs to.
@@ -96,8 +96,8 @@ impl Default for JobsSettings {
 impl JobsSettings {
     /// Returns the limits of the jobs.
     pub fn bounds(&self) -> Bounds {
-        let JobsSettings { max_size, max_tubes, max_memory, bury_ttl, .. } = *self;
-        Bounds { max_size, max_tubes, max_memory, bury_ttl }
+        let JobsSettings { max_size, max_tubes, max_memory, bury_ttl, queue: Queue { changes, bytes }, .. } = *self;
+        Bounds { max_size, max_tubes, max_memory, bury_ttl, queue: (changes, bytes) }
     }
 }
 
@@ -279,13 +279,12 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         long: "jobs-part-names",
         key: "jobs.part_names",
         hint: "FIRST,LAST",
-        default: r#"["wiki", "type"]"#,
+        default: r#""wiki,type""#,
         doc: "Words for the first and the last part of tubes' names on pages and in metrics (default: wiki,type). \
               Pages, their paths, the members of the JSON and metrics are named after them: with app,task, there are \
               /jobs/app/NAME, the table apps and the metric poolcounter_jobs_app_ready. They are two different words \
-              of a to z and _, each of 20 letters at most; in the file a list of both.",
-        repeats: true,
-        set: |settings, value| settings.part_names.add(value),
+              of a to z and _, each of 20 letters at most.",
+        set: |settings, value| assign(&mut settings.part_names, PartNames::parse(value)),
         ..Opt::BLANK
     },
 ];

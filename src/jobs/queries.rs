@@ -5,7 +5,7 @@ use super::process::processor_time;
 use super::replies::ReplyBody;
 use super::sessions::{Query, Question, session_of};
 use super::state::queries::Summary;
-use super::state::{Event, JobId, JobState, Listing, Pattern, Peek, Reply, State, SumBy, Watchers};
+use super::state::{JobId, JobState, Listing, Pattern, Reply, State, SumBy, Watchers};
 use super::stats::Jobs as Stat;
 use super::wire::yaml::{self, ServerStats};
 use poolcounter_core::id::{ConnId, Id};
@@ -41,7 +41,10 @@ impl JobQueue {
                 let found = self.state.peek(id);
                 self.reply_found(conn, found, context);
             }
-            Request::PeekFirst(which) => self.reply_first(conn, which, context),
+            Request::PeekFirst(which) => {
+                let found = self.state.peek_first(conn, which);
+                self.reply_found(conn, found, context);
+            }
             Request::StatsJob(id) => self.reply_job(conn, id, context),
             Request::StatsTube(name) => {
                 self.state.count(Stat::StatsTube);
@@ -50,7 +53,7 @@ impl JobQueue {
             }
             Request::ListTubeUsed => {
                 self.state.count(Stat::ListTubeUsed);
-                self.send(&Event::new(conn, Reply::Using, None), context);
+                self.reply(conn, Reply::Using, context);
             }
             Request::ListTubesWatched => {
                 self.state.count(Stat::ListTubesWatched);
@@ -104,7 +107,7 @@ impl JobQueue {
             }
             Request::ListJobs(tube, which, limit, after) => {
                 if !self.state.has_tube(tube.bytes()) {
-                    return self.reply_not_found(conn, context);
+                    return self.reply(conn, Reply::NotFound, context);
                 }
                 return self.begin_query(conn, Question::Jobs(Listing::new(tube, which, limit, after)), context);
             }
@@ -135,9 +138,9 @@ impl JobQueue {
         let text = session.query.take().map(|query| query.text).unwrap_or_default();
         session.note_kept(&mut self.state.kept_bytes);
         match has_room {
-            true if text.is_empty() => self.reply_not_found(conn, context),
+            true if text.is_empty() => self.reply(conn, Reply::NotFound, context),
             true => self.reply_text(conn, text, context),
-            false => self.send(&Event::new(conn, Reply::OutOfMemory, None), context),
+            false => self.reply(conn, Reply::OutOfMemory, context),
         }
     }
 
@@ -150,19 +153,16 @@ impl JobQueue {
         }
     }
 
-    fn reply_first(&mut self, conn: ConnId, which: Peek, context: &mut Context<'_>) {
-        let found = self.state.peek_first(conn, which);
-        self.reply_found(conn, found, context);
-    }
-
     fn reply_found(&mut self, conn: ConnId, found: Option<JobId>, context: &mut Context<'_>) {
-        let Some(id) = found else { return self.reply_not_found(conn, context) };
+        let Some(id) = found else { return self.reply(conn, Reply::NotFound, context) };
         self.add_reply(conn, ReplyBody::Job(id), None, context, |_, bytes, len| replies::write_found(bytes, id, len));
     }
 
     fn reply_job(&mut self, conn: ConnId, id: JobId, context: &mut Context<'_>) {
         self.state.count(Stat::StatsJob);
-        let Some(job) = self.state.job_stats(id, context.time.now) else { return self.reply_not_found(conn, context) };
+        let Some(job) = self.state.job_stats(id, context.time.now) else {
+            return self.reply(conn, Reply::NotFound, context);
+        };
         let mut text = yaml::begin();
         yaml::write_job(&mut text, &job);
         self.reply_text(conn, text, context);
@@ -170,10 +170,6 @@ impl JobQueue {
 
     fn reply_text(&mut self, conn: ConnId, text: Vec<u8>, context: &mut Context<'_>) {
         self.add_reply(conn, ReplyBody::Text(text), None, context, |_, bytes, len| replies::write_ok(bytes, len));
-    }
-
-    pub(super) fn reply_not_found(&mut self, conn: ConnId, context: &mut Context<'_>) {
-        self.send(&Event::new(conn, Reply::NotFound, None), context);
     }
 
     fn server_stats(&mut self, context: &mut Context<'_>) -> ServerStats {

@@ -19,6 +19,11 @@ pub(super) enum ReplyBody {
 }
 
 impl JobQueue {
+    /// Sends a reply that waits for no commit.
+    pub(super) fn reply(&mut self, conn: ConnId, reply: Reply, context: &mut Context<'_>) {
+        self.send(&Event::new(conn, reply, None), context);
+    }
+
     /// Sends the replies of the state.
     pub(super) fn send(&mut self, Event { conn, reply, after, about, follows }: &Event, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, *conn);

@@ -2,10 +2,10 @@
 //! waiting jobs, ages and rates.
 
 use super::JobQueue;
-use super::buried_form::summary_text;
+use super::buried_groups::summary_text;
 use super::state::periodic::text_of;
 use super::state::queries::{JobStats, Summary};
-use super::state::{ShownSchedule, SumBy, Summaries};
+use super::state::{ShownSchedule, SumBy, Summaries, Tally};
 use super::stats::Jobs as Stat;
 use super::store::{Health, OwnerHealth};
 use super::tables::{
@@ -14,7 +14,7 @@ use super::tables::{
 use poolcounter_core::count::Count;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_service::report::{Cell, Counted, Report, Series, Table};
+use poolcounter_service::report::{Cell, Counted, Report, Series, Table, View};
 
 /// Most rows of a table: as many as a page has room for, in four tables.
 pub(super) const MOST_ROWS: usize = 70;
@@ -81,10 +81,8 @@ impl JobQueue {
         for by in SumBy::ALL {
             let table = format!("{}s", self.tables.words[by as usize]);
             for (name, tally) in self.state.tallies(by).into_iter().flatten() {
-                let [put, reserves, deletes] = tally.events;
-                let counts = [put, reserves, deletes, tally.duplicates, tally.superseded, tally.failures];
-                let counts = &counts.map(Count::get);
-                note(Counted { table: &table, name, counts, times: &[&tally.pickups, &tally.runs] });
+                let times = &[&tally.pickups, &tally.runs];
+                note(Counted { table: &table, name, counts: &counts_of(tally), times });
             }
         }
     }
@@ -158,6 +156,11 @@ impl JobQueue {
     }
 }
 
+/// Returns a page of tables, with commands that help.
+pub(super) fn page(title: String, tables: Vec<Table>, commands: Vec<String>) -> View {
+    View { title, report: Report { tables, ..Report::default() }, commands, ..View::default() }
+}
+
 fn cells_of_owner(owner: &OwnerHealth, now: Time) -> [Cell; 2] {
     if owner.address.is_empty() {
         return [Cell::text("not known"), Cell::Nothing];
@@ -167,21 +170,22 @@ fn cells_of_owner(owner: &OwnerHealth, now: Time) -> [Cell; 2] {
     [Cell::text(format!("{}, take-over {}", owner.address, owner.epoch)), Cell::time(owned)]
 }
 
+/// Returns the columns of counts, in their order.
+fn counts_of(tally: &Tally) -> [u64; 6] {
+    let [put, reserves, deletes] = tally.events;
+    [put, reserves, deletes, tally.duplicates, tally.superseded, tally.failures].map(Count::get)
+}
+
 pub(super) fn row_of_sum((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
-    let [put, reserved, deleted] = per_minute(&summary, now);
+    let rates = per_minute(&summary, now);
+    let Summary { counts: [ready, held, delayed, buried], retrying, oldest_ready, tally, .. } = summary;
     let mut row = vec![Cell::text(name)];
-    let [ready, held, delayed, buried] = summary.counts;
-    row.extend([ready, held, delayed - summary.retrying, summary.retrying, buried].map(Cell::Number));
-    row.push(Cell::time(summary.oldest_ready));
-    row.extend([Cell::times(summary.pickups), Cell::times(summary.runs), put, reserved, deleted]);
-    let [put, reserves, deletes] = summary.events;
-    let counts = [put, reserves, deletes, summary.duplicates, summary.superseded, summary.failures];
-    row.extend(counts.map(|count| Cell::Number(count.get())));
-    row.extend(
-        summary
-            .last_error
-            .map_or([Cell::Nothing, Cell::Nothing], |error| [Cell::prose(error.text), Cell::time(now.since(error.at))]),
-    );
+    row.extend([ready, held, delayed - retrying, retrying, buried].map(Cell::Number));
+    row.push(Cell::time(oldest_ready));
+    let counts = counts_of(&tally).map(Cell::Number);
+    row.extend([Cell::times(tally.pickups), Cell::times(tally.runs)].into_iter().chain(rates).chain(counts));
+    let error = tally.last_error.map(|error| [Cell::prose(error.text), Cell::time(now.since(error.at))]);
+    row.extend(error.unwrap_or([Cell::Nothing, Cell::Nothing]));
     row
 }
 
@@ -229,7 +233,7 @@ fn row_of_runner((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
     let numbers = [summary.conns, summary.waiting, held].map(Cell::Number);
     let (tube, busy) =
         summary.busy.map_or((Cell::Nothing, Cell::Nothing), |(tube, span)| (Cell::text(tube), Cell::time(span)));
-    let rest = [tube, busy, reserved, deleted, Cell::Number(summary.failures.get())];
+    let rest = [tube, busy, reserved, deleted, Cell::Number(summary.tally.failures.get())];
     [Cell::text(name)].into_iter().chain(numbers).chain(rest).collect()
 }
 

@@ -2,16 +2,14 @@
 //! use them. A pattern includes another one if it matches that one as a name.
 
 use super::JobQueue;
-use super::replies::ReplyBody;
 use super::sessions::session_of;
-use super::state::{JobId, JobsOf, LimitOf, ManyEntry, Put, PutOptions, Reserve};
+use super::state::{JobId, JobsOf, LimitOf, ManyEntry, Put, PutOptions, Reply, Reserve};
 use poolcounter_core::id::ConnId;
-use poolcounter_protocol::jobs::commands::{JobCommand, RESERVE};
-use poolcounter_protocol::jobs::name::TubeName;
+use poolcounter_protocol::jobs::commands::{ADMIN, JobCommand, RESERVE};
+use poolcounter_protocol::jobs::wire::Request;
 use poolcounter_protocol::jobs::wire::schedule::is_schedule;
 use poolcounter_protocol::jobs::wire::stream::Item;
-use poolcounter_protocol::jobs::wire::{Request, replies};
-use poolcounter_service::access::{Denial, Need, Takes};
+use poolcounter_service::access::{Need, Takes};
 use poolcounter_service::contract::Context;
 use std::borrow::Cow;
 
@@ -23,7 +21,7 @@ type Key<'a> = Cow<'a, [u8]>;
 
 /// Objects that a request concerns.
 enum About<'a> {
-    /// All tubes.
+    /// All tubes, or only the connection itself.
     All,
     /// The tube that the connection uses.
     Used,
@@ -41,14 +39,13 @@ enum About<'a> {
     Puts(Vec<&'a Put>),
     /// The tube of a periodic job; no permission is needed if there is no such job.
     Schedule(&'a [u8]),
-    /// Only the connection itself.
-    Itself,
 }
 
 /// Returns the command of a request, whose row has the right that it needs, and the tubes and groups that it concerns.
-/// None: it is answered in any case, as it gives something back or cannot be read. Each variant is matched with all its fields, so that a new one with a tube or a group needs a decision here.
+/// None: it is answered in any case, as it gives something back or cannot be read. Each variant is matched with all its
+/// fields, so that a new one with a tube or a group needs a decision here.
 fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
-    let request = match item {
+    let (command, request) = match item {
         Item::Put(put, _) if is_schedule(put) => return Some((JobCommand::SchedulePut, About::Puts(vec![put]))),
         Item::Put(put, _) => return Some((JobCommand::Put, About::Puts(vec![put]))),
         Item::PutMany(entries) => {
@@ -56,65 +53,57 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
             return (!puts.is_empty()).then_some((JobCommand::PutMany, About::Puts(puts)));
         }
         Item::Fail(..) | Item::Refused(_) => return None,
-        Item::Request(request) => request,
+        Item::Request(command, request) => (*command, request),
     };
-    let tube = |name: &'a [u8]| About::Names(vec![name.into()]);
-    Some(match request {
-        Request::Root(name, _, _) => (JobCommand::Root, tube(name.bytes())),
-        Request::Dropped(name) => (JobCommand::Dropped, tube(name.bytes())),
-        Request::Reserve(Reserve { timeout: _, many: _ }) => (JobCommand::Reserve, About::Watched),
-        Request::ReserveJob(id) => (JobCommand::ReserveJob, About::Job(*id)),
-        Request::Delete(id) => (JobCommand::Delete, About::OthersJob(*id)),
-        Request::Peek(id) => (JobCommand::Peek, About::Job(*id)),
-        Request::PeekFirst(_) => (JobCommand::PeekReady, About::Used),
-        Request::StatsJob(id) => (JobCommand::StatsJob, About::OthersJob(*id)),
-        Request::StatsTube(name) => (JobCommand::StatsTube, tube(name.bytes())),
-        Request::ListJobs(name, _, _, _) => (JobCommand::ListJobs, tube(name.bytes())),
-        Request::Stats => (JobCommand::Stats, About::All),
-        Request::ListTubes => (JobCommand::ListTubes, About::All),
-        Request::ListSettings(None) => (JobCommand::ListSettings, About::All),
-        Request::ListSettings(Some(pattern)) => (JobCommand::ListSettings, tube(pattern.bytes())),
-        Request::Summary(_) => (JobCommand::Summary, About::All),
-        Request::Kick(_) => (JobCommand::Kick, About::Used),
-        Request::KickJob(id) => (JobCommand::KickJob, About::Job(*id)),
-        Request::KickAll(pattern, _) => (JobCommand::KickAll, tube(pattern.bytes())),
-        Request::PauseTube(name, _) => (JobCommand::PauseTube, tube(name.bytes())),
-        Request::PauseAll(pattern, _) => (JobCommand::PauseAll, tube(pattern.bytes())),
-        Request::Retry(pattern, _) => (JobCommand::Retry, tube(pattern.bytes())),
-        Request::DeadLetter(pattern, name) => {
-            let names = [Some(pattern.bytes()), name.map(TubeName::bytes)];
-            (JobCommand::DeadLetter, About::Names(names.into_iter().flatten().map(Key::Borrowed).collect()))
+    let names = |names: &[&'a [u8]]| About::Names(names.iter().map(|name| Key::Borrowed(*name)).collect());
+    let about = match request {
+        Request::Root(name, _, _)
+        | Request::Dropped(name)
+        | Request::StatsTube(name)
+        | Request::ListJobs(name, _, _, _)
+        | Request::PauseTube(name, _) => names(&[name.bytes()]),
+        Request::ListSettings(Some(pattern))
+        | Request::KickAll(pattern, _)
+        | Request::PauseAll(pattern, _)
+        | Request::Retry(pattern, _)
+        | Request::DeadLetter(pattern, None)
+        | Request::Limit(LimitOf::Tubes(pattern), _)
+        | Request::Clear(pattern, _)
+        | Request::Cancel(JobsOf::Pattern(pattern)) => names(&[pattern.bytes()]),
+        Request::DeadLetter(pattern, Some(name)) | Request::Move(JobsOf::Pattern(pattern), name, _) => {
+            names(&[pattern.bytes(), name.bytes()])
         }
-        Request::Limit(LimitOf::Each(pattern) | LimitOf::All(pattern), _, _) => {
-            (JobCommand::Limit, tube(pattern.bytes()))
-        }
-        Request::Limit(LimitOf::Group(group) | LimitOf::Ordered(group), _, _) => {
-            (JobCommand::Limit, About::Names(vec![group_key(group)]))
-        }
-        Request::Clear(pattern, _) => (JobCommand::Clear, tube(pattern.bytes())),
-        Request::Move(JobsOf::Job(id), name, _) => (JobCommand::Move, About::JobAnd(*id, name.bytes())),
-        Request::Move(JobsOf::Pattern(pattern), name, _) => {
-            (JobCommand::Move, About::Names(vec![pattern.bytes().into(), name.bytes().into()]))
-        }
-        Request::SetJob(id, _) => (JobCommand::SetJob, About::Job(*id)),
-        Request::Cancel(JobsOf::Job(id)) => (JobCommand::Cancel, About::Job(*id)),
-        Request::Cancel(JobsOf::Pattern(pattern)) => (JobCommand::Cancel, tube(pattern.bytes())),
-        Request::ScheduleDelete(name) => (JobCommand::ScheduleDelete, About::Schedule(name)),
-        Request::ListSchedules => (JobCommand::ListSchedules, About::All),
-        Request::Drain => (JobCommand::Drain, About::All),
-        Request::Undrain => (JobCommand::Undrain, About::All),
-        Request::StoreCopy(_) => (JobCommand::StoreCopy, About::All),
-        Request::Use(_) => (JobCommand::Use, About::Itself),
-        Request::Watch(_, _) => (JobCommand::Watch, About::Itself),
-        Request::Ignore(_) => (JobCommand::Ignore, About::Itself),
-        Request::ListTubeUsed => (JobCommand::ListTubeUsed, About::Itself),
-        Request::ListTubesWatched => (JobCommand::ListTubesWatched, About::Itself),
-        Request::Identify(_) => (JobCommand::Identify, About::Itself),
-        Request::Extensions => (JobCommand::Extensions, About::Itself),
+        Request::Limit(LimitOf::Group(group), _) => About::Names(vec![group_key(group)]),
+        Request::Reserve(Reserve { timeout: _, many: _ }) => About::Watched,
+        Request::PeekFirst(_) | Request::Kick(_) => About::Used,
+        Request::ReserveJob(id)
+        | Request::Peek(id)
+        | Request::KickJob(id)
+        | Request::SetJob(id, _)
+        | Request::Cancel(JobsOf::Job(id)) => About::Job(*id),
+        Request::Move(JobsOf::Job(id), name, _) => About::JobAnd(*id, name.bytes()),
+        Request::Delete(id) | Request::StatsJob(id) => About::OthersJob(*id),
+        Request::ScheduleDelete(name) => About::Schedule(name),
+        Request::Stats
+        | Request::ListTubes
+        | Request::ListSettings(None)
+        | Request::Summary(_)
+        | Request::ListSchedules
+        | Request::Drain
+        | Request::Undrain
+        | Request::StoreCopy(_)
+        | Request::Use(_)
+        | Request::Watch(_, _)
+        | Request::Ignore(_)
+        | Request::ListTubeUsed
+        | Request::ListTubesWatched
+        | Request::Identify(_)
+        | Request::Extensions => About::All,
         Request::Release(_, _, _) | Request::Bury(_, _) | Request::Touch(_) | Request::Begin(_) | Request::Quit => {
             return None;
         }
-    })
+    };
+    Some((command, about))
 }
 
 fn put_of(entry: &ManyEntry) -> Option<&Put> {
@@ -155,10 +144,10 @@ impl JobQueue {
         if context.has_rules() {
             return self.refuses_by_rule(conn, item, context);
         }
-        let is_for_admins = matches!(item, Item::Request(request) if request.is_for_admins());
+        let is_for_admins = matches!(item, Item::Request(command, _) if command.row().verb == Some(ADMIN));
         let is_refused = is_for_admins && !self.is_open_to_admins && !context.conns.is_local(conn);
         if is_refused {
-            self.add_reply(conn, ReplyBody::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
+            self.reply(conn, Reply::NotAllowed, context);
         }
         is_refused
     }
@@ -173,7 +162,7 @@ impl JobQueue {
             if std::mem::take(&mut session_of(&mut self.sessions, conn).waits) {
                 context.resume(conn);
             }
-            self.add_reply(conn, ReplyBody::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
+            self.reply(conn, Reply::NotAllowed, context);
         }
     }
 
@@ -184,14 +173,14 @@ impl JobQueue {
             return false;
         };
         let may_wait = match &*item {
-            Item::Request(Request::Reserve(reserve)) => Some(reserve.timeout != Some(0)),
-            Item::Request(Request::ReserveJob(_)) => Some(false),
+            Item::Request(_, Request::Reserve(reserve)) => Some(reserve.timeout != Some(0)),
+            Item::Request(_, Request::ReserveJob(_)) => Some(false),
             _ => None,
         };
         let takes =
             may_wait.map(|may_wait| Takes { has: context.holds_of(|| self.state.holds(conn)), locks: 1, may_wait });
         let names: Vec<Key<'_>> = match about {
-            About::All | About::Itself => Vec::new(),
+            About::All => Vec::new(),
             About::Used => vec![self.state.used_tube(conn).into()],
             About::Watched => self.state.watches(conn).iter().map(|watch| Key::Borrowed(&*watch.pattern)).collect(),
             About::OthersJob(id) if self.state.has_reserved(conn, id) => {
@@ -217,13 +206,15 @@ impl JobQueue {
         let denial = match context.check(conn, &Need { verb: command.row().verb, keys: &keys, takes }) {
             Err(denial) => denial,
             Ok(left) => {
-                if let Item::Request(Request::Reserve(Reserve { timeout: _, many: Some(many) })) = item {
+                if let Item::Request(_, Request::Reserve(Reserve { timeout: _, many: Some(many) })) = item {
                     *many = u32::try_from(left).unwrap_or(u32::MAX).min(*many);
                 }
                 return false;
             }
         };
-        self.deny(conn, denial, context);
+        // beanstalkd's reply for "try again later".
+        let reply = if denial.is_limit() { Reply::OutOfMemory } else { Reply::NotAllowed };
+        self.reply(conn, reply, context);
         true
     }
 
@@ -234,13 +225,5 @@ impl JobQueue {
             About::Schedule(name) => self.state.tube_of_schedule(name),
             _ => None,
         }
-    }
-
-    fn deny(&mut self, conn: ConnId, denial: Denial, context: &mut Context<'_>) {
-        self.add_reply(conn, ReplyBody::None, None, context, |_, bytes, _| match denial.is_limit() {
-            // beanstalkd's reply for "try again later".
-            true => replies::write_too_much(bytes),
-            false => replies::write_not_allowed(bytes),
-        });
     }
 }

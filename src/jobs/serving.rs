@@ -2,7 +2,7 @@
 
 use super::JobQueue;
 use super::sessions::session_of;
-use super::state::{Event, Refusal, Reply, State, Step};
+use super::state::{Refusal, Reply};
 use super::stats::Jobs as Stat;
 use super::wire::Request;
 use super::wire::schedule::is_schedule;
@@ -35,7 +35,7 @@ impl JobQueue {
         }
         match item {
             Item::Put(..) | Item::PutMany(_) if self.is_store_failing(context.time.now) => {
-                self.refuse_put(conn, context);
+                self.reply(conn, Reply::OutOfMemory, context);
             }
             Item::Put(put, body) if is_schedule(&put) => {
                 self.step(context, |state, step| state.schedule_put(conn, &put, &body, step));
@@ -49,54 +49,11 @@ impl JobQueue {
                 if let Refusal::JobTooBig | Refusal::ExpectedCrlf | Refusal::OutOfMemory = refusal {
                     self.state.count(Stat::Put);
                 }
-                self.send(&Event::new(conn, Reply::Refused(refusal), None), context);
+                self.reply(conn, Reply::Refused(refusal), context);
             }
-            Item::Request(Request::Quit) => return Some(Then::Close),
-            Item::Request(request) => return self.request(conn, request, context),
-        }
-        None
-    }
-
-    /// Serves one request without a body. Returns the next action if the connection's turn ends with it.
-    pub(super) fn request(&mut self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) -> Option<Then> {
-        let mut step = |take: &mut dyn FnMut(&mut State, &mut Step<'_, '_>)| self.step(context, take);
-        match request {
-            Request::Use(name) => step(&mut |state, step| state.use_tube(conn, name, step)),
-            Request::Reserve(reserve) => step(&mut |state, step| state.reserve(conn, reserve, step)),
-            Request::ReserveJob(id) => step(&mut |state, step| state.reserve_this(conn, id, step)),
-            Request::Delete(id) => step(&mut |state, step| state.delete(conn, id, step)),
-            Request::Release(id, pri, delay) => step(&mut |state, step| state.release(conn, id, pri, delay, step)),
-            Request::Bury(id, pri) => step(&mut |state, step| state.bury(conn, id, pri, step)),
-            Request::Touch(id) => step(&mut |state, step| state.touch(conn, id, step)),
-            Request::Begin(id) => step(&mut |state, step| state.begin(conn, id, step)),
-            Request::Watch(pattern, weight) => step(&mut |state, step| state.watch(conn, pattern, weight, step)),
-            Request::Ignore(pattern) => step(&mut |state, step| state.ignore(conn, pattern, step)),
-            Request::Kick(bound) => step(&mut |state, step| state.kick(conn, bound, step)),
-            Request::KickJob(id) => step(&mut |state, step| state.kick_job(conn, id, step)),
-            Request::PauseTube(name, seconds) => step(&mut |state, step| state.pause_tube(conn, name, seconds, step)),
-            Request::PauseAll(pattern, seconds) => {
-                step(&mut |state, step| state.pause_all(conn, pattern, seconds, step));
-            }
-            Request::Root(tube, signature, at) => step(&mut |state, step| state.root(conn, tube, signature, at, step)),
-            Request::Dropped(tube) => step(&mut |state, step| state.take_dropped(conn, tube, step)),
-            Request::Identify(name) => step(&mut |state, step| state.identify(conn, name, step)),
-            Request::Limit(of, most, None) => step(&mut |state, step| state.limit(conn, of, most, step)),
-            Request::Limit(of, most, Some(per)) => {
-                step(&mut |state, step| state.rate(conn, of, (most, per), step));
-            }
-            Request::Retry(pattern, backoff) => step(&mut |state, step| state.retry(conn, pattern, backoff, step)),
-            Request::DeadLetter(pattern, tube) => {
-                step(&mut |state, step| state.dead_letter(conn, pattern, tube, step));
-            }
-            Request::Clear(pattern, which) => step(&mut |state, step| state.clear(conn, pattern, which, step)),
-            Request::KickAll(pattern, which) => step(&mut |state, step| state.kick_all(conn, pattern, which, step)),
-            Request::Move(what, tube, which) => step(&mut |state, step| state.move_jobs(conn, what, tube, which, step)),
-            Request::SetJob(id, change) => step(&mut |state, step| state.set_job(conn, id, change, step)),
-            Request::Cancel(what) => step(&mut |state, step| state.cancel(conn, what, step)),
-            Request::ScheduleDelete(name) => step(&mut |state, step| state.schedule_delete(conn, name, step)),
-            Request::Drain => step(&mut |state, step| state.drain(conn, true, step)),
-            Request::Undrain => step(&mut |state, step| state.drain(conn, false, step)),
-            other => return self.ask(conn, other, context),
+            Item::Request(_, Request::Quit) => return Some(Then::Close),
+            Item::Request(command, request) if command.only_asks() => return self.ask(conn, request, context),
+            Item::Request(_, request) => self.step(context, |state, step| state.serve(conn, request, step)),
         }
         None
     }

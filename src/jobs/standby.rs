@@ -3,9 +3,8 @@
 
 use super::JobQueue;
 use super::loading::Loading;
-use super::replies::ReplyBody;
 use super::sessions::{Session, session_of};
-use super::state::{Commit, Step, Timer};
+use super::state::{Commit, Reply, Step, Timer};
 use super::store::page::SLICE_ROWS;
 use super::store::{Ownership, PageOrder};
 use super::store_driver::ROW_COST;
@@ -42,10 +41,8 @@ impl JobQueue {
                 continue;
             };
             match item {
-                Item::Request(Request::Quit) => {}
-                _ => self.add_reply(conn, ReplyBody::None, None, context, |_, bytes, _| {
-                    replies::write_internal_error(bytes);
-                }),
+                Item::Request(_, Request::Quit) => {}
+                _ => self.reply(conn, Reply::InternalError, context),
             }
             return Served { consumed: input.len(), then: Then::Close };
         }

@@ -16,16 +16,15 @@ use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Timers, timer_keys};
 
+mod bounds;
 mod check;
 mod commits;
 mod conns;
 mod figures;
-mod file_settings;
 mod ids;
 pub mod inbox;
 mod job;
 mod jobs;
-pub mod leaves;
 mod limits;
 mod manage;
 pub mod periodic;
@@ -38,6 +37,8 @@ mod reserve;
 mod roots;
 mod saved;
 mod schedule;
+mod serving;
+mod setting;
 mod settings;
 mod shown_settings;
 mod snapshot;
@@ -45,17 +46,18 @@ mod starts;
 mod tube;
 mod watch;
 
+pub use bounds::Bounds;
 pub use bulk::{Listing, Watchers};
 pub use commits::{Commit, Handed};
 pub use figures::{health, queries, views};
-pub use file_settings::FileSetting;
 pub use job::{History, Origin, URGENT};
 pub use periodic::ShownSchedule;
 pub use queries::Summaries;
-pub use record::{Progress, Record, Setting, Stored, Taken};
+pub use record::{Record, Stored, Taken};
 pub use roots::is_signature_of_key;
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
+pub use setting::{Paused, Progress, Setting, SettingKind, Value};
 pub use shown_settings::ShownSetting;
 pub use snapshot::SnapshotPlace;
 pub use sums::{SumBy, SumId};
@@ -65,7 +67,8 @@ pub use watching::MAX_WATCHES;
 pub use poolcounter_protocol::jobs::name::{Pattern, TubeName};
 pub use poolcounter_protocol::jobs::request::{ALL_STATES, JobId, JobState, Until};
 pub use poolcounter_protocol::jobs::values::{
-    Backoff, Body, Failure, JobChange, JobsOf, LimitOf, ManyEntry, Peek, Put, PutOptions, Refusal, Reply, Reserve,
+    Backoff, Body, Failure, JobChange, JobsOf, Limit, LimitOf, ManyEntry, Peek, Put, PutOptions, Refusal, Reply,
+    Reserve, Scope,
 };
 
 use crate::stats::Jobs as Stat;
@@ -80,7 +83,7 @@ use periodic::Schedules;
 use reading::Reading;
 use roots::Roots;
 use schedule::{background, bulk, burials};
-use settings::Settings;
+use setting::Settings;
 use tube::{index, placement, tubes};
 use tubes::Tubes;
 use watch::{feeds, sets, watch_sets, watches, watching};
@@ -110,25 +113,6 @@ const FEW: usize = 8;
 const MOST_IN_A_TURN: usize = 512;
 /// Pause before more jobs whose time has come become ready: until the next tick of the wheel.
 const PAUSE_BETWEEN_SLICES: Span = Span::from_micros(1);
-
-/// Limits of the service.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bounds {
-    /// The longest body in bytes.
-    pub max_size: u32,
-    /// Largest number of tubes.
-    pub max_tubes: usize,
-    /// Bytes that jobs may take.
-    pub max_memory: usize,
-    /// Time after which a buried job is deleted.
-    pub bury_ttl: Span,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Bounds { max_size: 65_535, max_tubes: 1 << 20, max_memory: usize::MAX, bury_ttl: Span::FOREVER }
-    }
-}
 
 /// A reply, its recipient, and the commit it waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -385,8 +369,6 @@ impl State {
         of_sweeps.into_iter().chain(of_conns).chain(of_tubes).chain(of_settings).for_each(|timer| timers.cancel(timer));
         let mut state = State { kept_bytes: self.kept_bytes, ..State::new(self.bounds) };
         state.schedules.wall = self.schedules.wall;
-        let (changes, bytes) = self.queue();
-        state.set_queue(changes, bytes);
         state
     }
 

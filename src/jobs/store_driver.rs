@@ -3,7 +3,7 @@
 
 use super::loading::Loading;
 use super::state::inbox::InboxRow;
-use super::state::{Commit, Handed, SnapshotPlace, State, Timer};
+use super::state::{Commit, Handed, SnapshotPlace, Timer};
 use super::store::{HandedOver, Ownership, PageOrder, Verdict};
 use super::{JobQueue, JobsSettings};
 use poolcounter_core::id::{ConnId, Id};
@@ -381,11 +381,4 @@ impl JobQueue {
             assert!(self.sessions[conn.index()].is_open, "{conn} waits for the store, and is not open");
         }
     }
-}
-
-/// Returns an empty state with the limits of the settings.
-pub(super) fn state_of(settings: &JobsSettings) -> State {
-    let mut state = State::new(settings.bounds());
-    state.set_queue(settings.queue.changes, settings.queue.bytes);
-    state
 }

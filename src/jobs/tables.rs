@@ -12,7 +12,6 @@ pub(super) struct PartTables {
 /// Paths below which there are pages about each tube, job and root job.
 pub(super) const TUBES: &str = "/jobs/tube/";
 pub(super) const JOBS: &str = "/jobs/job/";
-pub(super) const ROOTS: &str = "/jobs/root/";
 
 impl PartTables {
     /// Returns the table of jobs by first part (0) or by last part (1).
@@ -31,16 +30,15 @@ impl PartTables {
     pub fn errors(&self, actions: &'static [&'static str]) -> Table {
         let columns = vec![
             Column::new("part", self.words[1].clone(), ColumnUnit::Name, "Last part of the tubes' names."),
-            Column::new("jobs", "jobs", ColumnUnit::Number, "Jobs buried with this error.").marked(Emphasis::Alarm),
-            Column::new("first", "first", ColumnUnit::Seconds, "Time since the first of them was buried."),
-            Column::new("last", "last", ColumnUnit::Seconds, "Time since the last of them was buried."),
+            number("jobs", "jobs", "Jobs buried with this error.").marked(Emphasis::Alarm),
+            seconds("first", "first", "Time since the first of them was buried."),
+            seconds("last", "last", "Time since the last of them was buried."),
             Column {
                 unit: ColumnUnit::Key,
                 actions,
                 ..Column::linked("job", "for example", JOBS, "The job that was buried last.")
             },
-            Column::new("error", "error", ColumnUnit::Text, "First line of the error of that job.")
-                .marked(Emphasis::Alarm),
+            text("error", "error", "First line of the error of that job.").marked(Emphasis::Alarm),
         ];
         Table::new("errors", "Buried by error", columns)
             .help("Errors are compared by their first line, without regard to numbers in it.")
@@ -66,6 +64,22 @@ impl PartTables {
     }
 }
 
+pub(super) fn number(name: &'static str, title: &'static str, help: &'static str) -> Column {
+    Column::new(name, title, ColumnUnit::Number, help)
+}
+
+pub(super) fn seconds(name: &'static str, title: &'static str, help: &'static str) -> Column {
+    Column::new(name, title, ColumnUnit::Seconds, help)
+}
+
+pub(super) fn text(name: &'static str, title: &'static str, help: &'static str) -> Column {
+    Column::new(name, title, ColumnUnit::Text, help)
+}
+
+pub(super) fn name(name: &'static str, title: &'static str, help: &'static str) -> Column {
+    Column::new(name, title, ColumnUnit::Name, help)
+}
+
 /// Place of the column of run times, which the table of single tubes does not have.
 pub(super) const RUN: usize = 8;
 
@@ -75,9 +89,6 @@ fn sums(name: String, title: String, word: &str, path: String, has_metrics_of_ti
     let by = |what: &str| format!("{what}, by {word}.");
     let level = |name: &'static str, what| Column::level(name, name, metric(name), by(what));
     let count = |name: &'static str, title: &'static str, what| Column::count(name, title, metric(name), by(what));
-    let rate = |name: &'static str, title: &'static str, help: &'static str| {
-        Column::new(name, title, ColumnUnit::Number, help)
-    };
     let times = |name: &'static str, title: &'static str, what| {
         let column = Column::new(name, title, ColumnUnit::Times, by(what));
         if has_metrics_of_times { column.each(metric(name)) } else { column }
@@ -93,22 +104,20 @@ fn sums(name: String, title: String, word: &str, path: String, has_metrics_of_ti
             ..level("retrying", "Failed jobs that wait for their next attempt").marked(Emphasis::Caution)
         },
         level("buried", "Jobs that wait for a kick").marked(Emphasis::Alarm),
-        Column::new("oldest_ready", "oldest", ColumnUnit::Seconds, oldest_help)
-            .each(metric("oldest_ready"))
-            .marked(Emphasis::Caution),
+        seconds("oldest_ready", "oldest", oldest_help).each(metric("oldest_ready")).marked(Emphasis::Caution),
         times("pickup", "pick-up", "Time from ready to reserved"),
         times("run", "run time", "Time from reserved to deleted"),
-        rate("put_rate", "put/min", "Jobs put in a minute."),
-        rate("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
-        rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
+        number("put_rate", "put/min", "Jobs put in a minute."),
+        number("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
+        number("delete_rate", "deleted/min", "Jobs deleted in a minute."),
         count("put", "put", "Jobs put"),
         count("reserves", "reserves", "Reservations"),
         count("deletes", "deleted", "Jobs deleted by clients").marked(Emphasis::Work),
         count("duplicates", "duplicates", "Jobs not queued because of their key"),
         count("superseded", "superseded", "Leaves of superseded root jobs that were refused or dropped"),
         count("failures", "failures", "Reservations that ended without the job being done").marked(Emphasis::Caution),
-        Column::new("error", "last error", ColumnUnit::Text, "Text of the last failure."),
-        Column::new("error_age", "ago", ColumnUnit::Seconds, "Time since that failure."),
+        text("error", "last error", "Text of the last failure."),
+        seconds("error_age", "ago", "Time since that failure."),
     ];
     if !has_metrics_of_times {
         columns.remove(RUN);
@@ -133,13 +142,8 @@ pub(super) fn runners_table() -> Table {
             Column::level("reserved", "reserved", "runner_reserved", "Reserved jobs, by runner.")
                 .marked(Emphasis::Work),
             Column::linked("tube", "works on", TUBES, "Tube of the job held longest."),
-            Column::new(
-                "busy",
-                "for",
-                ColumnUnit::Seconds,
-                "Time since the reservation of the job held longest, by runner.",
-            )
-            .each("runner_busy"),
+            seconds("busy", "for", "Time since the reservation of the job held longest, by runner.")
+                .each("runner_busy"),
             Column::level(
                 "reserve_rate",
                 "reserved/min",
@@ -172,21 +176,16 @@ pub(super) fn runner_table() -> Table {
         "Connections",
         vec![
             Column::new("peer", "from", ColumnUnit::Address, "Address of the peer."),
-            Column::new("state", "state", ColumnUnit::Text, "State: working on a job, or waiting for one."),
+            text("state", "state", "State: working on a job, or waiting for one."),
             Column::linked("runner", "runner", "/jobs/runner/", "Name of the runner."),
             Column::linked("job", "job", JOBS, "Number of the job."),
             Column::linked("tube", "tube", TUBES, "Its tube."),
-            Column::new("busy", "for", ColumnUnit::Seconds, "Time since the reservation of that job."),
-            Column::new("held", "held", ColumnUnit::Number, "Number of its reserved jobs."),
-            Column::new("reserve_rate", "reserved/min", ColumnUnit::Number, "Jobs reserved in a minute."),
-            Column::new("delete_rate", "deleted/min", ColumnUnit::Number, "Jobs deleted in a minute."),
-            Column::new(
-                "failures",
-                "failures",
-                ColumnUnit::Number,
-                "Reservations that ended without the job being done.",
-            )
-            .marked(Emphasis::Caution),
+            seconds("busy", "for", "Time since the reservation of that job."),
+            number("held", "held", "Number of its reserved jobs."),
+            number("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
+            number("delete_rate", "deleted/min", "Jobs deleted in a minute."),
+            number("failures", "failures", "Reservations that ended without the job being done.")
+                .marked(Emphasis::Caution),
         ],
     )
     .help("Shows the job with the earliest deadline per connection.")
@@ -205,11 +204,11 @@ pub(super) fn buried_table() -> Table {
                 ..Column::linked("id", "job", JOBS, "Number of the job.")
             },
             Column::linked("tube", "tube", TUBES, "Its tube."),
-            Column::new("buried", "for", ColumnUnit::Seconds, "Time since it was buried."),
-            Column::new("age", "age", ColumnUnit::Seconds, "Time since it was put."),
-            Column::new("reserves", "reserves", ColumnUnit::Number, "Number of its reservations."),
-            Column::new("key", "key", ColumnUnit::Name, "Its key."),
-            Column::new("error", "error", ColumnUnit::Text, "Error of its last failure.").marked(Emphasis::Alarm),
+            seconds("buried", "for", "Time since it was buried."),
+            seconds("age", "age", "Time since it was put."),
+            number("reserves", "reserves", "Number of its reservations."),
+            name("key", "key", "Its key."),
+            text("error", "error", "Error of its last failure.").marked(Emphasis::Alarm),
         ],
     )
     .help("The latest buried jobs of each tube; they wait for a kick.")
@@ -223,18 +222,13 @@ pub(super) fn ready_jobs_table() -> Table {
         "Ready jobs",
         vec![
             Column::linked("id", "job", JOBS, "Number of the job."),
-            Column::new("ready", "for", ColumnUnit::Seconds, "Time for which it has been ready."),
-            Column::new("pri", "priority", ColumnUnit::Number, "Its priority; lower numbers are served first."),
-            Column::new("age", "age", ColumnUnit::Seconds, "Time since it was put."),
-            Column::new("reserves", "reserves", ColumnUnit::Number, "Number of its reservations."),
-            Column::new(
-                "attempts",
-                "failed",
-                ColumnUnit::Number,
-                "Attempts that failed since it was put, kicked or moved.",
-            ),
-            Column::new("key", "key", ColumnUnit::Name, "Its key."),
-            Column::new("group", "group", ColumnUnit::Name, "Its group."),
+            seconds("ready", "for", "Time for which it has been ready."),
+            number("pri", "priority", "Its priority; lower numbers are served first."),
+            seconds("age", "age", "Time since it was put."),
+            number("reserves", "reserves", "Number of its reservations."),
+            number("attempts", "failed", "Attempts that failed since it was put, kicked or moved."),
+            name("key", "key", "Its key."),
+            name("group", "group", "Its group."),
         ],
     )
     .help("Jobs that have been ready longest come first.")
@@ -247,16 +241,11 @@ pub(super) fn settings_table() -> Table {
         "settings",
         "Settings",
         vec![
-            Column::new("setting", "setting", ColumnUnit::Text, "Command that sets it."),
-            Column::new("of", "of", ColumnUnit::Name, "Its pattern."),
-            Column::new("value", "value", ColumnUnit::Text, "Its value, as in its command."),
-            Column::new(
-                "left",
-                "left",
-                ColumnUnit::Seconds,
-                "Time until the pause ends, or until the rate allows the next start.",
-            ),
-            Column::new("origin", "set by", ColumnUnit::Text, "The configuration file, or a command."),
+            text("setting", "setting", "Command that sets it."),
+            name("of", "of", "Its pattern."),
+            text("value", "value", "Its value, as in its command."),
+            seconds("left", "left", "Time until the pause ends, or until the rate allows the next start."),
+            text("origin", "set by", "The configuration file, or a command."),
         ],
     )
     .empty("Nothing is set.")
@@ -268,14 +257,12 @@ pub(super) fn schedules_table() -> Table {
         "schedules",
         "Periodic jobs",
         vec![
-            Column::new("name", "name", ColumnUnit::Name, "Its name.").label("schedule"),
+            name("name", "name", "Its name.").label("schedule"),
             Column::linked("tube", "tube", TUBES, "Tube into which it is put."),
-            Column::new("times", "times", ColumnUnit::Text, "Expression of cron and zone, or seconds."),
-            Column::new("missed", "if missed", ColumnUnit::Text, "Whether a job is put late for a missed time."),
-            Column::new("next", "next in", ColumnUnit::Seconds, "Time until it is put next, by schedule.")
-                .each("schedule_next"),
-            Column::new("last", "last", ColumnUnit::Seconds, "Time since it was put last, by schedule.")
-                .each("schedule_last"),
+            text("times", "times", "Expression of cron and zone, or seconds."),
+            text("missed", "if missed", "Whether a job is put late for a missed time."),
+            seconds("next", "next in", "Time until it is put next, by schedule.").each("schedule_next"),
+            seconds("last", "last", "Time since it was put last, by schedule.").each("schedule_last"),
             Column::count(
                 "skipped",
                 "skipped",
@@ -283,7 +270,7 @@ pub(super) fn schedules_table() -> Table {
                 "Times at which a periodic job was not put, by schedule.",
             )
             .marked(Emphasis::Caution),
-            Column::new("origin", "set by", ColumnUnit::Text, "The configuration file, or a command."),
+            text("origin", "set by", "The configuration file, or a command."),
         ],
     )
     .help(
@@ -299,27 +286,22 @@ pub(super) fn job_table() -> Table {
         "Job",
         vec![
             Column::linked("tube", "tube", TUBES, "Its tube."),
-            Column::new("state", "state", ColumnUnit::Text, "State of the job."),
-            Column::new("for", "for", ColumnUnit::Seconds, "Time for which it has been ready or buried."),
-            Column::new("left", "left", ColumnUnit::Seconds, "Time until its delay or its time to run ends."),
-            Column::new("pri", "priority", ColumnUnit::Number, "Its priority; lower numbers are served first."),
-            Column::new("age", "age", ColumnUnit::Seconds, "Time since it was put."),
-            Column::new("ttr", "time to run", ColumnUnit::Seconds, "Time for which a runner may hold it."),
-            Column::new("reserves", "reserves", ColumnUnit::Number, "Number of its reservations."),
-            Column::new(
-                "attempts",
-                "failed",
-                ColumnUnit::Number,
-                "Attempts that failed since it was put, kicked or moved.",
-            )
-            .marked(Emphasis::Caution),
-            Column::new("timeouts", "timeouts", ColumnUnit::Number, "Number of times that its time to run ended."),
-            Column::new("releases", "releases", ColumnUnit::Number, "Number of its releases."),
-            Column::new("buries", "buries", ColumnUnit::Number, "Number of times that it was buried."),
-            Column::new("kicks", "kicks", ColumnUnit::Number, "Number of times that it was kicked."),
-            Column::new("key", "key", ColumnUnit::Name, "Its key."),
-            Column::new("group", "group", ColumnUnit::Name, "Its group."),
-            Column::linked("root", "root job", ROOTS, "Tube and signature of its root job."),
+            text("state", "state", "State of the job."),
+            seconds("for", "for", "Time for which it has been ready or buried."),
+            seconds("left", "left", "Time until its delay or its time to run ends."),
+            number("pri", "priority", "Its priority; lower numbers are served first."),
+            seconds("age", "age", "Time since it was put."),
+            seconds("ttr", "time to run", "Time for which a runner may hold it."),
+            number("reserves", "reserves", "Number of its reservations."),
+            number("attempts", "failed", "Attempts that failed since it was put, kicked or moved.")
+                .marked(Emphasis::Caution),
+            number("timeouts", "timeouts", "Number of times that its time to run ended."),
+            number("releases", "releases", "Number of its releases."),
+            number("buries", "buries", "Number of times that it was buried."),
+            number("kicks", "kicks", "Number of times that it was kicked."),
+            name("key", "key", "Its key."),
+            name("group", "group", "Its group."),
+            name("root", "root job", "Signature of its root job."),
             Column {
                 unit: ColumnUnit::Key,
                 actions: OF_BURIED,
@@ -334,9 +316,8 @@ pub(super) fn stores_table() -> Table {
         "stores",
         "Job store",
         vec![
-            Column::new("queue", "queue", ColumnUnit::Text, "Name of the queue: jobs.name, or else its store.")
-                .label("queue"),
-            Column::new("store", "store", ColumnUnit::Text, "File or database.").label("store"),
+            text("queue", "queue", "Name of the queue: jobs.name, or else its store.").label("queue"),
+            text("store", "store", "File or database.").label("store"),
             Column {
                 unit: ColumnUnit::Times,
                 ..Column::level("commits", "commits", "commit", "Time that commits took.")
@@ -348,14 +329,9 @@ pub(super) fn stores_table() -> Table {
                 "Time that checkpoints took, which move the store's log into its file and delay commits.",
             )
             .each("checkpoint"),
-            Column::new(
-                "oldest",
-                "oldest change",
-                ColumnUnit::Seconds,
-                "Time for which the oldest uncommitted change has waited.",
-            )
-            .marked(Emphasis::Caution),
-            Column::new("batch", "last batch", ColumnUnit::Number, "Changes in the last batch."),
+            seconds("oldest", "oldest change", "Time for which the oldest uncommitted change has waited.")
+                .marked(Emphasis::Caution),
+            number("batch", "last batch", "Changes in the last batch."),
             Column::new("file", "file", ColumnUnit::Bytes, "Size of the store's files; empty for a database."),
             Column::level(
                 "serves",
@@ -363,14 +339,9 @@ pub(super) fn stores_table() -> Table {
                 "queue_owner",
                 "1 if this daemon serves the queue, 0 if it is a standby; only for stores that several daemons share.",
             ),
-            Column::new(
-                "owner",
-                "owner",
-                ColumnUnit::Text,
-                "Daemon that serves the jobs of a shared store, and the number of its take-over.",
-            ),
-            Column::new("owned", "since", ColumnUnit::Seconds, "Time for which that daemon has served them."),
-            Column::new("fault", "fault", ColumnUnit::Text, "Reason of the store's failure.").marked(Emphasis::Alarm),
+            text("owner", "owner", "Daemon that serves the jobs of a shared store, and the number of its take-over."),
+            seconds("owned", "since", "Time for which that daemon has served them."),
+            text("fault", "fault", "Reason of the store's failure.").marked(Emphasis::Alarm),
         ],
     )
     .help("Replies to changes are sent after the commit.")

@@ -2,22 +2,26 @@
 //! the whole matrix.
 
 use super::JobQueue;
-use super::buried_groups::rows_of_groups;
+use super::buried_groups::{key_of, summary_text};
 use super::health::pattern_of;
 use super::operations::OF_GROUP;
 use super::options::ShowBodies;
-use super::report::{MOST_ROWS, SECONDS_A_MINUTE, row_of_sum, row_of_tube, rows_of_buried};
-use super::root_page::{cell_of_root, roots_table};
+use super::report::{MOST_ROWS, SECONDS_A_MINUTE, page, row_of_sum, row_of_tube, rows_of_buried};
 use super::state::queries::JobStats;
-use super::state::views::{Levels, RunnerConn};
+use super::state::views::RunnerConn;
 use super::state::{JobId, JobState, Pattern, ShownSetting, SumBy};
-use super::tables::{buried_table, job_table, name_or_nothing, ready_jobs_table, runner_table, settings_table};
+use super::tables::{
+    buried_table, job_table, name_or_nothing, prose_or_nothing, ready_jobs_table, runner_table, settings_table,
+};
 use memchr::memmem::Finder;
+use poolcounter_core::count::Count;
 use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::quoted;
 use poolcounter_service::report::{Block, Cell, Emphasis, Report, Series, SeriesInfo, Table, View};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Largest matrix, in first parts and last parts: as many as a person can search through.
 const MOST_PARTS: [usize; 2] = [1000, 64];
@@ -59,21 +63,13 @@ impl JobQueue {
         if let Some(name) = name_after("tube") {
             return self.view_of_tube(name, now, peers);
         }
-        if let Some(name) = name_after("root") {
-            return self.view_of_root(name, now);
-        }
         if let Some(id) = name_after("job") {
             return self.view_of_job(JobId(str::from_utf8(id).ok()?.parse().ok()?), now);
         }
         match path {
             b"buried" => {
                 let tables = self.buried_tables(MOST_GROUPED, MOST_ROWS, now).into();
-                Some(View {
-                    title: "Buried jobs".into(),
-                    report: Report { tables, ..Report::default() },
-                    commands: vec!["jobs kick --all".into()],
-                    ..View::default()
-                })
+                Some(page("Buried jobs".into(), tables, vec!["jobs kick --all".into()]))
             }
             b"matrix" => {
                 let matrix = Some(self.matrix(MOST_PARTS, now));
@@ -86,12 +82,8 @@ impl JobQueue {
     fn view_of_sum(&self, by: SumBy, name: &[u8], now: Time) -> Option<View> {
         let (summary, tubes) = self.state.sum_with_tubes(by, name, MOST_ROWS, now)?;
         let note = (!self.state.is_followed(by, name)).then(|| NOT_FOLLOWED.to_string());
-        let levels = Levels {
-            ready: summary.counts[0],
-            oldest_ready: summary.oldest_ready,
-            put: summary.events[0].get(),
-            deleted: summary.events[2].get(),
-        };
+        let [put, _, deleted] = summary.tally.events.map(Count::get);
+        let levels = [summary.counts[0], summary.oldest_ready.as_micros() / 1_000_000, put, deleted];
         let part = &self.tables.words[by as usize];
         let pattern = pattern_like(by, name, tubes.first().map_or(name, |(tube, _)| tube));
         let buried = self.state.buried_of(by, name, MOST_ROWS, now);
@@ -102,9 +94,10 @@ impl JobQueue {
             Table { note, ..self.tables.part(by as usize).rows([row_of_sum((name.to_vec(), summary), now)]) },
             self.settings_of(&pattern, now),
         ];
-        let report = Report { tables, series: series_of(levels).into(), ..Report::default() };
         let commands = quoted(&pattern).map_or(Vec::new(), |pattern| commands_with(&pattern));
-        Some(View { title: title_of(&capitalized(part), name), report, commands, ..View::default() })
+        let mut view = page(title_of(&capitalized(part), name), tables, commands);
+        view.report.series = series_of(levels).into();
+        Some(view)
     }
 
     /// Notes the values whose curves the pages of sums show, by the paths of these pages.
@@ -146,24 +139,17 @@ impl JobQueue {
             self.settings_of(name, now),
         ];
         let commands = quoted(name).map_or(Vec::new(), |tube| commands_with(&tube));
-        Some(View {
-            title: title_of("Tube", name),
-            report: Report { tables, ..Report::default() },
-            commands,
-            ..View::default()
-        })
+        Some(page(title_of("Tube", name), tables, commands))
     }
 
-    /// Returns the runners, parts, tubes and root jobs with a text in their names.
+    /// Returns the runners, parts and tubes with a text in their names.
     fn view_of_search(&self, text: &[u8], now: Time) -> View {
         let name = unescaped(&String::from_utf8_lossy(text));
         let finder = Finder::new(&name);
         let has = |name: &[u8]| finder.find(name).is_some();
-        let roots = self.state.roots().filter(|(tube, signature)| has(tube) || has(signature)).take(MOST_ROWS);
-        let roots = roots.map(|(tube, signature)| vec![Cell::text([tube, b" ", signature].concat())]);
-        let tables = self.tables_of_names(&has, now).into_iter().chain([roots_table().rows(roots)]);
-        let tables = tables.map(|table| Table { empty: "".into(), ..table }).collect();
-        View { title: title_of("Search:", &name), report: Report { tables, ..Report::default() }, ..View::default() }
+        let tables =
+            self.tables_of_names(&has, now).into_iter().map(|table| Table { empty: "".into(), ..table }).collect();
+        page(title_of("Search:", &name), tables, Vec::new())
     }
 
     /// Returns the settings that apply to the tubes of a pattern.
@@ -191,8 +177,7 @@ impl JobQueue {
             JobState::Buried => vec![format!("jobs kick {id}"), format!("jobs show {id}"), format!("jobs delete {id}")],
             _ => vec![format!("jobs show {id}"), format!("jobs delete {id}")],
         };
-        let title = format!("Job {id}");
-        Some(View { title, report: Report { tables, ..Report::default() }, commands, blocks, ..View::default() })
+        Some(View { blocks, ..page(format!("Job {id}"), tables, commands) })
     }
 
     fn view_of_runner(&self, name: &[u8], now: Time, peers: &dyn Peers) -> View {
@@ -202,9 +187,43 @@ impl JobQueue {
             .into_iter()
             .map(|conn| row_of_conn(&conn, Shown::Tube, peers));
         let tables = vec![runner_table().rows(rows)];
-        let title = title_of("Runner", name);
-        View { title, report: Report { tables, ..Report::default() }, ..View::default() }
+        page(title_of("Runner", name), tables, Vec::new())
     }
+}
+
+/// Buried jobs with the same error.
+struct BuriedGroup<'a> {
+    jobs: u64,
+    first: Span,
+    /// Job that was buried last, with the time since its burial.
+    last: (Span, &'a JobStats<'a>),
+}
+
+/// Returns a row for each group, the largest first.
+fn rows_of_groups(buried: &[(JobStats<'_>, Span)]) -> Vec<Vec<Cell>> {
+    let mut groups: BTreeMap<(&[u8], Vec<u8>), BuriedGroup<'_>> = BTreeMap::new();
+    for (job, span) in buried {
+        let group = groups.entry(key_of(job)).or_insert(BuriedGroup { jobs: 0, first: *span, last: (*span, job) });
+        group.jobs += 1;
+        group.first = group.first.max(*span);
+        if *span < group.last.0 {
+            group.last = (*span, job);
+        }
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, group)| Reverse(group.jobs));
+    let row = |((part, _), group): ((&[u8], Vec<u8>), BuriedGroup<'_>)| {
+        let (last, job) = group.last;
+        vec![
+            name_or_nothing(part),
+            Cell::Number(group.jobs),
+            Cell::time(group.first),
+            Cell::time(last),
+            Cell::text(job.id.to_string()),
+            prose_or_nothing(&summary_text(job.error)),
+        ]
+    };
+    groups.into_iter().map(row).collect()
 }
 
 /// Returns the pattern of tubes like this one, with the same first or last part.
@@ -233,9 +252,8 @@ fn commands_with(pattern: &str) -> Vec<String> {
     words.map(|(word, behind)| format!("jobs {word} {pattern}{behind}")).into()
 }
 
-fn series_of(levels: Levels) -> [Series; 4] {
-    let Levels { ready, oldest_ready, put, deleted } = levels;
-    [(&READY, ready), (&LAG, oldest_ready.as_micros() / 1_000_000), (&PUT, put), (&DONE, deleted)]
+fn series_of([ready, oldest, put, deleted]: [u64; 4]) -> [Series; 4] {
+    [(&READY, ready), (&LAG, oldest), (&PUT, put), (&DONE, deleted)]
 }
 
 /// Returns the word with a capital letter.
@@ -295,6 +313,11 @@ fn row_of_job(job: &JobStats<'_>, span: Span) -> Vec<Cell> {
     [Cell::text(job.tube), Cell::text(job.state.word()), since, left, Cell::Number(job.pri.into()), age, ttr]
         .into_iter()
         .chain(counts.map(|count| Cell::Number(count.get().into())))
-        .chain([name_or_nothing(job.key), name_or_nothing(job.group), cell_of_root(job), buttons])
+        .chain([
+            name_or_nothing(job.key),
+            name_or_nothing(job.group),
+            name_or_nothing(job.root.unwrap_or_default()),
+            buttons,
+        ])
         .collect()
 }

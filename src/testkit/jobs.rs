@@ -6,8 +6,8 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
 use poolcounter_jobs::request::SummaryBy;
 use poolcounter_jobs::state::{
-    Bounds, Commit, Event, FileSetting, Handed, History, Listing, ManyEntry, Record, Refusal, Reply, Saved, Setting,
-    State, Step, Stored, SumBy, Summaries, Timer, TubeName, Watchers,
+    Bounds, Commit, Event, Handed, History, Listing, Record, Reply, Saved, Setting, SettingKind, State, Step, Stored,
+    SumBy, Summaries, Timer, TubeName, Value, Watchers,
 };
 use poolcounter_jobs::stats::Jobs as Stat;
 use poolcounter_jobs::wire::yaml::{self, ServerStats};
@@ -74,7 +74,7 @@ pub struct Service {
 struct Store {
     jobs: BTreeMap<u64, Vec<u8>>,
     roots: BTreeMap<(Vec<u8>, Vec<u8>), u64>,
-    settings: BTreeMap<(u8, Vec<u8>), Vec<u8>>,
+    settings: BTreeMap<(SettingKind, Box<[u8]>), Value>,
     next_id: u64,
 }
 
@@ -116,22 +116,10 @@ impl Store {
         }
     }
 
-    fn set(&mut self, setting: Setting<'_>) {
-        let (kind, pattern, is_set) = match setting {
-            Setting::Limit(pattern, value) => (0, pattern, value.is_some()),
-            Setting::GroupLimit(name, value) => (1, name, value.is_some()),
-            Setting::Retry(pattern, value) => (2, pattern, value.is_some()),
-            Setting::DeadLetter(pattern, value) => (3, pattern, value.is_some()),
-            Setting::Pause(pattern, value) | Setting::TubePause(pattern, value) => (4, pattern, value.is_some()),
-            Setting::File(name, value) => (5, name, value.is_some()),
-            Setting::Schedule(name, value) => (6, name, value.is_some()),
-            Setting::Rate(pattern, value) => (7, pattern, value.is_some()),
-            Setting::GroupRate(name, value) => (8, name, value.is_some()),
-        };
-        let bytes = postcard::to_allocvec(&setting).expect("a vector takes every byte");
-        match is_set {
-            true => drop(self.settings.insert((kind, pattern.to_vec()), bytes)),
-            false => drop(self.settings.remove(&(kind, pattern.to_vec()))),
+    fn set(&mut self, setting: Setting) {
+        match setting.value {
+            Some(value) => drop(self.settings.insert((setting.kind, setting.of), value)),
+            None => drop(self.settings.remove(&(setting.kind, setting.of))),
         }
     }
 
@@ -213,7 +201,7 @@ impl Service {
             let mut stream = std::mem::take(&mut peer.stream);
             let Cut { consumed, item } = stream.cut(&input, self.state.bounds.max_size);
             let is_over = item.is_none() && consumed == 0;
-            let is_closed = matches!(item, Some(Item::Request(Request::Quit)));
+            let is_closed = matches!(item, Some(Item::Request(_, Request::Quit)));
             if let Some(item) = item {
                 self.handle(id, item);
             }
@@ -231,7 +219,7 @@ impl Service {
     }
 
     /// Applies the settings of a configuration file.
-    pub fn set_from_file(&mut self, file: &[FileSetting]) {
+    pub fn set_from_file(&mut self, file: &[Setting]) {
         self.step(|state, step| state.set_from_file(file, step));
     }
 
@@ -477,58 +465,14 @@ impl Service {
                 self.step(|state, step| state.schedule_put(conn, &put, &body, step));
             }
             Item::Put(put, body) => self.step(|state, step| state.put(conn, &put, body, step)),
-            Item::PutMany(entries) => self.put_many(conn, entries),
+            Item::PutMany(entries) => self.step(|state, step| state.put_many(conn, entries, step)),
             Item::Fail(failure, text) => self.step(|state, step| state.fail(conn, failure, &text, step)),
-            Item::Refused(refusal) => self.refuse(conn, refusal),
-            Item::Request(request) => self.request(conn, request),
-        }
-    }
-
-    fn put_many(&mut self, conn: ConnId, entries: Vec<ManyEntry>) {
-        self.step(|state, step| state.put_many(conn, entries, step));
-    }
-
-    fn refuse(&mut self, conn: ConnId, refusal: Refusal) {
-        self.tell(conn, |_, bytes| replies::write(bytes, &Reply::Refused(refusal), b"", 0));
-    }
-
-    fn request(&mut self, conn: ConnId, request: Request<'_>) {
-        match request {
-            Request::Use(name) => self.step(|state, step| state.use_tube(conn, name, step)),
-            Request::Reserve(reserve) => self.step(|state, step| state.reserve(conn, reserve, step)),
-            Request::ReserveJob(id) => self.step(|state, step| state.reserve_this(conn, id, step)),
-            Request::Delete(id) => self.step(|state, step| state.delete(conn, id, step)),
-            Request::Release(id, pri, delay) => self.step(|state, step| state.release(conn, id, pri, delay, step)),
-            Request::Bury(id, pri) => self.step(|state, step| state.bury(conn, id, pri, step)),
-            Request::Touch(id) => self.step(|state, step| state.touch(conn, id, step)),
-            Request::Begin(id) => self.step(|state, step| state.begin(conn, id, step)),
-            Request::Watch(pattern, weight) => self.step(|state, step| state.watch(conn, pattern, weight, step)),
-            Request::Ignore(pattern) => self.step(|state, step| state.ignore(conn, pattern, step)),
-            Request::Kick(bound) => self.step(|state, step| state.kick(conn, bound, step)),
-            Request::KickJob(id) => self.step(|state, step| state.kick_job(conn, id, step)),
-            Request::PauseTube(name, seconds) => self.step(|state, step| state.pause_tube(conn, name, seconds, step)),
-            Request::PauseAll(pattern, seconds) => {
-                self.step(|state, step| state.pause_all(conn, pattern, seconds, step));
+            Item::Refused(refusal) => {
+                self.tell(conn, |_, bytes| replies::write(bytes, &Reply::Refused(refusal), b"", 0));
             }
-            Request::Root(tube, signature, timestamp) => {
-                self.step(|state, step| state.root(conn, tube, signature, timestamp, step));
-            }
-            Request::Dropped(tube) => self.step(|state, step| state.take_dropped(conn, tube, step)),
-            Request::Identify(name) => self.step(|state, step| state.identify(conn, name, step)),
-            Request::Limit(of, most, None) => self.step(|state, step| state.limit(conn, of, most, step)),
-            Request::Limit(of, most, Some(per)) => self.step(|state, step| state.rate(conn, of, (most, per), step)),
-            Request::Retry(pattern, backoff) => self.step(|state, step| state.retry(conn, pattern, backoff, step)),
-            Request::DeadLetter(pattern, tube) => self.step(|state, step| state.dead_letter(conn, pattern, tube, step)),
-            Request::Clear(pattern, which) => self.step(|state, step| state.clear(conn, pattern, which, step)),
-            Request::KickAll(pattern, which) => self.step(|state, step| state.kick_all(conn, pattern, which, step)),
-            Request::Move(what, tube, which) => self.step(|state, step| state.move_jobs(conn, what, tube, which, step)),
-            Request::SetJob(id, change) => self.step(|state, step| state.set_job(conn, id, change, step)),
-            Request::Cancel(what) => self.step(|state, step| state.cancel(conn, what, step)),
-            Request::ScheduleDelete(name) => self.step(|state, step| state.schedule_delete(conn, name, step)),
-            Request::Drain => self.step(|state, step| state.drain(conn, true, step)),
-            Request::Undrain => self.step(|state, step| state.drain(conn, false, step)),
-            Request::Quit | Request::StoreCopy(_) => {}
-            other => self.query(conn, other),
+            Item::Request(_, Request::Quit | Request::StoreCopy(_)) => {}
+            Item::Request(command, request) if command.only_asks() => self.query(conn, request),
+            Item::Request(_, request) => self.step(|state, step| state.serve(conn, request, step)),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::Span;
-use poolcounter_jobs::state::{Backoff, Bounds, FileSetting, History, JobId, Record, Saved, Setting, Until};
+use poolcounter_jobs::state::{
+    Backoff, Bounds, History, JobId, Limit, Paused, Record, Saved, Scope, Setting, SettingKind, Until, Value,
+};
 use poolcounter_testkit::jobs::{Commits, Service, play, play_with};
 
 #[test]
@@ -189,10 +191,12 @@ fn high_rates_are_never_exceeded() {
 #[test]
 fn settings_of_the_file_count_until_a_command_overrides_them() {
     let mut service = Service::without_store(Bounds::default());
-    let limit = |most, is_all| FileSetting::Limit(b"*/a"[..].into(), most, is_all);
-    let dead = FileSetting::DeadLetter(b"*/a"[..].into(), b"dead"[..].into());
-    let retry = FileSetting::Retry(b"*/a"[..].into(), Backoff { attempts: 1, ..Backoff::NONE });
-    let group = FileSetting::GroupLimit(b"g"[..].into(), 1, true);
+    let of_tubes = |kind, value| Setting { kind, of: b"*/a"[..].into(), value: Some(value) };
+    let limit = |most, scope| of_tubes(SettingKind::Limit, Value::Limit(Limit { most, per: None, scope }));
+    let dead = of_tubes(SettingKind::DeadLetter, Value::Text(b"dead"[..].into()));
+    let retry = of_tubes(SettingKind::Retry, Value::Retry(Backoff { attempts: 1, ..Backoff::NONE }));
+    let in_order = Some(Value::Limit(Limit { most: 1, per: None, scope: Scope::Ordered }));
+    let group = Setting { kind: SettingKind::GroupLimit, of: b"g"[..].into(), value: in_order };
     let reserved = |service: &mut Service, most: usize| {
         service.send(9, b"watch */a\r\nreserve-many 9 0\r\n");
         let text = String::from_utf8(service.output(9)).expect("is text");
@@ -203,14 +207,14 @@ fn settings_of_the_file_count_until_a_command_overrides_them() {
     service.send(1, &b"put-job 0 0 9 1 tube=x/a\r\na\r\nput-job 0 0 9 1 tube=y/a\r\na\r\n".repeat(3));
     service.output(1);
     reserved(&mut service, 6);
-    service.set_from_file(&[limit(2, false)]);
+    service.set_from_file(&[limit(2, Scope::Each)]);
     reserved(&mut service, 4);
     play_with(&mut service, "2> limit */a 1 each\n2< LIMIT 1");
     service.hand_over();
-    service.set_from_file(&[limit(2, false)]);
+    service.set_from_file(&[limit(2, Scope::Each)]);
     reserved(&mut service, 2);
     service.hand_over();
-    service.set_from_file(&[limit(3, true), group.clone(), retry, dead]);
+    service.set_from_file(&[limit(3, Scope::All), group.clone(), retry, dead]);
     reserved(&mut service, 3);
     service.state.check();
     service.send(3, b"watch dead\r\nreserve-many 9 0\r\n");
@@ -434,7 +438,8 @@ fn a_pause_outlives_a_client_that_comes_before_the_jobs_are_read() {
     for is_upgrade in [false, true] {
         let mut service = Service::without_store(Bounds::default());
         let until = service.now + Span::from_secs(60);
-        let pause = Saved::Setting(Setting::TubePause(b"a", Some((until, 60))));
+        let value = Some(Value::Pause(Paused { until, seconds: 60, ends_with_tube: true }));
+        let pause = Saved::Setting(Setting { kind: SettingKind::Pause, of: b"a"[..].into(), value });
         if is_upgrade {
             service.state.begin_reading();
             service.restore(pause);

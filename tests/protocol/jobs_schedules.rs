@@ -3,7 +3,7 @@
 
 use poolcounter::SERVICES;
 use poolcounter_core::time::Span;
-use poolcounter_jobs::state::{Bounds, FileSetting};
+use poolcounter_jobs::state::{Bounds, Setting, SettingKind, Value};
 use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::jobs::{Commits, Service, play, play_with};
 use poolcounter_testkit::world::{EPOCH, World};
@@ -177,7 +177,7 @@ fn schedules_of_the_file_count_until_a_command_overrides_them() {
     let mut service = service();
     let of_file = |every| {
         let definition = format!("5 60 1 tube=t every={every}\np").into_bytes();
-        [FileSetting::Schedule(b"n"[..].into(), definition.into())]
+        [Setting { kind: SettingKind::Schedule, of: b"n"[..].into(), value: Some(Value::Text(definition.into())) }]
     };
     service.set_from_file(&of_file(10));
     assert!(listed(&mut service).contains("origin: file"));

@@ -157,7 +157,7 @@ fn a_search_that_costs_more_than_a_slice_gets_further() {
 #[test]
 fn a_reserve_goes_on_behind_superseded_jobs_while_much_is_uncommitted() {
     let mut service = Service::new(Bounds::default(), Commits::Later, 1);
-    service.state.set_queue(10, usize::MAX);
+    service.state.bounds.queue = (10, usize::MAX);
     for n in 0..40 {
         service.send(1, format!("put-job {n} 0 60 1 root=S root-ts=1\r\na\r\n").as_bytes());
     }

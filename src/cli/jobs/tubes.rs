@@ -21,16 +21,32 @@ pub fn retry(producer: &Producer, pattern: &str, how: &[&str]) -> Result<ExitCod
     set(producer.retry(pattern, &retry))
 }
 
-/// Handles `limit PATTERN N [each|all]` and `limit group:NAME N [ordered]`.
-pub fn limit(producer: &Producer, what: &str, most: &str, scope: Option<&str>) -> Result<ExitCode, Failure> {
+/// Handles `limit PATTERN N [per SECONDS] [each|all]` and `limit group:NAME N [per SECONDS | ordered]`.
+pub fn limit(producer: &Producer, what: &str, most: &str, how: &[&str]) -> Result<ExitCode, Failure> {
     let most = read(most, |word| number(word, 0..=u32::MAX))?;
-    set(match (what.strip_prefix("group:"), scope) {
-        (Some(group), None) => producer.limit_group(group, most),
-        (Some(group), Some("ordered")) => producer.limit_group_in_order(group, most),
-        (None, None | Some("each")) => producer.limit(what, most, LimitScope::Each),
-        (None, Some("all")) => producer.limit(what, most, LimitScope::All),
-        (Some(_), Some(_)) => return Err(Failure::misuse("the limit of a group is neither each nor all")),
-        (None, Some(other)) => return Err(Failure::misuse(format!("\"{other}\" is neither each nor all"))),
+    let (period, scope) = match *how {
+        ["per", period, ref scope @ ..] => (Some(read(period, seconds)?), scope),
+        ref scope => (None, scope),
+    };
+    if period.is_some_and(|period| period.is_zero()) {
+        return Err(Failure::misuse("a period is at least a second"));
+    }
+    if let Some(group) = what.strip_prefix("group:") {
+        return set(match (scope, period) {
+            ([], None) => producer.limit_group(group, most),
+            ([], Some(period)) => producer.limit_group_rate(group, most, period),
+            (["ordered"], None) => producer.limit_group_in_order(group, most),
+            _ => return Err(Failure::misuse("the limit of a group is neither each nor all")),
+        });
+    }
+    let scope = match *scope {
+        [] | ["each"] => LimitScope::Each,
+        ["all"] => LimitScope::All,
+        ref other => return Err(Failure::misuse(format!("\"{}\" is neither each nor all", other.join(" ")))),
+    };
+    set(match period {
+        None => producer.limit(what, most, scope),
+        Some(period) => producer.limit_rate(what, most, period, scope),
     })
 }
 
@@ -46,27 +62,6 @@ pub fn set_job(producer: &Producer, id: JobId, values: &[&str]) -> Result<ExitCo
         }
     }
     found(&id.to_string(), producer.set_job(id, pri, delay, ttr).map_err(failure)?)
-}
-
-/// Handles `limit PATTERN N per SECONDS [each|all]` and `limit group:NAME N per SECONDS`.
-pub fn rate(
-    producer: &Producer,
-    what: &str,
-    [most, period]: [&str; 2],
-    scope: Option<&str>,
-) -> Result<ExitCode, Failure> {
-    let most = read(most, |word| number(word, 0..=u32::MAX))?;
-    let period = read(period, seconds).and_then(|period| match period.is_zero() {
-        true => Err(Failure::misuse("a period is at least a second")),
-        false => Ok(period),
-    })?;
-    set(match (what.strip_prefix("group:"), scope) {
-        (Some(group), None) => producer.limit_group_rate(group, most, period),
-        (None, None | Some("each")) => producer.limit_rate(what, most, period, LimitScope::Each),
-        (None, Some("all")) => producer.limit_rate(what, most, period, LimitScope::All),
-        (Some(_), Some(_)) => return Err(Failure::misuse("the limit of a group is neither each nor all")),
-        (None, Some(other)) => return Err(Failure::misuse(format!("\"{other}\" is neither each nor all"))),
-    })
 }
 
 /// Handles `store-copy NAME`: prints the size of the copy in bytes.

@@ -3,7 +3,7 @@
 
 use super::JobsSettings;
 use crate::state::periodic::definition_of;
-use crate::state::{Backoff, FileSetting, Pattern, Put, PutOptions, TubeName};
+use crate::state::{Backoff, Limit, Pattern, Put, PutOptions, Scope, Setting, SettingKind, TubeName, Value};
 use crate::timetable::Timetable;
 use poolcounter_protocol::jobs::values::{Schedule, ScheduleTimes};
 use poolcounter_protocol::jobs::wire::client::{is_group, is_key};
@@ -114,7 +114,7 @@ impl JobsSettings {
         &mut self,
         table: &Table,
         names: &[&'static str],
-        read: fn(&Values<'_>) -> Result<FileSetting, Misplaced>,
+        read: fn(&Values<'_>) -> Result<Setting, Misplaced>,
     ) -> Result<(), Misplaced> {
         if let Some(entry) = table.entries.iter().find(|entry| !names.contains(&&*entry.key)) {
             let near = did_you_mean(&entry.key, names.iter().copied());
@@ -149,7 +149,7 @@ impl<'a> Values<'a> {
     }
 }
 
-fn read_retry(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
+fn read_retry(values: &Values<'_>) -> Result<Setting, Misplaced> {
     let usual = Backoff::DEFAULT;
     let time = |name| values.optional(name, |text| seconds(text).map(|time| time.as_secs_f64()));
     let factor = values.optional("factor", |text| number(text, 0.0..=f64::from(u32::MAX)))?;
@@ -159,42 +159,39 @@ fn read_retry(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
         factor: factor.unwrap_or(usual.factor),
         max: time("max")?.unwrap_or(usual.max),
     };
-    Ok(FileSetting::Retry(values.required("pattern", pattern)?, backoff))
+    Ok(setting(SettingKind::Retry, values.required("pattern", pattern)?, Value::Retry(backoff)))
 }
 
-fn read_limit(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
+fn read_limit(values: &Values<'_>) -> Result<Setting, Misplaced> {
     let most = values.required("number", |text| number(text, 0..=u32::MAX))?;
-    let is_all = values.optional("all", flag)?;
-    let is_ordered = values.optional("ordered", flag)?;
+    let [is_all, is_ordered] = [values.optional("all", flag)?, values.optional("ordered", flag)?];
     let per = values.optional("per", |text| number(text, 1..=u32::MAX))?;
-    match values.optional("group", group)? {
-        Some(_) if values.optional("pattern", pattern)?.is_some() => {
-            Err(Misplaced::new(values.0.at, "group: not together with pattern"))
-        }
-        Some(_) if is_all.is_some() => Err(Misplaced::new(values.0.at, "all: only together with pattern")),
-        Some(_) if per.is_some() && is_ordered.is_some() => {
-            Err(Misplaced::new(values.0.at, "ordered: not together with per"))
-        }
-        Some(name) => Ok(match per {
-            Some(per) => FileSetting::GroupRate(name, most, per),
-            None => FileSetting::GroupLimit(name, most, is_ordered.unwrap_or(false)),
-        }),
-        None if is_ordered.is_some() => Err(Misplaced::new(values.0.at, "ordered: only together with group")),
+    let wrong = |sentence: &str| Err(Misplaced::new(values.0.at, sentence));
+    let (of, scope) = match values.optional("group", group)? {
+        Some(_) if values.optional("pattern", pattern)?.is_some() => return wrong("group: not together with pattern"),
+        Some(_) if is_all.is_some() => return wrong("all: only together with pattern"),
+        Some(_) if per.is_some() && is_ordered.is_some() => return wrong("ordered: not together with per"),
+        Some(name) => (name, if is_ordered == Some(true) { Scope::Ordered } else { Scope::Group }),
+        None if is_ordered.is_some() => return wrong("ordered: only together with group"),
         None => {
-            let (pattern, is_all) = (values.required("pattern", pattern)?, is_all.unwrap_or(false));
-            Ok(match per {
-                Some(per) => FileSetting::Rate(pattern, most, per, is_all),
-                None => FileSetting::Limit(pattern, most, is_all),
-            })
+            let scope = if is_all == Some(true) && most > 0 { Scope::All } else { Scope::Each };
+            (values.required("pattern", pattern)?, scope)
         }
-    }
+    };
+    let limit = Limit { most, per, scope };
+    Ok(setting(SettingKind::of_limit(limit), of, Value::Limit(limit)))
 }
 
-fn read_dead_letter(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
-    Ok(FileSetting::DeadLetter(values.required("pattern", pattern)?, values.required("tube", tube)?))
+fn read_dead_letter(values: &Values<'_>) -> Result<Setting, Misplaced> {
+    let pattern = values.required("pattern", pattern)?;
+    Ok(setting(SettingKind::DeadLetter, pattern, Value::Text(values.required("tube", tube)?)))
 }
 
-fn read_schedule(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
+fn setting(kind: SettingKind, of: Box<[u8]>, value: Value) -> Setting {
+    Setting { kind, of, value: Some(value) }
+}
+
+fn read_schedule(values: &Values<'_>) -> Result<Setting, Misplaced> {
     let wrong = |what: &str| Misplaced::new(values.0.at, what);
     let name = values.required("name", group)?;
     let zone = values.optional("timezone", Ok)?;
@@ -227,7 +224,7 @@ fn read_schedule(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
         ttr: values.optional("ttr", |text| number(text, 0..=u32::MAX))?.unwrap_or(USUAL_TTR),
         options: Some(Box::new(options)),
     };
-    Ok(FileSetting::Schedule(name, definition_of(&put, body).into()))
+    Ok(setting(SettingKind::Schedule, name, Value::Text(definition_of(&put, body).into())))
 }
 
 fn key(text: &str) -> Result<Box<[u8]>, String> {
@@ -253,7 +250,7 @@ fn group(text: &str) -> Result<Box<[u8]>, String> {
 mod tests {
     use super::*;
 
-    fn read(key: &str, entries: &[(&str, &str)]) -> Result<Vec<FileSetting>, Misplaced> {
+    fn read(key: &str, entries: &[(&str, &str)]) -> Result<Vec<Setting>, Misplaced> {
         let entry = |(at, (key, value)): (usize, &(&str, &str))| TableEntry {
             at: at + 1,
             key: (*key).into(),
@@ -270,42 +267,39 @@ mod tests {
 
     #[test]
     fn each_table_is_a_setting() {
-        let a = || b"a/*"[..].into();
         let p = ("pattern", "a/*");
-        let backoff = Backoff { attempts: 3, max: 0.5, ..Backoff::DEFAULT };
-        for (key, entries, setting) in [
-            ("jobs.retry", &[p][..], FileSetting::Retry(a(), Backoff::DEFAULT)),
-            ("jobs.retry", &[("attempts", "3"), p, ("max", "0.5")], FileSetting::Retry(a(), backoff)),
-            ("jobs.limit", &[p, ("number", "0")], FileSetting::Limit(a(), 0, false)),
-            ("jobs.limit", &[p, ("number", "7"), ("all", "true")], FileSetting::Limit(a(), 7, true)),
-            ("jobs.limit", &[p, ("number", "7"), ("per", "60")], FileSetting::Rate(a(), 7, 60, false)),
-            (
-                "jobs.limit",
-                &[("group", "g"), ("number", "7"), ("per", "60")],
-                FileSetting::GroupRate(b"g"[..].into(), 7, 60),
-            ),
-            ("jobs.limit", &[("group", "*"), ("number", "7")], FileSetting::GroupLimit(b"*"[..].into(), 7, false)),
-            (
-                "jobs.limit",
-                &[("group", "g"), ("number", "1"), ("ordered", "true")],
-                FileSetting::GroupLimit(b"g"[..].into(), 1, true),
-            ),
-            ("jobs.dead_letter", &[p, ("tube", "t")], FileSetting::DeadLetter(a(), b"t"[..].into())),
+        let (n, g) = (("number", "7"), ("group", "g"));
+        let t = ("tube", "t");
+        for (key, entries, kind, of, text) in [
+            ("jobs.retry", &[p][..], SettingKind::Retry, "a/*", "10 10 2 3600"),
+            ("jobs.retry", &[("attempts", "3"), p, ("max", "0.5")], SettingKind::Retry, "a/*", "3 10 2 0.5"),
+            ("jobs.limit", &[p, ("number", "0")], SettingKind::Limit, "a/*", "0 each"),
+            ("jobs.limit", &[p, ("number", "0"), ("all", "true")], SettingKind::Limit, "a/*", "0 each"),
+            ("jobs.limit", &[p, n, ("all", "true")], SettingKind::Limit, "a/*", "7 all"),
+            ("jobs.limit", &[p, n, ("per", "60")], SettingKind::Rate, "a/*", "7 per 60 each"),
+            ("jobs.limit", &[g, n, ("per", "60")], SettingKind::GroupRate, "g", "7 per 60"),
+            ("jobs.limit", &[("group", "*"), n], SettingKind::GroupLimit, "*", "7"),
+            ("jobs.limit", &[g, n, ("ordered", "true")], SettingKind::GroupLimit, "g", "7 ordered"),
+            ("jobs.dead_letter", &[p, t], SettingKind::DeadLetter, "a/*", "t"),
             (
                 "jobs.schedule",
-                &[("name", "n"), ("tube", "t"), ("cron", "@daily"), ("timezone", "Europe/Berlin"), ("body", "b")],
-                FileSetting::Schedule(
-                    b"n"[..].into(),
-                    b"65536 60 1 tube=t timezone=Europe/Berlin cron=@daily\nb"[..].into(),
-                ),
+                &[("name", "n"), t, ("cron", "@daily"), ("timezone", "Europe/Berlin"), ("body", "b")],
+                SettingKind::Schedule,
+                "n",
+                "65536 60 1 tube=t timezone=Europe/Berlin cron=@daily\nb",
             ),
             (
                 "jobs.schedule",
-                &[("name", "n"), ("tube", "t"), ("every", "60"), ("missed", "once"), ("key", "k"), ("ttr", "9")],
-                FileSetting::Schedule(b"n"[..].into(), b"65536 9 0 tube=t key=k missed=once every=60\n"[..].into()),
+                &[("name", "n"), t, ("every", "60"), ("missed", "once"), ("key", "k"), ("ttr", "9")],
+                SettingKind::Schedule,
+                "n",
+                "65536 9 0 tube=t key=k missed=once every=60\n",
             ),
         ] {
-            assert_eq!(read(key, entries), Ok(vec![setting]), "{key}: {entries:?}");
+            let set = read(key, entries).expect("is right");
+            let [Setting { kind: is, of: name, value: Some(value) }] = &set[..] else { panic!("{set:?}") };
+            let text = (kind, of.as_bytes(), text.as_bytes().to_vec());
+            assert_eq!((*is, &**name, value.text(|_| 0)), text, "{key}: {entries:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::session::{SqlSession, Trouble};
 use super::statements as sql;
-use crate::state::{History, JobId, Setting, Until};
+use crate::state::{History, JobId, SettingKind, Until};
 use crate::store::batch::{Batch, JobRow, Row, RowBody, UNFINISHED, UNFINISHED_KIND};
 use tokio_postgres::Error;
 
@@ -15,7 +15,7 @@ pub fn add_next_id(page: &mut Batch, next_id: u64) {
 pub fn add_setting(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Error> {
     let kind: &str = row.try_get(0)?;
     let (pattern, value) = (page.note(row.try_get(1)?), page.note(row.try_get(2)?));
-    if let Some(kind) = Setting::KINDS.into_iter().find(|known| *known == kind) {
+    if let Some(kind) = SettingKind::WORDS.into_iter().find(|known| *known == kind) {
         page.rows.push(Row::Setting(kind, pattern, Some(value)));
     }
     Ok(())

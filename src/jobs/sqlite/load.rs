@@ -1,6 +1,6 @@
 //! Reading of all jobs of a file, page by page.
 
-use crate::state::{History, JobId, Setting, Until};
+use crate::state::{History, JobId, SettingKind, Until};
 use crate::store::batch::{JobRow, Row, read_setting};
 use crate::store::page::{Page, SLICE_BYTES, SLICE_ROWS};
 use crate::store::{Commit, Jobs, Mark};
@@ -34,7 +34,7 @@ impl PageReader<'_, '_, '_> {
         while let Some(row) = rows.next()? {
             let (kind, pattern, value) =
                 (row.get_ref(0)?.as_str().map_err(Error::from)?, bytes(row, 1)?, bytes(row, 2)?);
-            let kind = Setting::KINDS.into_iter().find(|known| *known == kind);
+            let kind = SettingKind::WORDS.into_iter().find(|known| *known == kind);
             let Some(kind) = kind.filter(|kind| read_setting(Span::ZERO, kind, pattern, value).is_some()) else {
                 return Err(Unread::Unreadable("a setting: it makes no sense".into()));
             };

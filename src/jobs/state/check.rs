@@ -4,7 +4,6 @@ use super::background::Task;
 use super::ids::{FeedId, LaneId, TubeId};
 use super::job::{Job, JobKey, JobPlacement, URGENT};
 use super::sets::Turn;
-use super::settings::gates_of;
 use super::tube::Rank;
 use super::{ALL_STATES, State};
 use poolcounter_core::id::{ConnId, Id};
@@ -149,7 +148,8 @@ impl State {
             assert_eq!(gate.reserved as usize, of(&reserved), "reserved jobs of a group");
             assert_eq!(gate.retrying as usize, of(&retrying), "jobs of a group that wait to be tried again");
             if self.background.has_no_sweeps() {
-                assert_eq!((gate.limit, gate.is_ordered), limits.limit_of_group(&group.name), "the limit of a group");
+                let set = limits.gate_of_group(&group.name, &self.settings);
+                assert_eq!((gate.limit, gate.is_ordered), (set.limit, set.is_ordered), "the limit of a group");
             }
         }
         let mut reserved = BTreeMap::new();
@@ -157,9 +157,10 @@ impl State {
             tube.counted.iter().for_each(|gate| *reserved.entry(*gate).or_insert(0) += tube.reserved);
         }
         let mut budget = MOST_MATCHES;
-        for (gate, pattern) in gates_of(&limits.of_tubes) {
-            let counts = |tube: &super::tube::Tube| tube.counted.contains(&gate);
-            let of_gate = reserved.get(&gate).copied().unwrap_or(0);
+        let shared = || limits.shared.iter().chain(&limits.shared_rates);
+        for (pattern, gate) in shared() {
+            let counts = |tube: &super::tube::Tube| tube.counted.contains(gate);
+            let of_gate = reserved.get(gate).copied().unwrap_or(0);
             assert_eq!(limits.gates[gate.index()].reserved, of_gate, "reserved jobs of a limit");
             if self.background.has_no_sweeps() && may_match(&mut budget, self.tubes.iter().count()) {
                 let pattern = super::Pattern::parse(pattern).expect("only patterns are set");
@@ -170,10 +171,7 @@ impl State {
             }
         }
         if self.background.has_no_sweeps() {
-            let rated = limits.rates.of_tubes.iter().filter(|(_, rate)| rate.gate.is_some()).count();
-            let own = self.tubes.iter().filter(|(_, tube)| tube.rate_gate.is_some()).count();
-            let all = limits.groups.len() + gates_of(&limits.of_tubes).len() + rated + own;
-            assert_eq!(limits.gates.len(), all, "gates are counted");
+            assert_eq!(limits.gates.len(), limits.groups.len() + shared().count(), "gates are counted");
         }
         let is_in_lane =
             |tube: &super::tube::Tube| limits.lanes.get(tube.lane.index()).is_some_and(|lane| tube.held == lane.gates);

@@ -4,6 +4,7 @@ use super::background::COST;
 use super::ids::RootId;
 use super::job::{JobId, JobKey, JobPlacement, To};
 use super::record::{Record, Stored, Taken, record_of};
+use super::setting::SettingKind;
 use super::{SLICE, State, Step};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::meter;
@@ -22,21 +23,6 @@ pub(super) enum Change {
     Setting(SettingKind, Box<[u8]>),
     /// Row of the inbox, with its job or the reason for which it is refused.
     Taken(i64, Option<JobId>, Option<Box<str>>),
-}
-
-/// Kind of a setting: the table that it is in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SettingKind {
-    Limit,
-    GroupLimit,
-    Retry,
-    DeadLetter,
-    Pause,
-    /// Settings that the configuration file had.
-    File,
-    Schedule,
-    Rate,
-    GroupRate,
 }
 
 /// Estimated bytes of a change beside the bytes of a body: its row.
@@ -75,8 +61,6 @@ pub(super) struct Commits {
     keeps_reserved: bool,
     /// Number of changes, and approximate bytes, of the batches that are handed over and not committed.
     under_way: (usize, usize),
-    /// Changes and bytes that may wait for a commit.
-    most: (usize, usize),
     /// Bytes of changes with which a batch is full.
     batch_bytes: usize,
 }
@@ -117,7 +101,6 @@ impl Default for Commits {
             stored_next_id: 1,
             keeps_reserved: false,
             under_way: (0, 0),
-            most: (usize::MAX, usize::MAX),
             batch_bytes: usize::MAX,
         }
     }
@@ -144,24 +127,14 @@ impl State {
         (changes + others, bytes + other_bytes)
     }
 
-    /// Sets the changes, and their bytes, that may wait for a commit before connections that make more are not read.
-    pub fn set_queue(&mut self, changes: usize, bytes: usize) {
-        self.commits.most = (changes, bytes);
-    }
-
     /// Sets the bytes of changes with which a batch is full.
     pub fn set_batch_bytes(&mut self, bytes: usize) {
         self.commits.batch_bytes = bytes;
     }
 
-    /// Returns the limits that [`State::set_queue`] has set.
-    pub(super) fn queue(&self) -> (usize, usize) {
-        self.commits.most
-    }
-
     /// Returns true if so much waits for a commit that no connection should change more.
     pub fn is_backed_up(&self) -> bool {
-        let ((changes, bytes), (most, most_bytes)) = (self.uncommitted(), self.commits.most);
+        let ((changes, bytes), (most, most_bytes)) = (self.uncommitted(), self.bounds.queue);
         changes >= most || bytes >= most_bytes
     }
 

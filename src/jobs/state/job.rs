@@ -73,7 +73,7 @@ pub(super) struct Job {
 }
 
 /// Properties that few jobs have.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Extra<'a> {
     pub key: &'a [u8],
     pub until: Until,
@@ -110,57 +110,16 @@ pub struct History {
     pub attempts: SmallCount,
 }
 
-const HAS_KEY: u8 = 1;
-const HAS_ROOT: u8 = 2;
-const HAS_GROUP: u8 = 4;
-const HAS_HISTORY: u8 = 8;
-const UNTIL_DELETED: u8 = 16;
-const HAS_ORIGIN: u8 = 32;
-
 impl Extra<'_> {
     /// Returns the bytes of the extra; none if it has only defaults.
     pub fn encode(&self) -> Box<[u8]> {
-        let history = self.history != History::default();
-        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-        let flags = flag(!self.key.is_empty(), HAS_KEY)
-            | flag(self.root.is_some(), HAS_ROOT)
-            | flag(self.group.is_some(), HAS_GROUP)
-            | flag(history, HAS_HISTORY)
-            | flag(self.origin.is_some(), HAS_ORIGIN)
-            | flag(self.until == Until::Deleted && !self.key.is_empty(), UNTIL_DELETED);
-        if flags == 0 && self.error.is_empty() {
+        if *self == Extra::default() {
             return Box::default();
         }
-        let mut bytes = Vec::with_capacity(self.encoded_bytes(history));
-        bytes.push(flags);
-        if !self.key.is_empty() {
-            // Lossless, here and below: a key or a signature has 200 bytes at most.
-            bytes.push(self.key.len() as u8);
-            bytes.extend_from_slice(self.key);
-        }
-        if let Some((signature, timestamp)) = self.root {
-            push_number(&mut bytes, timestamp);
-            bytes.push(signature.len() as u8);
-            bytes.extend_from_slice(signature);
-        }
-        if let Some(group) = self.group {
-            bytes.extend_from_slice(&(group.index() as u32).to_ne_bytes());
-        }
-        if history {
-            let History { timeouts, releases, buries, kicks, attempts } = self.history;
-            for count in [timeouts, releases, buries, kicks, attempts] {
-                push_number(&mut bytes, u64::from(count.get()));
-            }
-        }
-        if let Some(Origin { tube, attempts, at }) = self.origin {
-            push_number(&mut bytes, attempts.into());
-            bytes.extend_from_slice(&at.to_ne_bytes());
-            // Lossless: the name of a tube has 200 bytes at most.
-            bytes.push(tube.len() as u8);
-            bytes.extend_from_slice(tube);
-        }
-        bytes.extend_from_slice(self.error);
-        bytes.into_boxed_slice()
+        let size = postcard::experimental::serialized_size(self).expect("its parts have lengths");
+        let mut bytes = vec![0; size].into_boxed_slice();
+        postcard::to_slice(self, &mut bytes).expect("they are as long as it is");
+        bytes
     }
 
     /// Reads the bytes of an extra.
@@ -168,97 +127,7 @@ impl Extra<'_> {
         if bytes.is_empty() {
             return Extra::default();
         }
-        let mut fields = Fields(bytes);
-        let flags = fields.byte() as u8;
-        let has = |flag| flags & flag != 0;
-        let mut extra = Extra::default();
-        if has(HAS_KEY) {
-            let len = fields.byte();
-            extra.key = fields.bytes(len);
-        }
-        if has(HAS_ROOT) {
-            let timestamp = fields.number();
-            let len = fields.byte();
-            extra.root = Some((fields.bytes(len), timestamp));
-        }
-        if has(HAS_GROUP) {
-            extra.group = Some(GroupId::from_index(fields.u32() as usize));
-        }
-        if has(HAS_HISTORY) {
-            // Lossless: they were written from such numbers.
-            let [timeouts, releases, buries, kicks, attempts] =
-                std::array::from_fn(|_| SmallCount::from(fields.number() as u32));
-            extra.history = History { timeouts, releases, buries, kicks, attempts };
-        }
-        if has(HAS_ORIGIN) {
-            // Lossless, as above.
-            let attempts = fields.number() as u32;
-            let at = i64::from_ne_bytes(fields.bytes(8).try_into().expect("eight bytes were taken"));
-            let len = fields.byte();
-            extra.origin = Some(Origin { tube: fields.bytes(len), attempts, at });
-        }
-        extra.until = if has(UNTIL_DELETED) { Until::Deleted } else { Until::Reserved };
-        extra.error = fields.0;
-        extra
-    }
-
-    fn encoded_bytes(&self, history: bool) -> usize {
-        let key = if self.key.is_empty() { 0 } else { 1 + self.key.len() };
-        let root = self.root.map_or(0, |(signature, timestamp)| 1 + bytes_of(timestamp) + signature.len());
-        let History { timeouts, releases, buries, kicks, attempts } = self.history;
-        let counts: usize =
-            [timeouts, releases, buries, kicks, attempts].map(|count| bytes_of(count.get().into())).iter().sum();
-        let counts = if history { counts } else { 0 };
-        let origin = self.origin.map_or(0, |origin| bytes_of(origin.attempts.into()) + 9 + origin.tube.len());
-        1 + key + root + 4 * usize::from(self.group.is_some()) + counts + origin + self.error.len()
-    }
-}
-
-/// Number of bits of a number in each of its bytes; the last byte has a zero in the highest bit.
-const NUMBER_BITS: u32 = 7;
-
-/// Adds a number; smaller ones take fewer bytes.
-fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >> NUMBER_BITS > 0 {
-        bytes.push(number as u8 | 1 << NUMBER_BITS);
-        number >>= NUMBER_BITS;
-    }
-    bytes.push(number as u8);
-}
-
-/// Returns the number of bytes that [`push_number`] adds.
-fn bytes_of(number: u64) -> usize {
-    (u64::BITS - number.leading_zeros()).div_ceil(NUMBER_BITS).max(1) as usize
-}
-
-/// Rest of an encoded extra.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn bytes(&mut self, count: usize) -> &'a [u8] {
-        let (bytes, rest) = self.0.split_at(count);
-        self.0 = rest;
-        bytes
-    }
-
-    fn byte(&mut self) -> usize {
-        usize::from(self.bytes(1)[0])
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_ne_bytes(self.bytes(4).try_into().expect("four bytes were taken"))
-    }
-
-    fn number(&mut self) -> u64 {
-        let (mut number, mut shift) = (0, 0);
-        loop {
-            let byte = self.bytes(1)[0];
-            number |= u64::from(byte & 0x7f) << shift;
-            shift += NUMBER_BITS;
-            if byte < 1 << NUMBER_BITS {
-                return number;
-            }
-        }
+        postcard::from_bytes(bytes).expect("an extra was encoded here")
     }
 }
 

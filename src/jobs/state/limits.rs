@@ -1,28 +1,17 @@
 //! Limits of tubes and groups: gates, which count reserved jobs and close when the limit is reached.
 
-use super::State;
 use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
-use super::rates::{GateRate, Rate, Rates};
+use super::rates::{OF_GROUP, Rate, Rates};
+use super::setting::{SettingKind, Settings};
+use super::{Limit, Scope, State};
 use poolcounter_core::id::Id;
 use poolcounter_core::meter;
 use poolcounter_core::names::Names;
-use poolcounter_protocol::jobs::name::PatternMap;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A limit, as it was set for a pattern of tubes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Limit {
-    /// Most reserved jobs of each tube; 0 means any number.
-    Each(u32),
-    /// Most reserved jobs of all tubes together.
-    All(u32, GateId),
-}
-
-/// Most reserved jobs of a group, 0 for any number, and whether they run in order.
-pub(super) type GroupLimit = (u32, bool);
-
 /// A count of reserved jobs with its limit.
+#[derive(Default)]
 pub(super) struct Gate {
     /// Most reserved jobs; 0 means any number.
     pub limit: u32,
@@ -36,7 +25,7 @@ pub(super) struct Gate {
     /// Buckets of its group that were found held back, by priority and by the time of that.
     pub parked: BTreeSet<(u32, u64, BucketId)>,
     /// Rate that closes it, too.
-    pub rate: Option<Box<GateRate>>,
+    pub rate: Option<Box<Rate>>,
 }
 
 /// Tubes that the same limits hold back.
@@ -85,19 +74,6 @@ impl HeldFeeds {
 }
 
 impl Gate {
-    /// Returns a gate with a count of 0.
-    pub fn new(limit: u32) -> Gate {
-        Gate {
-            limit,
-            reserved: 0,
-            is_ordered: false,
-            retrying: 0,
-            lanes: BTreeSet::new(),
-            parked: BTreeSet::new(),
-            rate: None,
-        }
-    }
-
     /// Returns whether a lane or a bucket must be examined when it opens.
     fn holds_some(&self) -> bool {
         !self.lanes.is_empty() || !self.parked.is_empty()
@@ -125,59 +101,69 @@ pub(super) struct Limits {
     pub lane_of: BTreeMap<Box<[GateId]>, LaneId>,
     pub groups: Slab<Group>,
     pub group_names: Names<GroupId>,
-    /// Limits as set, by pattern and by the name of a group, `*` for each.
-    pub of_tubes: PatternMap<Limit>,
-    pub of_groups: BTreeMap<Box<[u8]>, GroupLimit>,
+    /// Gates of limits that count several tubes together, and of such rates, by their patterns.
+    pub shared: BTreeMap<Box<[u8]>, GateId>,
+    pub shared_rates: BTreeMap<Box<[u8]>, GateId>,
     pub rates: Rates,
     /// Gates that have opened and still hold lanes or buckets back.
     pub opened: BTreeSet<GateId>,
 }
 
-/// Limits of one tube.
+/// Limits of one tube: its own, and gates that it shares.
+#[derive(Default)]
 pub(super) struct TubeLimits {
-    pub each: u32,
-    /// Starts and seconds of a rate of its own.
-    pub own_rate: Option<(u32, u32)>,
-    pub counted: Box<[GateId]>,
-    pub held: Box<[GateId]>,
+    pub limit: Limit,
+    pub rate: Limit,
+    pub counted: Vec<GateId>,
+    pub held: Vec<GateId>,
 }
 
 impl Limits {
+    /// Returns the gates of limits of several tubes, or of rates, as this one is.
+    pub fn shared_mut(&mut self, limit: Limit) -> &mut BTreeMap<Box<[u8]>, GateId> {
+        if limit.per.is_some() { &mut self.shared_rates } else { &mut self.shared }
+    }
+
+    /// Returns the gate of a limit that counts the tubes of a pattern together.
+    pub fn shared_gate(&self, limit: Limit, pattern: &[u8]) -> Option<GateId> {
+        let gates = if limit.per.is_some() { &self.shared_rates } else { &self.shared };
+        gates.get(pattern).copied()
+    }
+
     /// Returns the limits of a tube. A limit for each tube applies if it is the most literal of all. Limits for all
     /// tubes together apply beside it, unless a more literal one exempts the tube; they count its jobs in any case.
-    pub fn of_tube(&self, name: &[u8]) -> TubeLimits {
-        let mut each = 0;
-        let (mut counted, mut held) = (Vec::new(), Vec::new());
-        let mut is_exempt = false;
-        for (index, limit) in self.of_tubes.matching(name).enumerate() {
-            match *limit {
-                Limit::Each(0) => is_exempt = true,
-                Limit::Each(most) if index == 0 => each = most,
-                Limit::Each(_) => {}
-                Limit::All(_, gate) => {
-                    counted.push(gate);
-                    if !is_exempt {
-                        held.push(gate);
-                    }
+    pub fn of_tube(&self, name: &[u8], settings: &Settings) -> TubeLimits {
+        let mut limits = TubeLimits::default();
+        for kind in [SettingKind::Limit, SettingKind::Rate] {
+            let mut is_exempt = false;
+            let set = settings.matching(kind, name).filter_map(|(pattern, value)| Some((pattern, value.limit()?)));
+            for (index, (pattern, limit)) in set.enumerate() {
+                is_exempt |= limit.most == 0;
+                if let Some(gate) = self.shared_gate(limit, pattern) {
+                    limits.counted.push(gate);
+                    limits.held.extend((!is_exempt).then_some(gate));
+                } else if index == 0 {
+                    let own = if kind == SettingKind::Rate { &mut limits.rate } else { &mut limits.limit };
+                    *own = limit;
                 }
             }
         }
-        let (mut own_rate, mut is_exempt) = (None, false);
-        for (index, rate) in self.rates.of_tubes.matching(name).enumerate() {
-            match *rate {
-                Rate { most: 0, .. } => is_exempt = true,
-                Rate { most, per, gate: None } if index == 0 => own_rate = Some((most, per)),
-                Rate { gate: None, .. } => {}
-                Rate { gate: Some(gate), .. } => {
-                    counted.push(gate);
-                    if !is_exempt {
-                        held.push(gate);
-                    }
-                }
-            }
-        }
-        held.sort_unstable();
-        TubeLimits { each, own_rate, counted: counted.into(), held: held.into() }
+        limits.held.sort_unstable();
+        limits
+    }
+
+    /// Returns a gate for a limit or a rate, which has counted nothing.
+    pub fn gate_of(&self, limit: Limit, kind: u8, name: &[u8]) -> Gate {
+        let rate = self.rates.rate(kind, name, limit);
+        Gate { limit: if limit.per.is_none() { limit.most } else { 0 }, rate, ..Gate::default() }
+    }
+
+    /// Returns a gate with the limits of a group, which has counted nothing.
+    pub fn gate_of_group(&self, name: &[u8], settings: &Settings) -> Gate {
+        let [limit, rate] =
+            [SettingKind::GroupLimit, SettingKind::GroupRate].map(|kind| settings.limit_of_group(kind, name));
+        let rate = self.rates.rate(OF_GROUP, name, rate);
+        Gate { limit: limit.most, is_ordered: limit.scope == Scope::Ordered, rate, ..Gate::default() }
     }
 
     /// Returns the group with this name.
@@ -187,11 +173,9 @@ impl Limits {
     }
 
     /// Returns the group with this name, and counts one job more in it. A new group is created.
-    pub fn join_group(&mut self, name: &[u8]) -> GroupId {
+    pub fn join_group(&mut self, name: &[u8], settings: &Settings) -> GroupId {
         let group = self.find_group(name).unwrap_or_else(|| {
-            let rate = self.rates.of_group(name).map(Box::new);
-            let (limit, is_ordered) = self.limit_of_group(name);
-            let gate = Gate { rate, is_ordered, ..Gate::new(limit) };
+            let gate = self.gate_of_group(name, settings);
             let gate = GateId::from_index(self.gates.insert(gate));
             let group = Group { name: name.into(), jobs: 0, gate };
             let group = GroupId::from_index(self.groups.insert(group));
@@ -218,11 +202,6 @@ impl Limits {
     /// Returns whether a group has reached its limit of reserved jobs.
     pub fn is_at_limit(&self, group: GroupId) -> bool {
         self.gates[self.groups[group.index()].gate.index()].is_closed()
-    }
-
-    /// Returns the limit of a group.
-    pub fn limit_of_group(&self, name: &[u8]) -> GroupLimit {
-        self.of_groups.get(name).or_else(|| self.of_groups.get(&b"*"[..])).copied().unwrap_or_default()
     }
 
     /// Returns the lane with these gates, and counts one tube more in it. A new lane is created.
@@ -377,24 +356,23 @@ impl State {
 
     /// Updates the limits of a tube from the settings.
     pub(super) fn refresh_limits(&mut self, id: TubeId) {
-        let mut limits = self.limits.of_tube(&self.tubes[id].name);
-        let retired = self.refresh_rate(id, &mut limits);
+        let TubeLimits { limit, rate, counted, held } = self.limits.of_tube(&self.tubes[id].name, &self.settings);
+        self.refresh_rate(id, rate);
         let tube = &mut self.tubes[id];
         let reserved = tube.reserved;
-        tube.limit = limits.each;
-        let old = std::mem::replace(&mut tube.counted, limits.counted.clone());
-        let holds_differ = tube.held != limits.held;
-        tube.held = limits.held;
-        for gate in old.iter().filter(|gate| !limits.counted.contains(gate)) {
+        tube.limit = limit.most;
+        let old = std::mem::replace(&mut tube.counted, counted.clone().into());
+        let holds_differ = *tube.held != *held;
+        tube.held = held.into();
+        for gate in old.iter().filter(|gate| !counted.contains(gate)) {
             self.change_gate(*gate, |gate| gate.reserved -= reserved);
         }
-        for gate in limits.counted.iter().filter(|gate| !old.contains(gate)) {
+        for gate in counted.iter().filter(|gate| !old.contains(gate)) {
             self.change_gate(*gate, |gate| gate.reserved += reserved);
         }
         if holds_differ {
             self.change_lane(id);
         }
         self.place(id);
-        retired.into_iter().for_each(|gate| drop(self.limits.gates.remove(gate.index())));
     }
 }

@@ -31,7 +31,9 @@ impl State {
             return step.reply(conn, Reply::OutOfMemory);
         };
         match what {
-            JobsOf::Pattern(pattern) => self.begin_sweep(conn, pattern, Work::Move(name.bytes().into(), state), step),
+            JobsOf::Pattern(pattern) => {
+                self.begin_sweep(Some(conn), pattern, Work::Move(name.bytes().into(), state), step);
+            }
             JobsOf::Job(id) => {
                 let is_meant = |key: &JobKey| state.is_none_or(|state| self.jobs[*key].state() == Some(state));
                 match self.waiting_job(id).filter(is_meant) {
@@ -108,7 +110,7 @@ impl State {
         let who = self.who(conn, step);
         let id = match what {
             JobsOf::Pattern(pattern) => {
-                return self.begin_sweep(conn, pattern, Work::Cancel { who, reply: Reply::Cancelled }, step);
+                return self.begin_sweep(Some(conn), pattern, Work::Cancel { who, reply: Reply::Cancelled }, step);
             }
             JobsOf::Job(id) => id,
         };

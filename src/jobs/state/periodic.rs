@@ -2,8 +2,8 @@
 //! job of a schedule at most, and the note of that is in the same batch as the job.
 
 use super::background::keep_timer_at;
-use super::commits::{Change, SettingKind};
-use super::record::{Progress, Setting};
+use super::commits::Change;
+use super::setting::{Progress, SettingKind, Value};
 use super::{Body, Put, PutOptions, Refusal, Reply, State, Step, Timer};
 use crate::timetable::Timetable;
 use poolcounter_core::id::ConnId;
@@ -80,6 +80,11 @@ impl Periodic {
         let (put, _) = schedule::parse_written(name, line_of(definition))?;
         let timetable = Timetable::new(&put.options.as_ref()?.schedule.as_ref()?.times).ok()?;
         Some(Periodic { put, timetable, definition: definition.into(), progress, next: None })
+    }
+
+    /// Returns it as the value of a setting.
+    pub fn value(&self) -> Value {
+        self.progress.with(&self.definition)
     }
 
     fn body(&self) -> &[u8] {
@@ -170,15 +175,10 @@ impl State {
         self.arm_schedules(now, timers);
     }
 
-    /// Restores a periodic job.
-    pub(super) fn restore_schedule(
-        &mut self,
-        name: &[u8],
-        (progress, definition): (Progress, &[u8]),
-        now: Time,
-        timers: &mut Timers<'_, Timer>,
-    ) {
-        if let Some(periodic) = Periodic::parse(name, definition, progress) {
+    /// Restores a periodic job from the value of a setting.
+    pub(super) fn restore_schedule(&mut self, name: &[u8], value: &[u8], now: Time, timers: &mut Timers<'_, Timer>) {
+        let parse = |(progress, definition)| Periodic::parse(name, definition, progress);
+        if let Some(periodic) = Progress::split(value).and_then(parse) {
             self.insert_schedule(name, periodic, now, timers);
         }
     }
@@ -270,7 +270,7 @@ impl State {
             next: periodic.next.map(|next| span(next.saturating_sub(wall))),
             last: periodic.progress.last.map(|last| span(wall.saturating_sub(last))),
             skipped: periodic.progress.skipped,
-            is_of_file: self.is_of_file(&Setting::Schedule(name, Some((periodic.progress, &periodic.definition)))),
+            is_of_file: self.is_of_file(SettingKind::Schedule, name, &periodic.definition),
         })
     }
 

@@ -100,11 +100,11 @@ impl State {
             bytes += JOB_BYTES + body;
             let Some(options) = &put.options else { continue };
             let tube = if options.tube.is_empty() { used } else { &options.tube };
-            // The numbers and lengths of an extra take 8 bytes, those of a root 11 more.
-            bytes += options.key.len() + 8;
+            // The numbers and lengths of an extra take 17 bytes at most, those of a root 12 more.
+            bytes += options.key.len() + 17;
             bytes += options.keep.map_or(0, |_| Roots::bytes_of(tube, &options.key) + 1);
             if let Some((signature, _)) = &options.root {
-                bytes += signature.len() + 11;
+                bytes += signature.len() + 12;
                 let is_new = self.roots.newest(tube, signature).is_none();
                 roots.extend(is_new.then_some((tube, &**signature)));
             }
@@ -155,11 +155,6 @@ impl State {
         let of_jobs = self.jobs.bytes + self.roots.bytes + self.tubes.bytes() + self.group_bytes(0, 0);
         let of_watches = self.feeds.bytes() + self.sets.bytes + self.conns.watch_bytes;
         of_jobs + of_watches + self.settings_bytes() + self.limits.rates.bytes() + self.kept_bytes
-    }
-
-    /// Returns the bytes of jobs, and of what is kept for connections.
-    pub fn bytes_of_jobs(&self) -> usize {
-        self.jobs.bytes + self.kept_bytes
     }
 
     /// Forgets tubes that are hidden where their room is needed, as many as a step has time for.
@@ -248,7 +243,7 @@ impl State {
             if let Some((signature, timestamp)) = extra.root {
                 self.raise_root(tube, signature, timestamp, step);
             }
-            extra.group = (!options.group.is_empty()).then(|| self.limits.join_group(&options.group));
+            extra.group = (!options.group.is_empty()).then(|| self.limits.join_group(&options.group, &self.settings));
         }
         let id = JobId(self.next_id);
         self.next_id += 1;

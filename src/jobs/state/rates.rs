@@ -1,10 +1,9 @@
 //! Rates: numbers of starts in a period, which close gates beside the limits of reserved jobs. Starts are kept by the name
 //! of their tube, group or pattern, so that they count even when that is gone for a while.
 
-use super::ids::GateId;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
-use poolcounter_protocol::jobs::name::PatternMap;
+use poolcounter_protocol::jobs::values::Limit;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Most starts in a period that are kept one by one. Of more, those within a 64th of the period are kept together, and
@@ -22,23 +21,10 @@ pub(super) const OF_TUBE: u8 = b't';
 pub(super) const OF_PATTERN: u8 = b'p';
 pub(super) const OF_GROUP: u8 = b'g';
 
-/// A rate, as it was set for a pattern of tubes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Rate of a tube or of a gate.
 pub(super) struct Rate {
-    /// Most starts in a period; 0 means any number.
-    pub most: u32,
-    /// Period in seconds.
-    pub per: u32,
-    /// Gate of all tubes together; None if each has its own.
-    pub gate: Option<GateId>,
-}
-
-/// Rate of a gate.
-#[derive(Clone)]
-pub(super) struct GateRate {
     pub log: Box<[u8]>,
-    pub most: u32,
-    per: u32,
+    pub limit: Limit,
     /// True while as many jobs have started as may.
     pub is_full: bool,
 }
@@ -57,12 +43,9 @@ struct Log {
     sum: u64,
 }
 
-/// The rates as they were set, and the starts that count.
+/// The starts that count.
 #[derive(Default)]
 pub(super) struct Rates {
-    pub of_tubes: PatternMap<Rate>,
-    /// Starts and seconds, by the name of a group, `*` for each.
-    pub of_groups: BTreeMap<Box<[u8]>, (u32, u32)>,
     logs: BTreeMap<Box<[u8]>, Log>,
     /// Logs by the end of their first starts, or an earlier time.
     ends: BTreeSet<(Time, Box<[u8]>)>,
@@ -70,10 +53,10 @@ pub(super) struct Rates {
     pub timer: Option<TimerId>,
 }
 
-impl GateRate {
-    /// Returns the starts in a period, and its seconds.
-    pub fn numbers(&self) -> (u32, u32) {
-        (self.most, self.per)
+impl Rate {
+    /// Notes the number of starts that count.
+    pub fn note(&mut self, sum: u64) {
+        self.is_full = sum >= u64::from(self.limit.most);
     }
 }
 
@@ -99,17 +82,11 @@ impl Rates {
         [&[kind], name].concat().into()
     }
 
-    /// Returns the rate of a gate with this log; None for any number.
-    pub fn gate_rate(&self, kind: u8, name: &[u8], (most, per): (u32, u32)) -> Option<GateRate> {
+    /// Returns the rate of this log; None for any number.
+    pub fn rate(&self, kind: u8, name: &[u8], limit: Limit) -> Option<Box<Rate>> {
         let log = Rates::log_of(kind, name);
-        let is_full = self.sum(&log) >= u64::from(most);
-        (most > 0).then_some(GateRate { log, most, per, is_full })
-    }
-
-    /// Returns the rate of a group, if it has one.
-    pub fn of_group(&self, name: &[u8]) -> Option<GateRate> {
-        let rate = self.of_groups.get(name).or_else(|| self.of_groups.get(&b"*"[..]))?;
-        self.gate_rate(OF_GROUP, name, *rate)
+        let is_full = self.sum(&log) >= u64::from(limit.most);
+        (limit.most > 0 && limit.per.is_some()).then(|| Box::new(Rate { log, limit, is_full }))
     }
 
     /// Returns the number of starts that count.
@@ -124,14 +101,16 @@ impl Rates {
         }
     }
 
-    /// Returns the time at which a gate opens that has as many starts as it may.
-    pub fn opens(&self, rate: &GateRate) -> Option<Time> {
-        self.logs.get(&rate.log)?.opens(rate.most)
+    /// Returns the time until a rate allows the next start; None if it does now.
+    pub fn left(&self, rate: &Rate, now: Time) -> Option<Span> {
+        let log = self.logs.get(&rate.log).filter(|_| rate.is_full)?;
+        Some(log.opens(rate.limit.most)?.since(now))
     }
 
     /// Counts a start.
-    pub fn start(&mut self, rate: &mut GateRate, now: Time) {
-        let per = Span::from_secs(u64::from(rate.per));
+    pub fn start(&mut self, rate: &mut Rate, now: Time) {
+        let Limit { most, per, .. } = rate.limit;
+        let per = Span::from_secs(u64::from(per.unwrap_or_default()));
         if !self.logs.contains_key(&rate.log) {
             self.ends.insert((now + per, rate.log.clone()));
             self.logs.insert(rate.log.clone(), Log::default());
@@ -139,14 +118,14 @@ impl Rates {
         let log = self.logs.get_mut(&rate.log).expect("it is there, or was added");
         log.sum += 1;
         let fine = Span::from_micros(per.as_micros() / u64::from(EXACT));
-        match log.starts.back_mut().filter(|last| rate.most > EXACT && last.first + fine > now) {
+        match log.starts.back_mut().filter(|last| most > EXACT && last.first + fine > now) {
             Some(last) => (last.end, last.count) = (now + per, last.count.saturating_add(1)),
             None => {
                 log.starts.push_back(Starts { first: now, end: now + per, count: 1 });
                 self.entries += 1;
             }
         }
-        rate.is_full = log.sum >= u64::from(rate.most);
+        rate.note(log.sum);
     }
 
     /// Drops what is over of the log with the first end, and returns its name and the number of starts that count.

@@ -3,6 +3,7 @@
 use super::job::{History, JobId, JobKey, JobPlacement, Origin, Until};
 use super::jobs::Jobs;
 use super::limits::Limits;
+use super::setting::Setting;
 use super::tubes::Tubes;
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::id::Id;
@@ -47,106 +48,6 @@ pub struct Record<'a> {
     pub error: &'a [u8],
 }
 
-/// A setting, or its removal.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub enum Setting<'a> {
-    /// Limit of tubes: the number, and true if it is of all together.
-    Limit(&'a [u8], Option<(u32, bool)>),
-    /// Limit of a group: the number, and true if its jobs run in order.
-    GroupLimit(&'a [u8], Option<(u32, bool)>),
-    /// Backoff.
-    Retry(&'a [u8], Option<super::Backoff>),
-    /// Tube of jobs after their last attempt.
-    DeadLetter(&'a [u8], Option<&'a [u8]>),
-    /// Pause: its end, and its length in seconds.
-    Pause(&'a [u8], Option<(Time, u32)>),
-    /// Last applied setting of the configuration file: its name, and its value.
-    File(&'a [u8], Option<&'a [u8]>),
-    /// Pause that ends with its tube.
-    TubePause(&'a [u8], Option<(Time, u32)>),
-    /// Periodic job: what has become of it, and its definition, which is its line in `schedule-put` behind its name, a
-    /// line feed, and its body.
-    Schedule(&'a [u8], Option<(Progress, &'a [u8])>),
-    /// Rate of tubes: starts, seconds, and true if it is of all together.
-    Rate(&'a [u8], Option<(u32, u32, bool)>),
-    /// Rate of a group: starts and seconds.
-    GroupRate(&'a [u8], Option<(u32, u32)>),
-}
-
-/// Progress of a periodic job, by the time of day in microseconds since 1970.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Progress {
-    /// Times up to this one are over.
-    pub from: i64,
-    /// Time for which a job was put last.
-    pub last: Option<i64>,
-    /// Number of times at which none was put.
-    pub skipped: u64,
-}
-
-impl Progress {
-    fn text(&self) -> String {
-        let last = self.last.map_or("-".into(), |last| last.to_string());
-        format!("{} {last} {}", self.from, self.skipped)
-    }
-
-    /// Returns the progress in the value of a setting, and the definition behind it.
-    pub fn split(value: &[u8]) -> Option<(Progress, &[u8])> {
-        let mut words = value.splitn(4, |byte| *byte == b' ');
-        let mut word = || std::str::from_utf8(words.next()?).ok();
-        let (from, last, skipped) = (word()?.parse().ok()?, word()?, word()?.parse().ok()?);
-        let last = if last == "-" { None } else { Some(last.parse().ok()?) };
-        Some((Progress { from, last, skipped }, words.next()?))
-    }
-}
-
-impl<'a> Setting<'a> {
-    /// Kinds of settings.
-    pub const KINDS: [&'static str; 9] =
-        ["limit", "group-limit", "retry", "dead-letter", "pause", "file", "schedule", "rate", "group-rate"];
-
-    /// Returns its kind, and its pattern or group.
-    pub fn name(&self) -> (&'static str, &'a [u8]) {
-        match *self {
-            Setting::Limit(pattern, _) => (Self::KINDS[0], pattern),
-            Setting::GroupLimit(group, _) => (Self::KINDS[1], group),
-            Setting::Retry(pattern, _) => (Self::KINDS[2], pattern),
-            Setting::DeadLetter(pattern, _) => (Self::KINDS[3], pattern),
-            Setting::Pause(pattern, _) | Setting::TubePause(pattern, _) => (Self::KINDS[4], pattern),
-            Setting::File(name, _) => (Self::KINDS[5], name),
-            Setting::Schedule(name, _) => (Self::KINDS[6], name),
-            Setting::Rate(pattern, _) => (Self::KINDS[7], pattern),
-            Setting::GroupRate(group, _) => (Self::KINDS[8], group),
-        }
-    }
-
-    /// Returns its value as text; None if it is removed. `wall` returns the time of day of a moment.
-    pub fn value(&self, wall: impl Fn(Time) -> i64) -> Option<Vec<u8>> {
-        match *self {
-            Setting::Limit(_, limit) => {
-                limit.map(|(most, is_all)| format!("{most} {}", if is_all { "all" } else { "each" }).into())
-            }
-            Setting::Rate(_, rate) => rate
-                .map(|(most, per, is_all)| format!("{most} per {per} {}", if is_all { "all" } else { "each" }).into()),
-            Setting::GroupRate(_, rate) => rate.map(|(most, per)| format!("{most} per {per}").into()),
-            Setting::GroupLimit(_, limit) => {
-                limit.map(|(most, is_ordered)| format!("{most}{}", if is_ordered { " ordered" } else { "" }).into())
-            }
-            Setting::Retry(_, backoff) => backoff.map(|super::Backoff { attempts, first, factor, max }| {
-                format!("{attempts} {first} {factor} {max}").into()
-            }),
-            Setting::DeadLetter(_, text) | Setting::File(_, text) => text.map(Into::into),
-            Setting::Schedule(_, schedule) => {
-                schedule.map(|(progress, definition)| [progress.text().as_bytes(), b" ", definition].concat())
-            }
-            Setting::Pause(_, pause) => pause.map(|(until, seconds)| format!("{} {seconds}", wall(until)).into()),
-            Setting::TubePause(_, pause) => {
-                pause.map(|(until, seconds)| format!("{} {seconds} tube", wall(until)).into())
-            }
-        }
-    }
-}
-
 /// One change, for the store.
 pub enum Stored<'a> {
     /// New job.
@@ -160,7 +61,7 @@ pub enum Stored<'a> {
     /// Root job that is forgotten.
     RootGone(&'a [u8], &'a [u8]),
     /// A setting.
-    Setting(Setting<'a>),
+    Setting(Setting),
     /// Next number of a job: lower ones will not be given out again.
     NextId(u64),
     /// Row of the inbox that was taken, or is refused.

@@ -5,9 +5,10 @@ use super::commits::Commit;
 use super::conns::{Conn, HeldJob, Wait};
 use super::ids::TubeId;
 use super::job::{Extra, Job, JobKey, JobPlacement, To, micros};
-use super::record::{Record, Setting};
+use super::record::Record;
 use super::roots::is_signature_of_key;
 use super::sets::Watch;
+use super::setting::Setting;
 use super::sums::SumBy;
 use super::tally::{Rates, Tally};
 use super::tube::Tube;
@@ -36,7 +37,7 @@ pub enum Saved<'a> {
         figures: Vec<(String, u64)>,
     },
     /// A setting.
-    Setting(#[serde(borrow)] Setting<'a>),
+    Setting(Setting),
     /// Root job: its tube, its signature, its newest timestamp, and the time of its last change in microseconds since
     /// the start. The one with the oldest change is first.
     Root(&'a [u8], &'a [u8], u64, i64),
@@ -277,7 +278,7 @@ impl State {
             return Err("a job is there twice");
         }
         let tube = self.restored_tube(record.tube);
-        let group = (!record.group.is_empty()).then(|| self.limits.join_group(record.group));
+        let group = (!record.group.is_empty()).then(|| self.limits.join_group(record.group, &self.settings));
         let extra = Extra {
             key: record.key,
             until: record.until,

@@ -1,177 +1,53 @@
-//! Settings of patterns of tubes: limits, backoffs, dead-letter tubes and pauses. They outlive their tubes.
+//! Settings of patterns of tubes and of groups: limits, backoffs, dead-letter tubes and pauses. They outlive their
+//! tubes. A setting of the configuration file is overridden by a command until the file has another value for it.
 
 use super::background::{TICK, Work, keep_timer_at};
-use super::commits::{Change, SettingKind};
+use super::commits::Change;
 use super::ids::{GateId, TubeId};
-use super::limits::{Gate, Limit};
-use super::record::Setting;
-use super::tube::Paused;
-use super::{Backoff, LimitOf, Pattern, Reply, State, Step, Timer, TubeName};
+use super::periodic::Periodic;
+use super::setting::{Paused, Setting, SettingKind, Settings, Value};
+use super::{Backoff, Limit, LimitOf, Pattern, Reply, State, Step, Timer, TubeName};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::id::ConnId;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use poolcounter_protocol::jobs::name::PatternMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Most pauses that end in one step.
 const MOST_ENDS: usize = 64;
 
-/// All settings but limits.
-#[derive(Default)]
-pub(super) struct Settings {
-    pub backoffs: PatternMap<Backoff>,
-    pub dead_letters: PatternMap<Box<[u8]>>,
-    pub pauses: PatternMap<Paused>,
-    /// Last applied settings of the configuration file: their names and values.
-    pub from_file: BTreeMap<Box<[u8]>, Box<[u8]>>,
-    /// True once the present file was compared with these.
-    pub has_file: bool,
-    /// Pauses by their ends.
-    pub ends: BTreeSet<(Time, Box<[u8]>)>,
-    pub pause_timer: Option<TimerId>,
-}
-
-impl Settings {
-    /// Returns the backoff that is set for a tube; None without one.
-    pub fn backoff_of(&self, tube: &[u8]) -> Option<Backoff> {
-        self.backoffs.matching(tube).next().copied()
-    }
-
-    pub fn dead_letter_of(&self, tube: &[u8]) -> Option<Box<[u8]>> {
-        self.dead_letters.matching(tube).next().cloned()
-    }
-
-    pub fn pause_of(&self, tube: &[u8]) -> Option<Paused> {
-        self.pauses.matching(tube).next().copied()
-    }
-
-    /// Compares the pauses with their ends.
-    ///
-    /// # Panics
-    ///
-    /// Panics if they contradict each other.
-    pub fn check(&self) {
-        let ends = self.pauses.iter().map(|(pattern, pause)| (pause.until, pattern.into()));
-        assert_eq!(self.ends, ends.collect(), "each pause is in the order of ends");
-        assert_eq!(self.pause_timer.is_some(), !self.ends.is_empty(), "pauses have a timer");
-    }
-}
-
 /// Divisor of the memory limit that gives the limit of settings, and the minimum of that in bytes.
 const SHARE: usize = 16;
 const LEAST_BYTES: usize = 1 << 20;
-/// Bytes of a limit of a group, or of the end of a pause, beside its name.
+/// Bytes of the end of a pause, beside its name.
 const ENTRY_BYTES: usize = 128;
 
 impl State {
     /// Returns the bytes that settings take.
     pub(super) fn settings_bytes(&self) -> usize {
-        let Settings { backoffs, dead_letters, pauses, ends, .. } = &self.settings;
-        let of_patterns = self.limits.of_tubes.bytes() + backoffs.bytes() + dead_letters.bytes() + pauses.bytes();
-        let rates = &self.limits.rates;
-        let others = self.limits.of_groups.len() + rates.of_groups.len() + ends.len();
-        of_patterns + rates.of_tubes.bytes() + others * ENTRY_BYTES + self.schedules.bytes
-    }
-
-    /// Returns whether a setting of this pattern may be added, or is there.
-    fn may_set<V>(&self, map: &PatternMap<V>, pattern: &[u8]) -> bool {
-        map.of(pattern).is_some() || self.has_room_for_settings() && map.has_room_for(pattern)
+        let Settings { tables, ends, .. } = &self.settings;
+        tables.iter().map(PatternMap::bytes).sum::<usize>() + ends.len() * ENTRY_BYTES + self.schedules.bytes
     }
 
     pub(super) fn has_room_for_settings(&self) -> bool {
         self.settings_bytes() < (self.bounds.max_memory / SHARE).max(LEAST_BYTES)
     }
 
-    /// `limit` with a period in seconds: sets the most jobs that may start in it.
-    pub fn rate(&mut self, conn: ConnId, of: LimitOf<'_>, (most, per): (u32, u32), step: &mut Step<'_, '_>) {
-        let may_set = match of {
-            LimitOf::Group(name) | LimitOf::Ordered(name) => {
-                self.limits.rates.of_groups.contains_key(name) || self.has_room_for_settings()
-            }
-            LimitOf::Each(pattern) | LimitOf::All(pattern) => {
-                self.may_set(&self.limits.rates.of_tubes, pattern.bytes())
-            }
+    /// `limit`: sets the most jobs that may be reserved at once, or start in a period. Reserved jobs stay so.
+    pub fn limit(&mut self, conn: ConnId, of: LimitOf<'_>, limit: Limit, step: &mut Step<'_, '_>) {
+        let of = match of {
+            LimitOf::Tubes(pattern) => pattern.bytes().into(),
+            LimitOf::Group(name) => name.into(),
         };
-        if !may_set {
-            return step.reply(conn, Reply::OutOfMemory);
-        }
-        match of {
-            LimitOf::Group(name) | LimitOf::Ordered(name) => {
-                self.limits.rates.of_groups.insert(name.into(), (most, per));
-                self.note_change(Change::Setting(SettingKind::GroupRate, name.into()));
-                self.begin_group_sweep(Some(conn), name, Reply::Limit(most), step);
-            }
-            LimitOf::Each(pattern) | LimitOf::All(pattern) => {
-                let retired = self.set_rate(pattern.bytes(), (most, per), matches!(of, LimitOf::All(_)));
-                self.note_change(Change::Setting(SettingKind::Rate, pattern.bytes().into()));
-                self.begin_sweep(conn, pattern, Work::Refresh { reply: Reply::Limit(most), retired }, step);
-            }
-        }
-    }
-
-    /// `limit`: sets the most jobs that may be reserved at once. Reserved jobs stay so.
-    pub fn limit(&mut self, conn: ConnId, of: LimitOf<'_>, most: u32, step: &mut Step<'_, '_>) {
-        let may_set = match of {
-            LimitOf::Group(name) | LimitOf::Ordered(name) => {
-                self.limits.of_groups.contains_key(name) || self.has_room_for_settings()
-            }
-            LimitOf::Each(pattern) | LimitOf::All(pattern) => self.may_set(&self.limits.of_tubes, pattern.bytes()),
-        };
-        if !may_set {
-            return step.reply(conn, Reply::OutOfMemory);
-        }
-        match of {
-            LimitOf::Group(name) | LimitOf::Ordered(name) => {
-                self.limits.of_groups.insert(name.into(), (most, matches!(of, LimitOf::Ordered(_))));
-                self.note_change(Change::Setting(SettingKind::GroupLimit, name.into()));
-                self.begin_group_sweep(Some(conn), name, Reply::Limit(most), step);
-            }
-            LimitOf::Each(pattern) | LimitOf::All(pattern) => {
-                let retired = self.set_limit(pattern.bytes(), most, matches!(of, LimitOf::All(_)));
-                self.note_change(Change::Setting(SettingKind::Limit, pattern.bytes().into()));
-                self.begin_sweep(conn, pattern, Work::Refresh { reply: Reply::Limit(most), retired }, step);
-            }
-        }
-    }
-
-    /// Sets a limit, of which the tubes do not know yet, and returns a gate to remove once they do.
-    pub(super) fn set_limit(&mut self, pattern: &[u8], most: u32, is_all: bool) -> Option<GateId> {
-        let old = self.limits.of_tubes.of(pattern).copied();
-        let (new, retired) = match (old, is_all && most > 0) {
-            (Some(Limit::All(_, gate)), true) => {
-                self.change_gate(gate, |gate| gate.limit = most);
-                (Limit::All(most, gate), None)
-            }
-            (old, true) => {
-                let gate = GateId::from_index(self.limits.gates.insert(Gate::new(most)));
-                debug_assert!(!matches!(old, Some(Limit::All(..))), "the arm above has these");
-                (Limit::All(most, gate), None)
-            }
-            (Some(Limit::All(_, gate)), false) => (Limit::Each(most), Some(gate)),
-            (_, false) => (Limit::Each(most), None),
-        };
-        self.limits.of_tubes.insert(pattern, new);
-        retired
-    }
-
-    /// Removes a limit, of which the tubes do not know yet, and returns a gate to remove once they do.
-    pub(super) fn remove_limit(&mut self, pattern: &[u8]) -> Option<GateId> {
-        match self.limits.of_tubes.remove(pattern) {
-            Some(Limit::All(_, gate)) => Some(gate),
-            Some(Limit::Each(_)) | None => None,
-        }
+        let setting = Setting { kind: SettingKind::of_limit(limit), of, value: Some(Value::Limit(limit)) };
+        self.set(conn, setting, Reply::Limit(limit.most), step);
     }
 
     /// `retry`: sets the backoff of jobs whose reservations end badly.
     pub fn retry(&mut self, conn: ConnId, pattern: Pattern<'_>, backoff: Backoff, step: &mut Step<'_, '_>) {
-        if !self.may_set(&self.settings.backoffs, pattern.bytes()) {
-            return step.reply(conn, Reply::OutOfMemory);
-        }
-        self.settings.backoffs.insert(pattern.bytes(), backoff);
-        self.note_change(Change::Setting(SettingKind::Retry, pattern.bytes().into()));
-        let after = self.this_commit();
-        step.reply_after(conn, Reply::Retry, after);
+        let (kind, value) = (SettingKind::Retry, Some(Value::Retry(backoff)));
+        self.set(conn, Setting { kind, of: pattern.bytes().into(), value }, Reply::Retry, step);
     }
 
     /// `dead-letter`: sets the tube of jobs after their last attempt; without one they are buried again.
@@ -182,17 +58,9 @@ impl State {
         tube: Option<TubeName<'_>>,
         step: &mut Step<'_, '_>,
     ) {
-        let name = tube.map_or(&b""[..], TubeName::bytes);
-        if tube.is_some() && !self.may_set(&self.settings.dead_letters, pattern.bytes()) {
-            return step.reply(conn, Reply::OutOfMemory);
-        }
-        match tube {
-            Some(tube) => drop(self.settings.dead_letters.insert(pattern.bytes(), tube.bytes().into())),
-            None => drop(self.settings.dead_letters.remove(pattern.bytes())),
-        }
-        self.note_change(Change::Setting(SettingKind::DeadLetter, pattern.bytes().into()));
-        let after = self.this_commit();
-        step.reply_after(conn, Reply::DeadLetter(name.into()), after);
+        let name: Box<[u8]> = tube.map_or(&b""[..], TubeName::bytes).into();
+        let (kind, value) = (SettingKind::DeadLetter, tube.map(|_| Value::Text(name.clone())));
+        self.set(conn, Setting { kind, of: pattern.bytes().into(), value }, Reply::DeadLetter(name), step);
     }
 
     /// `pause-tube`: pauses this tube for a while, or until it is removed. 0 seconds end the pause.
@@ -216,41 +84,66 @@ impl State {
         step: &mut Step<'_, '_>,
     ) {
         let until = step.now + Span::from_secs(u64::from(seconds));
-        let pause = (seconds > 0).then_some(Paused { until, seconds, ends_with_tube });
-        if pause.is_some() && !self.may_set(&self.settings.pauses, pattern.bytes()) {
-            return step.reply(conn, Reply::OutOfMemory);
-        }
-        self.set_pause(pattern.bytes(), pause, step.timers);
-        self.note_change(Change::Setting(SettingKind::Pause, pattern.bytes().into()));
-        self.begin_sweep(conn, pattern, Work::Refresh { reply: Reply::Paused, retired: None }, step);
+        let pause = Value::Pause(Paused { until, seconds, ends_with_tube });
+        let (kind, value) = (SettingKind::Pause, (seconds > 0).then_some(pause));
+        self.set(conn, Setting { kind, of: pattern.bytes().into(), value }, Reply::Paused, step);
     }
 
-    /// Sets or ends a pause, of which the tubes do not know yet.
-    pub(super) fn set_pause(&mut self, pattern: &[u8], pause: Option<Paused>, timers: &mut Timers<'_, Timer>) {
-        let old = match pause {
-            Some(pause) => {
-                self.settings.ends.insert((pause.until, pattern.into()));
-                self.settings.pauses.insert(pattern, pause)
+    /// Sets or removes something for a client, if there is room for it.
+    fn set(&mut self, conn: ConnId, setting: Setting, reply: Reply, step: &mut Step<'_, '_>) {
+        let Setting { kind, of, value } = &setting;
+        let table = &self.settings.tables[*kind as usize];
+        let has_room = || self.has_room_for_settings() && table.has_room_for(of);
+        if value.is_some() && table.of(of).is_none() && !has_room() {
+            return step.reply(conn, Reply::OutOfMemory);
+        }
+        self.apply(Some(conn), setting, reply, step);
+    }
+
+    /// Sets or removes something. A client gets the reply once all tubes and groups know of it.
+    fn apply(&mut self, conn: Option<ConnId>, setting: Setting, reply: Reply, step: &mut Step<'_, '_>) {
+        let Setting { kind, of, value } = setting;
+        let retired = self.put_setting(kind, &of, value, step.timers);
+        self.note_change(Change::Setting(kind, of.clone()));
+        match kind {
+            SettingKind::Limit | SettingKind::Rate | SettingKind::Pause => {
+                let pattern = Pattern::parse(&of).expect("only patterns are set");
+                self.begin_sweep(conn, pattern, Work::Refresh { reply, retired }, step);
             }
-            None => self.settings.pauses.remove(pattern),
-        };
-        if let Some(old) = old
-            && pause != Some(old)
-        {
-            let is_other = pause.is_none_or(|pause| pause.until != old.until);
-            if is_other {
-                self.settings.ends.remove(&(old.until, pattern.into()));
+            SettingKind::GroupLimit | SettingKind::GroupRate => self.begin_group_sweep(conn, &of, reply, step),
+            SettingKind::Retry | SettingKind::DeadLetter | SettingKind::Schedule | SettingKind::File => {
+                if let Some(conn) = conn {
+                    let after = self.this_commit();
+                    step.reply_after(conn, reply, after);
+                }
             }
         }
-        self.arm_pause(timers);
+    }
+
+    /// Sets or removes a value of which the tubes do not know yet, and returns a gate to remove once they do.
+    fn put_setting(
+        &mut self,
+        kind: SettingKind,
+        of: &[u8],
+        value: Option<Value>,
+        timers: &mut Timers<'_, Timer>,
+    ) -> Option<GateId> {
+        let new = value.as_ref().and_then(Value::limit);
+        let old = self.settings.put(kind, of, value).as_ref().and_then(Value::limit);
+        match kind {
+            SettingKind::Limit | SettingKind::Rate => return self.change_shared_gate(of, old, new),
+            SettingKind::Pause => self.arm_pause(timers),
+            _ => {}
+        }
+        None
     }
 
     /// Ends the pause of a tube that is removed, unless the pause is of a pattern.
     pub(super) fn end_pause_of(&mut self, tube: TubeId, timers: &mut Timers<'_, Timer>) {
-        let name = &self.tubes[tube].name;
-        if self.settings.pauses.of(name).is_some_and(|pause| pause.ends_with_tube) {
-            let name = name.clone();
-            self.set_pause(&name, None, timers);
+        let own = self.settings.of(SettingKind::Pause, &self.tubes[tube].name);
+        if matches!(own, Some(Value::Pause(Paused { ends_with_tube: true, .. }))) {
+            let name = self.tubes[tube].name.clone();
+            self.put_setting(SettingKind::Pause, &name, None, timers);
             self.tubes[tube].paused = self.settings.pause_of(&name);
             self.note_change(Change::Setting(SettingKind::Pause, name));
         }
@@ -267,12 +160,11 @@ impl State {
         self.settings.pause_timer.take().into_iter().for_each(TimerId::fired);
         for _ in 0..MOST_ENDS {
             let over = self.settings.ends.first().filter(|(until, _)| *until <= step.now).cloned();
-            let Some((until, pattern)) = over else { break };
-            self.settings.ends.remove(&(until, pattern.clone()));
-            self.settings.pauses.remove(&pattern);
-            self.note_change(Change::Setting(SettingKind::Pause, pattern.clone()));
-            let pattern = Pattern::parse(&pattern).expect("only patterns are set");
-            self.begin_own_sweep(pattern, None, step);
+            let Some((_, of)) = over else { break };
+            self.settings.put(SettingKind::Pause, &of, None);
+            let pattern = Pattern::parse(&of).expect("only patterns are set");
+            self.begin_sweep(None, pattern, Work::Refresh { reply: Reply::Paused, retired: None }, step);
+            self.note_change(Change::Setting(SettingKind::Pause, of));
         }
         let next = self.settings.ends.first().map(|(until, _)| (*until).max(step.now + TICK));
         keep_timer_at(&mut self.settings.pause_timer, next, Timer::Pause, step.timers);
@@ -287,116 +179,70 @@ impl State {
     }
 
     /// Returns the present value of a setting, for the store.
-    pub(super) fn setting<'a>(&'a self, kind: SettingKind, pattern: &'a [u8]) -> Setting<'a> {
-        match kind {
-            SettingKind::Limit => Setting::Limit(
-                pattern,
-                self.limits.of_tubes.of(pattern).map(|limit| match limit {
-                    Limit::Each(most) => (*most, false),
-                    Limit::All(most, _) => (*most, true),
-                }),
-            ),
-            SettingKind::GroupLimit => Setting::GroupLimit(pattern, self.limits.of_groups.get(pattern).copied()),
-            SettingKind::Retry => Setting::Retry(pattern, self.settings.backoffs.of(pattern).copied()),
-            SettingKind::DeadLetter => {
-                Setting::DeadLetter(pattern, self.settings.dead_letters.of(pattern).map(|name| &**name))
-            }
-            SettingKind::Pause => {
-                let pause = self.settings.pauses.of(pattern);
-                let times = pause.map(|pause| (pause.until, pause.seconds));
-                match pause.is_some_and(|pause| pause.ends_with_tube) {
-                    true => Setting::TubePause(pattern, times),
-                    false => Setting::Pause(pattern, times),
-                }
-            }
-            SettingKind::File => Setting::File(pattern, self.settings.from_file.get(pattern).map(|value| &**value)),
-            SettingKind::Rate => {
-                let rate = self.limits.rates.of_tubes.of(pattern);
-                Setting::Rate(pattern, rate.map(|rate| (rate.most, rate.per, rate.gate.is_some())))
-            }
-            SettingKind::GroupRate => Setting::GroupRate(pattern, self.limits.rates.of_groups.get(pattern).copied()),
-            SettingKind::Schedule => {
-                let periodic = self.schedules.by_name.get(pattern);
-                Setting::Schedule(pattern, periodic.map(|periodic| (periodic.progress, &*periodic.definition)))
-            }
-        }
+    pub(super) fn setting(&self, kind: SettingKind, of: &[u8]) -> Setting {
+        let value = match kind {
+            SettingKind::Schedule => self.schedules.by_name.get(of).map(Periodic::value),
+            kind => self.settings.of(kind, of).cloned(),
+        };
+        Setting { kind, of: of.into(), value }
+    }
+
+    /// Returns every setting by its kind and its pattern, group or name.
+    pub(super) fn setting_names(&self) -> impl Iterator<Item = (SettingKind, &[u8])> {
+        let schedules = self.schedules.by_name.keys().map(|name| (SettingKind::Schedule, &**name));
+        self.settings.names().chain(schedules)
     }
 
     /// Returns every setting.
-    pub(super) fn all_settings(&self) -> impl Iterator<Item = Setting<'_>> {
-        let of = |kind: SettingKind| move |pattern| self.setting(kind, pattern);
-        let limits = self.limits.of_tubes.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Limit));
-        let groups = self.limits.of_groups.keys().map(|name| &**name).map(of(SettingKind::GroupLimit));
-        let backoffs = self.settings.backoffs.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Retry));
-        let dead = self.settings.dead_letters.iter().map(|(pattern, _)| pattern).map(of(SettingKind::DeadLetter));
-        let pauses = self.settings.pauses.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Pause));
-        let from_file = self.settings.from_file.keys().map(|name| &**name).map(of(SettingKind::File));
-        let schedules = self.schedules.by_name.keys().map(|name| &**name).map(of(SettingKind::Schedule));
-        let rates = self.limits.rates.of_tubes.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Rate));
-        let group_rates = self.limits.rates.of_groups.keys().map(|name| &**name).map(of(SettingKind::GroupRate));
-        let limits = limits.chain(groups).chain(rates).chain(group_rates);
-        limits.chain(backoffs).chain(dead).chain(pauses).chain(schedules).chain(from_file)
+    pub(super) fn all_settings(&self) -> impl Iterator<Item = Setting> {
+        self.setting_names().map(|(kind, of)| self.setting(kind, of))
     }
 
     /// Restores a setting, before there are tubes.
-    pub(super) fn restore_setting(&mut self, setting: Setting<'_>, now: Time, timers: &mut Timers<'_, Timer>) {
-        match setting {
-            Setting::Limit(pattern, Some((most, is_all))) => drop(self.set_limit(pattern, most, is_all)),
-            Setting::GroupLimit(name, Some(limit)) => drop(self.limits.of_groups.insert(name.into(), limit)),
-            Setting::Retry(pattern, Some(backoff)) => drop(self.settings.backoffs.insert(pattern, backoff)),
-            Setting::DeadLetter(pattern, Some(tube)) => {
-                drop(self.settings.dead_letters.insert(pattern, tube.into()));
+    pub(super) fn restore_setting(&mut self, setting: Setting, now: Time, timers: &mut Timers<'_, Timer>) {
+        let Setting { kind, of, value } = setting;
+        match value {
+            Some(Value::Text(value)) if kind == SettingKind::Schedule => {
+                self.restore_schedule(&of, &value, now, timers);
             }
-            Setting::Pause(pattern, Some((until, seconds))) => {
-                self.set_pause(pattern, Some(Paused { until, seconds, ends_with_tube: false }), timers);
-            }
-            Setting::TubePause(name, Some((until, seconds))) => {
-                self.set_pause(name, Some(Paused { until, seconds, ends_with_tube: true }), timers);
-            }
-            Setting::File(name, Some(value)) => drop(self.settings.from_file.insert(name.into(), value.into())),
-            Setting::Schedule(name, Some(schedule)) => self.restore_schedule(name, schedule, now, timers),
-            Setting::Rate(pattern, Some((most, per, is_all))) => {
-                self.set_rate(pattern, (most, per), is_all);
-            }
-            Setting::GroupRate(name, Some(rate)) => {
-                self.limits.rates.of_groups.insert(name.into(), rate);
-            }
-            Setting::Schedule(_, None)
-            | Setting::Rate(_, None)
-            | Setting::GroupRate(_, None)
-            | Setting::Limit(_, None)
-            | Setting::File(_, None)
-            | Setting::GroupLimit(_, None)
-            | Setting::Retry(_, None)
-            | Setting::DeadLetter(_, None)
-            | Setting::Pause(_, None)
-            | Setting::TubePause(_, None) => {}
+            value => _ = self.put_setting(kind, &of, value, timers),
         }
     }
-}
 
-/// Returns the patterns of limits with their gates, for comparison with the counts.
-pub(super) fn gates_of(limits: &PatternMap<Limit>) -> BTreeMap<GateId, &[u8]> {
-    let gates = limits.iter().filter_map(|(pattern, limit)| match *limit {
-        Limit::All(_, gate) => Some((gate, pattern)),
-        Limit::Each(_) => None,
-    });
-    gates.collect()
-}
+    /// Returns whether the configuration file was compared with the settings.
+    pub fn has_file(&self) -> bool {
+        self.settings.has_file
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// Applies the settings that are new or changed in the configuration file, and removes the settings that it does
+    /// not have any more.
+    pub fn set_from_file(&mut self, file: &[Setting], step: &mut Step<'_, '_>) {
+        self.settings.has_file = true;
+        let names: BTreeSet<Box<[u8]>> = file.iter().map(Setting::name).collect();
+        for setting in file {
+            let text = setting.value.as_ref().map(|value| Value::Text(value.text(|_| 0).into()));
+            self.note_in_file(setting.name(), text.as_ref(), setting.clone(), step);
+        }
+        let old = self.settings.tables[SettingKind::File as usize].iter().map(|(name, _)| name);
+        let gone: Vec<Box<[u8]>> = old.filter(|name| !names.contains(*name)).map(Into::into).collect();
+        for name in gone {
+            let Some(absence) = Setting::absence(&name) else { continue };
+            self.note_in_file(name, None, absence, step);
+        }
+    }
 
-    #[test]
-    fn backoffs_grow_up_to_their_maximum() {
-        let backoff = Backoff { attempts: 5, first: 1.5, factor: 2.0, max: 10.0 };
-        let seconds: Vec<f64> = (1..=5).map(|k| backoff.delay(k).as_micros() as f64 / 1e6).collect();
-        assert_eq!(seconds, [1.5, 3.0, 6.0, 10.0, 10.0]);
-        assert_eq!(Backoff::NONE.delay(7), Span::ZERO);
-        let endless = Backoff { attempts: 0, first: 1.0, factor: 9e9, max: 1e300 };
-        assert_eq!(endless.delay(u32::MAX), Span::from_secs(u64::from(u32::MAX)));
-        let nothing = Backoff { first: 0.0, ..endless };
-        assert_eq!(nothing.delay(u32::MAX), Span::ZERO);
+    /// Applies or removes a setting without a reply, if the configuration file has had another value of this name.
+    fn note_in_file(&mut self, name: Box<[u8]>, text: Option<&Value>, setting: Setting, step: &mut Step<'_, '_>) {
+        if self.settings.put(SettingKind::File, &name, text.cloned()).as_ref() == text {
+            return;
+        }
+        self.note_change(Change::Setting(SettingKind::File, name));
+        match (setting.kind, &setting.value) {
+            (SettingKind::Schedule, Some(Value::Text(definition))) => {
+                self.set_schedule(&setting.of, definition, step);
+            }
+            (SettingKind::Schedule, _) => _ = self.remove_schedule(&setting.of),
+            _ => self.apply(None, setting, Reply::Paused, step),
+        }
     }
 }

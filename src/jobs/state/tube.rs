@@ -8,6 +8,8 @@ use super::feeds::Standing;
 use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
 use super::job::{JobId, JobKey};
 use super::jobs::Jobs;
+use super::rates::Rate;
+use super::setting::Paused;
 use super::sums::SumId;
 use super::tally::Tally;
 use poolcounter_core::count::Count;
@@ -62,15 +64,6 @@ const MOST_STAMPS: usize = 8;
 /// Number of stamps for which a tube without a job to give keeps room.
 const KEPT_STAMPS: usize = 4;
 
-/// Pause of a tube, by the setting that applies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Paused {
-    pub until: Time,
-    pub seconds: u32,
-    /// True if it is of one tube, and ends with that.
-    pub ends_with_tube: bool,
-}
-
 /// A tube.
 pub(super) struct Tube {
     pub name: Box<[u8]>,
@@ -114,8 +107,8 @@ pub(super) struct Tube {
     /// Limits that count its reserved jobs, and limits that hold its jobs back.
     pub counted: Box<[GateId]>,
     pub held: Box<[GateId]>,
-    /// Gate of its own rate, which is among these.
-    pub rate_gate: Option<GateId>,
+    /// Rate of its own.
+    pub rate: Option<Box<Rate>>,
     pub paused: Option<Paused>,
     /// Time at which it was left without jobs, users and watchers. Clients do not see it then, but its rates are kept
     /// for a while.
@@ -170,7 +163,7 @@ impl Tube {
             limit: 0,
             counted: Box::default(),
             held: Box::default(),
-            rate_gate: None,
+            rate: None,
             paused: None,
             hidden: None,
             total_jobs: Count::default(),
@@ -187,9 +180,9 @@ impl Tube {
         self.paused.is_some() || self.is_at_limit()
     }
 
-    /// Returns true if it has reached its limit of reserved jobs.
+    /// Returns true if it has reached its limit of reserved jobs, or of starts.
     pub fn is_at_limit(&self) -> bool {
-        self.limit > 0 && self.reserved >= self.limit
+        self.limit > 0 && self.reserved >= self.limit || self.rate.as_ref().is_some_and(|rate| rate.is_full)
     }
 
     /// Returns true if it has no jobs, users and watchers. The tube `default` always exists.

@@ -198,7 +198,7 @@ impl Batch {
                 Row::Root(self.note(tube), self.note(signature), newest, signed(epoch).saturating_add(changed))
             }
             Stored::RootGone(tube, signature) => Row::RootGone(self.note(tube), self.note(signature)),
-            Stored::Setting(setting) => self.setting(setting, epoch),
+            Stored::Setting(setting) => self.setting(&setting, epoch),
             Stored::NextId(id) => Row::NextId(id),
             Stored::Taken(Taken { id, job, refused }) => Row::Taken(id, job, self.note(refused.as_bytes())),
             Stored::Unfinished(is_so) => {
@@ -374,10 +374,9 @@ impl Batch {
         self.note(&[format!("{attempts} {at} ").as_bytes(), tube].concat())
     }
 
-    fn setting(&mut self, setting: Setting<'_>, epoch: Span) -> Row {
-        let (kind, of) = setting.name();
-        let value = setting.value(|at| wall(epoch, at));
-        Row::Setting(kind, self.note(of), value.map(|value| self.note(&value)))
+    fn setting(&mut self, Setting { kind, of, value }: &Setting, epoch: Span) -> Row {
+        let value = value.as_ref().map(|value| value.text(|at| wall(epoch, at)));
+        Row::Setting(kind.word(), self.note(of), value.map(|value| self.note(&value)))
     }
 }
 

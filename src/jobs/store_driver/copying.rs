@@ -2,11 +2,9 @@
 
 use crate::JobQueue;
 use crate::commands::JobCommand;
-use crate::replies::ReplyBody;
-use crate::state::{Event, Reply};
+use crate::state::Reply;
 use crate::store::Copying;
 use poolcounter_core::id::ConnId;
-use poolcounter_protocol::jobs::wire::replies;
 use poolcounter_service::contract::{Context, Then};
 
 impl JobQueue {
@@ -18,7 +16,7 @@ impl JobQueue {
         };
         if let Some(obstacle) = obstacle {
             log::warn!("the jobs were not copied: {obstacle}");
-            self.add_reply(conn, ReplyBody::None, None, context, |_, out, _| replies::write_internal_error(out));
+            self.reply(conn, Reply::InternalError, context);
             return None;
         }
         match self.store.copy(name) {
@@ -27,10 +25,9 @@ impl JobQueue {
                 return Some(Then::Wait);
             }
             Copying::BadName => {
-                let reply = Reply::Refused(JobCommand::StoreCopy.wrong_form());
-                self.send(&Event::new(conn, reply, None), context);
+                self.reply(conn, Reply::Refused(JobCommand::StoreCopy.wrong_form()), context);
             }
-            Copying::Impossible => self.reply_not_found(conn, context),
+            Copying::Impossible => self.reply(conn, Reply::NotFound, context),
         }
         None
     }
@@ -40,26 +37,19 @@ impl JobQueue {
         if self.is_store_failing(context.time.now)
             && let Some(conn) = self.driver.copy.as_mut().and_then(Option::take)
         {
-            self.reply_copied(conn, replies::write_internal_error, context);
+            self.reply(conn, Reply::InternalError, context);
+            context.resume(conn);
         }
-    }
-
-    fn reply_copied(&mut self, conn: ConnId, write: impl Fn(&mut Vec<u8>), context: &mut Context<'_>) {
-        self.add_reply(conn, ReplyBody::None, None, context, |_, out, _| write(out));
-        context.resume(conn);
     }
 
     pub(super) fn report_copied(&mut self, result: &Result<u64, String>, context: &mut Context<'_>) {
         let conn = self.driver.copy.take().flatten();
-        let write = |out: &mut Vec<u8>| match result {
-            Ok(bytes) => replies::write_copied(out, *bytes),
-            Err(_) => replies::write_internal_error(out),
-        };
         if let Err(sentence) = result {
             log::warn!("the jobs were not copied: {sentence}");
         }
         if let Some(conn) = conn {
-            self.reply_copied(conn, write, context);
+            self.reply(conn, result.as_ref().map_or(Reply::InternalError, |bytes| Reply::Copied(*bytes)), context);
+            context.resume(conn);
         }
     }
 }

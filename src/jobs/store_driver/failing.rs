@@ -4,7 +4,7 @@
 use super::{HeldUntil, LOOK, Unseen};
 use crate::JobQueue;
 use crate::sessions::session_of;
-use crate::state::{Commit, Event, JobId, Reply};
+use crate::state::{Commit, JobId, Reply};
 use crate::store::{Ownership, RefusedChange, RefusedRow};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
@@ -56,11 +56,6 @@ impl JobQueue {
         }
     }
 
-    /// Answers a put while the store fails.
-    pub(crate) fn refuse_put(&mut self, conn: ConnId, context: &mut Context<'_>) {
-        self.send(&Event::new(conn, Reply::OutOfMemory, None), context);
-    }
-
     /// Returns whether the store fails, or is slow with the batch that is under way.
     fn is_stuck(&self, now: Time) -> bool {
         self.store.is_failing() || self.driver.under_way.is_some_and(|(_, since)| now.since(since) >= LOOK)
@@ -76,7 +71,7 @@ impl JobQueue {
     /// for too long before it could be read.
     pub(crate) fn is_given_up(&self, conn: ConnId, may_change: bool, item: &Item<'_>, now: Time) -> bool {
         let would_change = match item {
-            Item::Request(_) => may_change,
+            Item::Request(..) => may_change,
             Item::Fail(..) => true,
             // These have answers of their own.
             Item::Put(..) | Item::PutMany(_) | Item::Refused(_) => false,

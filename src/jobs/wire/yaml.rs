@@ -2,7 +2,7 @@
 
 use crate::state::ALL_STATES;
 use crate::state::queries::{JobStats, Summary, TubeStats};
-use crate::state::{ShownSchedule, ShownSetting};
+use crate::state::{ShownSchedule, ShownSetting, Tally};
 use crate::stats::Jobs;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
@@ -181,7 +181,7 @@ pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_run
     put!(bytes, "  retrying: {}", summary.retrying);
     let seconds = |micros: u64| micros as f64 / 1e6;
     put!(bytes, "  oldest-ready: {:.3}", seconds(summary.oldest_ready.as_micros()));
-    for (name, times) in [("pickup-delay", &summary.pickups), ("run-time", &summary.runs)] {
+    for (name, times) in [("pickup-delay", &summary.tally.pickups), ("run-time", &summary.tally.runs)] {
         for (percent, share) in [(50, 0.5), (99, 0.99)] {
             let time = times.quantile(share).map_or(0, |quantile| quantile.value);
             put!(bytes, "  {name}-{percent}: {:.3}", seconds(time));
@@ -192,8 +192,8 @@ pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_run
             put!(bytes, "  {event}-rate-{minutes}: {rate:.3}");
         }
     }
-    put!(bytes, "  duplicates: {}\n  superseded: {}", summary.duplicates, summary.superseded);
-    put!(bytes, "  failures: {}", summary.failures);
+    let Tally { duplicates, superseded, failures, .. } = &summary.tally;
+    put!(bytes, "  duplicates: {duplicates}\n  superseded: {superseded}\n  failures: {failures}");
     if let Some((_, span)) = &summary.busy {
         put!(bytes, "  busy: {:.3}", seconds(span.as_micros()));
     }

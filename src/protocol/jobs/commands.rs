@@ -148,6 +148,14 @@ commands! {
     }
 }
 
+impl JobCommand {
+    /// Returns whether it only asks for something that is known without a change.
+    pub fn only_asks(self) -> bool {
+        use JobCommand::{Extensions, ListTubeUsed, ListTubesWatched, StoreCopy};
+        self.row().verb == Some(READ) || matches!(self, Extensions | ListTubeUsed | ListTubesWatched | StoreCopy)
+    }
+}
+
 /// Options of put-job.
 pub const OPTIONS: [&str; 7] = ["tube", "key", "until", "for", "root", "root-ts", "group"];
 

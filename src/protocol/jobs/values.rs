@@ -5,6 +5,7 @@ use super::name::Pattern;
 use super::request::{JobId, Until};
 use poolcounter_core::time::Span;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::sync::Arc;
 
 /// Most jobs in an answer to `list-jobs`.
@@ -177,7 +178,7 @@ pub enum Peek {
 }
 
 /// Parameters of `fail`, beside its text.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failure {
     /// Job.
     pub id: JobId,
@@ -202,17 +203,72 @@ pub struct Backoff {
     pub max: f64,
 }
 
-/// Scope of a limit.
+/// Tubes or group of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LimitOf<'a> {
-    /// Each tube that matches.
-    Each(Pattern<'a>),
-    /// All matching tubes together.
-    All(Pattern<'a>),
-    /// Group with this name, or each group for `*`.
+    /// The tubes of a pattern.
+    Tubes(Pattern<'a>),
+    /// The group of this name; `*` is each group.
     Group(&'a [u8]),
-    /// The same, whose jobs run in order: while one waits to be tried again, so do its successors.
-    Ordered(&'a [u8]),
+}
+
+/// Limit of the jobs that are reserved at a time, or of those that start in a period.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Limit {
+    /// Most jobs; 0 means any number.
+    pub most: u32,
+    /// Seconds of the period; None for a limit of reserved jobs.
+    pub per: Option<u32>,
+    /// Jobs that count together.
+    pub scope: Scope,
+}
+
+/// Jobs that a limit counts together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Scope {
+    /// Jobs of each tube.
+    #[default]
+    Each,
+    /// Jobs of all tubes, of which there may not be any number.
+    All,
+    /// Jobs of a group.
+    Group,
+    /// Jobs of a group, which run in order.
+    Ordered,
+}
+
+impl Limit {
+    /// Reads the words of a limit, as [`Display`](fmt::Display) writes them.
+    pub fn read(words: &[&str]) -> Option<Limit> {
+        let (most, per, scope) = match *words {
+            [most, "per", per, ref scope @ ..] => (most, Some(per.parse().ok()?), scope),
+            [most, ref scope @ ..] => (most, None, scope),
+            [] => return None,
+        };
+        let scope = match *scope {
+            [] => Scope::Group,
+            ["each"] => Scope::Each,
+            ["all"] => Scope::All,
+            ["ordered"] => Scope::Ordered,
+            _ => return None,
+        };
+        Some(Limit { most: most.parse().ok()?, per, scope })
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.most)?;
+        if let Some(per) = self.per {
+            write!(f, " per {per}")?;
+        }
+        f.write_str(match self.scope {
+            Scope::Each => " each",
+            Scope::All => " all",
+            Scope::Group => "",
+            Scope::Ordered => " ordered",
+        })
+    }
 }
 
 /// Jobs that a request is about.
@@ -269,6 +325,10 @@ pub enum Reply {
     Accepting,
     /// The request is refused, for this reason.
     Refused(Refusal),
+    /// Only administrators may send the request, or clients with a rule of access that allows it.
+    NotAllowed,
+    /// The store is copied; this many bytes.
+    Copied(u64),
     /// There is no memory, or there are too many tubes or watches.
     OutOfMemory,
     /// The connection uses another tube, whose name is written behind this.

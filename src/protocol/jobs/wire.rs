@@ -3,7 +3,9 @@
 use super::commands::JobCommand;
 use super::name::{Pattern, TubeName};
 use super::request::{JobId, JobState, SummaryBy, Until};
-use super::values::{Backoff, Failure, JobChange, JobsOf, LimitOf, Peek, Put, PutOptions, Refusal, Reserve};
+use super::values::{
+    Backoff, Failure, JobChange, JobsOf, Limit, LimitOf, Peek, Put, PutOptions, Refusal, Reserve, Scope,
+};
 
 pub mod client;
 pub mod replies;
@@ -87,8 +89,8 @@ pub enum Request<'a> {
     Dropped(TubeName<'a>),
     /// `identify`
     Identify(&'a [u8]),
-    /// `limit`, with its period in seconds if it is of starts
-    Limit(LimitOf<'a>, u32, Option<u32>),
+    /// `limit`
+    Limit(LimitOf<'a>, Limit),
     /// `retry`
     Retry(Pattern<'a>, Backoff),
     /// `dead-letter`
@@ -121,18 +123,11 @@ pub enum Request<'a> {
     StoreCopy(&'a [u8]),
 }
 
-impl Request<'_> {
-    /// Returns whether only administrators may send it.
-    pub fn is_for_admins(&self) -> bool {
-        matches!(self, Request::Drain | Request::Undrain | Request::Clear(..) | Request::StoreCopy(_))
-    }
-}
-
 /// Meaning of a line.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Line<'a> {
-    /// A complete request.
-    Request(Request<'a>),
+    /// A complete request, and its command.
+    Request(JobCommand, Request<'a>),
     /// A put, whose body of this many bytes follows.
     Put(Put, u32),
     /// `put-many`: this many puts follow.
@@ -246,7 +241,7 @@ fn read<'a>(command: JobCommand, words: &mut Words<'a>) -> Result<Line<'a>, word
         JobCommand::Undrain => Request::Undrain,
         JobCommand::Quit => Request::Quit,
     };
-    words.end(Line::Request(request))
+    words.end(Line::Request(command, request))
 }
 
 fn retry<'a>(words: &mut Words<'a>) -> Result<Request<'a>, words::Wrong> {
@@ -262,26 +257,20 @@ fn list_jobs<'a>(words: &mut Words<'a>) -> Result<Request<'a>, words::Wrong> {
 
 fn limit<'a>(words: &mut Words<'a>) -> Result<Request<'a>, words::Wrong> {
     let what = words.word()?;
-    if let Some(name) = what.strip_prefix(b"group:") {
-        if !words::is_text(name, MAX_GROUP) {
-            return Err(words::Wrong);
-        }
-        let (most, per) = (words.u32()?, words.period()?);
-        let of = match words.optional(Words::word)? {
-            None => LimitOf::Group(name),
-            Some(b"ordered") if per.is_none() => LimitOf::Ordered(name),
-            Some(_) => return Err(words::Wrong),
-        };
-        return Ok(Request::Limit(of, most, per));
-    }
-    let pattern = Pattern::parse(what).ok_or(words::Wrong)?;
+    let of = match what.strip_prefix(b"group:") {
+        Some(name) if words::is_text(name, MAX_GROUP) => LimitOf::Group(name),
+        Some(_) => return Err(words::Wrong),
+        None => LimitOf::Tubes(Pattern::parse(what).ok_or(words::Wrong)?),
+    };
     let (most, per) = (words.u32()?, words.period()?);
-    let of = match words.optional(Words::word)?.unwrap_or(b"each") {
-        b"each" => LimitOf::Each(pattern),
-        b"all" => LimitOf::All(pattern),
+    let scope = match (of, words.optional(Words::word)?) {
+        (LimitOf::Tubes(_), Some(b"all")) if most > 0 => Scope::All,
+        (LimitOf::Tubes(_), None | Some(b"each" | b"all")) => Scope::Each,
+        (LimitOf::Group(_), None) => Scope::Group,
+        (LimitOf::Group(_), Some(b"ordered")) if per.is_none() => Scope::Ordered,
         _ => return Err(words::Wrong),
     };
-    Ok(Request::Limit(of, most, per))
+    Ok(Request::Limit(of, Limit { most, per, scope }))
 }
 
 fn put(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
@@ -469,7 +458,7 @@ mod tests {
     #[test]
     fn requests_have_their_arguments() {
         let of = |line: &'static str| match parse(line.as_bytes()) {
-            Line::Request(request) => request,
+            Line::Request(_, request) => request,
             other => panic!("{line}: {other:?}"),
         };
         let pattern = |name: &'static str| Pattern::parse(name.as_bytes()).expect("is a pattern");
@@ -477,12 +466,19 @@ mod tests {
         assert_eq!(of("watch */sendMail 7"), Request::Watch(pattern("*/sendMail"), Some(7)));
         assert_eq!(of("pause-tube  a/b  60"), Request::PauseTube(TubeName::parse(b"a/b").expect("a name"), 60));
         assert_eq!(of("pause-all */*  60"), Request::PauseAll(pattern("*/*"), 60));
-        assert_eq!(of("limit */* 5"), Request::Limit(LimitOf::Each(pattern("*/*")), 5, None));
-        assert_eq!(of("limit a/b 2 per 5 all"), Request::Limit(LimitOf::All(pattern("a/b")), 2, Some(5)));
-        assert_eq!(of("limit group:g 2 per 5"), Request::Limit(LimitOf::Group(b"g"), 2, Some(5)));
-        assert_eq!(of("limit a/b 0 all"), Request::Limit(LimitOf::All(pattern("a/b")), 0, None));
-        assert_eq!(of("limit group:g 1 ordered"), Request::Limit(LimitOf::Ordered(b"g"), 1, None));
-        assert_eq!(of("limit group:* 3"), Request::Limit(LimitOf::Group(b"*"), 3, None));
+        let tubes = |name| LimitOf::Tubes(pattern(name));
+        for (line, limited, most, per, scope) in [
+            ("limit */* 5", tubes("*/*"), 5, None, Scope::Each),
+            ("limit a/b 2 per 5 all", tubes("a/b"), 2, Some(5), Scope::All),
+            ("limit group:g 2 per 5", LimitOf::Group(b"g"), 2, Some(5), Scope::Group),
+            ("limit a/b 0 all", tubes("a/b"), 0, None, Scope::Each),
+            ("limit group:g 1 ordered", LimitOf::Group(b"g"), 1, None, Scope::Ordered),
+            ("limit group:* 3", LimitOf::Group(b"*"), 3, None, Scope::Group),
+        ] {
+            let limit = Limit { most, per, scope };
+            assert_eq!(of(line), Request::Limit(limited, limit));
+            assert_eq!(Limit::read(&limit.to_string().split(' ').collect::<Vec<_>>()), Some(limit));
+        }
         let backoff = Backoff { attempts: 5, first: 1.5, factor: 2.0, max: 60.25 };
         assert_eq!(of("retry * 5 1.5 2 60.25"), Request::Retry(pattern("*"), backoff));
         assert_eq!(of("dead-letter a/*"), Request::DeadLetter(pattern("a/*"), None));

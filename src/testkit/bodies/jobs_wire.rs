@@ -26,7 +26,7 @@ fn look_at(line: &[u8]) {
             }
         }
         Line::PutMany(count) => assert!((1..=MANY).contains(&count)),
-        Line::Request(request) => look_at_request(&request),
+        Line::Request(_, request) => look_at_request(&request),
         Line::Fail(..) | Line::Refused(_) | Line::RefusedBody(..) => {}
     }
 }
@@ -40,7 +40,7 @@ fn look_at_request(request: &Request<'_>) {
             assert!((1..=200).contains(&pattern.bytes().len()));
             assert!(weight.is_none_or(|weight| (1..=1000).contains(&weight)));
         }
-        Request::Limit(LimitOf::Group(name) | LimitOf::Ordered(name), _, _) | Request::Identify(name) => {
+        Request::Limit(LimitOf::Group(name), _) | Request::Identify(name) => {
             assert!((1..=64).contains(&name.len()));
         }
         Request::Reserve(Reserve { timeout, many }) => {
@@ -84,7 +84,7 @@ fn items(data: &[u8], piece: usize) -> Vec<String> {
 
 fn tell(item: &Item<'_>) -> String {
     match item {
-        Item::Request(request) => format!("{request:?}"),
+        Item::Request(_, request) => format!("{request:?}"),
         Item::Put(put, body) => {
             assert!(body.bytes().len() <= MAX_SIZE as usize);
             format!("{put:?} {}", body.bytes().escape_ascii())

@@ -3,7 +3,10 @@
 use crate::jobs_store::store::plain;
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_jobs::state::{Backoff, Body, Commit, History, JobId, Origin, Record, Saved, Setting, Stored, Until};
+use poolcounter_jobs::state::{
+    Backoff, Body, Commit, History, JobId, Limit, Origin, Paused, Record, Saved, Scope, Setting, SettingKind, Stored,
+    Until, Value,
+};
 use poolcounter_jobs::store::{Jobs, Ownership, Store, Verdict};
 use poolcounter_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,16 +157,21 @@ fn full(id: u64) -> Record<'static> {
     }
 }
 
-fn setting_of(kind: usize) -> (Setting<'static>, Setting<'static>) {
-    let backoff = Backoff { attempts: 5, first: 0.1, factor: 1.0 / 3.0, max: 1e9 };
+fn setting_of(kind: usize) -> (Setting, Setting) {
+    let limit = |most, scope| Value::Limit(Limit { most, per: None, scope });
     let until = Time::from_micros(123_456_789);
-    match kind {
-        0 => (Setting::Limit(b"*/x", Some((4, true))), Setting::Limit(b"*/x", None)),
-        1 => (Setting::GroupLimit(b"db\xff", Some((7, true))), Setting::GroupLimit(b"db\xff", None)),
-        2 => (Setting::Retry(b"*", Some(backoff)), Setting::Retry(b"*", None)),
-        3 => (Setting::DeadLetter(b"a/*", Some(b"dead")), Setting::DeadLetter(b"a/*", None)),
-        _ => (Setting::Pause(b"a", Some((until, 9))), Setting::Pause(b"a", None)),
-    }
+    let (kind, of, value) = match kind {
+        0 => (SettingKind::Limit, &b"*/x"[..], limit(4, Scope::All)),
+        1 => (SettingKind::GroupLimit, &b"db\xff"[..], limit(7, Scope::Ordered)),
+        2 => {
+            let backoff = Backoff { attempts: 5, first: 0.1, factor: 1.0 / 3.0, max: 1e9 };
+            (SettingKind::Retry, &b"*"[..], Value::Retry(backoff))
+        }
+        3 => (SettingKind::DeadLetter, &b"a/*"[..], Value::Text(b"dead"[..].into())),
+        _ => (SettingKind::Pause, &b"a"[..], Value::Pause(Paused { until, seconds: 9, ends_with_tube: false })),
+    };
+    let setting = |value| Setting { kind, of: of.into(), value };
+    (setting(Some(value)), setting(None))
 }
 
 /// Returns the contents of a store.

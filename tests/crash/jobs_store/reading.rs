@@ -5,7 +5,7 @@ use crate::jobs_store::daemon::{Speaker, count_of, start};
 use crate::jobs_store::store::plain;
 use nix::sys::signal::Signal;
 use poolcounter_core::time::Span;
-use poolcounter_jobs::state::{Body, Commit, Setting, Stored};
+use poolcounter_jobs::state::{Body, Commit, Limit, Setting, SettingKind, Stored, Value};
 use poolcounter_jobs::store::page::Page;
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::scratch::Scratch;
@@ -19,7 +19,9 @@ const TUBE: &str = "enwiki/refreshLinks";
 /// Returns a first page with a limit, and `count` pages of `jobs` jobs each.
 fn pages(count: usize, jobs: u64) -> Vec<Page> {
     let mut pages = vec![Page::first(Commit(7), 1)];
-    pages[0].rows.add(Stored::Setting(Setting::Limit(TUBE.as_bytes(), Some((1, false)))), Span::ZERO);
+    let value = Some(Value::Limit(Limit { most: 1, ..Limit::default() }));
+    let limit = Setting { kind: SettingKind::Limit, of: TUBE.as_bytes().into(), value };
+    pages[0].rows.add(Stored::Setting(limit), Span::ZERO);
     for n in 0..count as u64 {
         let mut page = Page::default();
         (page.is_last, page.share) = (n + 1 == count as u64, 0.5);

@@ -3,14 +3,12 @@
 
 use crate::state::ids::TubeId;
 use crate::state::job::{History, JobId, JobPlacement, micros};
-use crate::state::roots::is_signature_of_key;
 use crate::state::sums::{MOST_SURVEYED, Sum, SumBy, SumId};
-use crate::state::tally::{LastError, Rated, Rates, Tally};
+use crate::state::tally::{Rated, Tally};
 use crate::state::tube::Tube;
 use crate::state::{JobState, State, Watch};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::count::{Count, SmallCount};
-use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
@@ -89,7 +87,7 @@ pub struct TubeStats<'a> {
 }
 
 /// One entry of a summary.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Jobs by state: ready, reserved, delayed, buried.
     pub counts: [u64; 4],
@@ -97,22 +95,8 @@ pub struct Summary {
     pub retrying: u64,
     /// Age of the oldest ready job.
     pub oldest_ready: Span,
-    /// Times for which jobs were ready before they were reserved.
-    pub pickups: Histogram,
-    /// Puts, reserves and deletes a second.
-    pub rates: Rates,
-    /// Puts, reserves and deletes.
-    pub events: [Count; 3],
-    /// Jobs refused because of their key.
-    pub duplicates: Count,
-    /// Leaves refused or dropped because of a newer root job.
-    pub superseded: Count,
-    /// Reservations that ended without the job being done.
-    pub failures: Count,
-    /// Times for which jobs were reserved before they were deleted.
-    pub runs: Histogram,
-    /// The last failure that had a text.
-    pub last_error: Option<Box<LastError>>,
+    /// Events.
+    pub tally: Tally,
     /// Connections of a runner.
     pub conns: u64,
     /// Number of these that wait for a job.
@@ -279,12 +263,6 @@ impl State {
         sorted(runners.into_iter().filter(|(name, _)| has(name)).collect(), most)
     }
 
-    /// Returns root jobs, each with its tube and its signature, the last changed first, of the last `MOST_SURVEYED`.
-    pub fn roots(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let all = self.roots.iter().rev().take(MOST_SURVEYED).map(|(tube, signature, ..)| (tube, signature));
-        all.filter(|(_, signature)| !is_signature_of_key(signature))
-    }
-
     /// Returns the age of the oldest ready job of a sum, accurate to a second.
     pub(in crate::state) fn oldest_of_sum(&self, sum: &Sum, now: Time) -> Span {
         self.tubes.by_age(sum).next().map_or(Span::ZERO, |tube| self.oldest_of(tube, now))
@@ -313,32 +291,18 @@ impl State {
 
 impl Summary {
     pub(in crate::state) fn of((counts, retrying): ([u64; 4], u64), oldest_ready: Span, tally: &Tally) -> Summary {
-        let Tally { pickups, rates, events, duplicates, superseded, failures, runs, last_error } = tally.clone();
-        Summary {
-            counts,
-            retrying,
-            oldest_ready,
-            pickups,
-            rates,
-            events,
-            duplicates,
-            superseded,
-            failures,
-            runs,
-            last_error,
-            ..Summary::default()
-        }
+        Summary { counts, retrying, oldest_ready, tally: tally.clone(), ..Summary::default() }
     }
 
     /// Returns the rates of puts, reserves and deletes in events a second, over the last 1, 5 and 15 minutes.
     pub fn rates(&self, now: Time) -> [[f64; 3]; 3] {
-        [Rated::Put, Rated::Reserve, Rated::Delete].map(|event| self.rates.of(event, now))
+        [Rated::Put, Rated::Reserve, Rated::Delete].map(|event| self.tally.rates.of(event, now))
     }
 }
 
 /// Returns the `most` largest summaries, the largest first.
 fn sorted(mut all: Summaries, most: usize) -> Summaries {
-    let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.events[0].get());
+    let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.tally.events[0].get());
     all.sort_by(|(name, one), (other_name, other)| size(other).cmp(&size(one)).then_with(|| name.cmp(other_name)));
     all.truncate(most);
     all

@@ -33,19 +33,6 @@ pub struct RunnerConn<'a> {
     pub failures: u64,
 }
 
-/// Levels and counts of a followed sum.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Levels {
-    /// Ready jobs.
-    pub ready: u64,
-    /// Age of the oldest of them.
-    pub oldest_ready: Span,
-    /// Jobs put since it was followed.
-    pub put: u64,
-    /// Jobs deleted by clients since then.
-    pub deleted: u64,
-}
-
 impl State {
     /// Returns the summary of a sum, and of its tubes with the most jobs; None if there is no such sum.
     pub fn sum_with_tubes(&self, by: SumBy, name: &[u8], most: usize, now: Time) -> Option<(Summary, Summaries)> {
@@ -212,18 +199,15 @@ impl State {
         self.tubes.sums.find(by, name).is_some_and(|sum| sum.followed_from.is_some())
     }
 
-    /// Returns the levels of the followed sums, for their curves.
-    pub fn levels(&self, by: SumBy, now: Time) -> impl Iterator<Item = (&[u8], Levels)> {
+    /// Returns figures of the followed sums, for their curves: ready jobs, the seconds for which the oldest has been ready,
+    /// and the jobs that were put and deleted by clients since the sum was followed.
+    pub fn levels(&self, by: SumBy, now: Time) -> impl Iterator<Item = (&[u8], [u64; 4])> {
         self.tubes.sums.followed(by).map(move |sum| {
             let [from_put, from_deleted] = sum.followed_from.unwrap_or_default();
             let [put, deleted] = sum.tally.puts_and_deletes();
-            let levels = Levels {
-                ready: sum.counts[JobState::Ready as usize],
-                oldest_ready: self.oldest_of_sum(sum, now),
-                put: put.saturating_sub(from_put),
-                deleted: deleted.saturating_sub(from_deleted),
-            };
-            (&*sum.name, levels)
+            let oldest = self.oldest_of_sum(sum, now).as_micros() / 1_000_000;
+            let ready = sum.counts[JobState::Ready as usize];
+            (&*sum.name, [ready, oldest, put.saturating_sub(from_put), deleted.saturating_sub(from_deleted)])
         })
     }
 }

@@ -60,10 +60,8 @@ pub(in crate::state) enum Work {
     Move(Box<[u8]>, Option<JobState>),
     /// Delete reserved jobs, for this client. They are found in the table of jobs.
     Cancel { who: Arc<[u8]>, reply: fn(u64) -> Reply },
-    /// Make buried and delayed jobs ready.
-    KickAll,
-    /// Make this many buried jobs ready; if there were none, delayed ones.
-    Kick { left: u32, buried: bool },
+    /// Make this many jobs ready: buried ones, delayed ones or both.
+    Kick { left: u32, buried: bool, delayed: bool },
 }
 
 /// A command under way.

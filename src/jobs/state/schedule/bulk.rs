@@ -208,10 +208,10 @@ impl State {
         for (_, conn) in conns.filter(|(_, conn)| conn.is_worker || !conn.name.is_empty()) {
             let entry = runners.entry(conn.name.to_vec()).or_default();
             entry.counts[JobState::Reserved as usize] += conn.held.len() as u64;
-            entry.rates.add(&conn.rates, now);
+            entry.tally.rates.add(&conn.rates, now);
             entry.conns += 1;
             entry.waiting += u64::from(conn.wait.is_some());
-            entry.failures += conn.failures;
+            entry.tally.failures += conn.failures;
             if let Some((job, since)) = conn.first_held()
                 && entry.busy.as_ref().is_none_or(|(_, span)| *span < now.since(since))
                 && let Some(key) = self.jobs.find(job)

@@ -12,11 +12,6 @@ use std::collections::BTreeSet;
 pub(in crate::state) type Burials = BTreeSet<(i64, JobId)>;
 
 impl State {
-    /// Returns how many jobs have expired.
-    pub fn expired(&self) -> u64 {
-        self.figures.of(Stat::Expired)
-    }
-
     /// Notes that a job is buried.
     pub(in crate::state) fn note_burial(&mut self, key: JobKey, timers: &mut Timers<'_, Timer>) {
         if self.bounds.bury_ttl != Span::FOREVER {

@@ -1,8 +1,9 @@
 //! Ends of delays and pauses that are stored anew, in slices, after the clock of the time of day was set.
 
 use crate::state::background::{COST, DUE_COST, DeadlinePlace, Task};
-use crate::state::commits::{Change, SettingKind};
+use crate::state::commits::Change;
 use crate::state::job::JobPlacement;
+use crate::state::setting::SettingKind;
 use crate::state::{JobState, SLICE, State, Step};
 use poolcounter_core::meter::{self, Metered as _};
 use poolcounter_core::time::Time;

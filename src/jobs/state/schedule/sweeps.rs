@@ -1,7 +1,7 @@
 //! Commands that go through many tubes or jobs, in slices, so that connections are served between them.
 
 use crate::state::background::{COST, Sweep, Task, Work};
-use crate::state::ids::{GateId, GroupId, SweepId, TubeId};
+use crate::state::ids::{GroupId, SweepId, TubeId};
 use crate::state::job::{Job, JobKey, JobPlacement};
 use crate::state::{JobState, Pattern, Reply, SLICE, State, Step};
 use crate::stats::Jobs as Stat;
@@ -18,14 +18,15 @@ impl State {
             Some(JobState::Reserved) => Work::Cancel { who: self.who(conn, step), reply: Reply::Cleared },
             waiting => Work::Clear(waiting),
         };
-        self.begin_sweep(conn, pattern, work, step);
+        self.begin_sweep(Some(conn), pattern, work, step);
     }
 
     /// `kick-all`: makes the buried and delayed jobs of these tubes ready, or only the jobs in one of the states. Dead
     /// letters count as buried.
     pub fn kick_all(&mut self, conn: ConnId, pattern: Pattern<'_>, state: Option<JobState>, step: &mut Step<'_, '_>) {
-        let all_in = |state| Work::Kick { left: u32::MAX, buried: state == JobState::Buried };
-        self.begin_sweep(conn, pattern, state.map_or(Work::KickAll, all_in), step);
+        let is_meant = |kicked| state.is_none_or(|state| state == kicked);
+        let [buried, delayed] = [JobState::Buried, JobState::Delayed].map(is_meant);
+        self.begin_sweep(Some(conn), pattern, Work::Kick { left: u32::MAX, buried, delayed }, step);
     }
 
     /// `kick`: makes at most `bound` buried jobs of the used tube ready; if there are none, delayed ones.
@@ -34,30 +35,17 @@ impl State {
         let tube = &self.tubes[self.conns[conn].used];
         let (name, buried) = (tube.name.clone(), tube.buried.len > 0 || !tube.dead.is_empty());
         let pattern = Pattern::parse(&name).expect("the name of a tube is a pattern");
-        self.begin_sweep(conn, pattern, Work::Kick { left: bound, buried }, step);
+        self.begin_sweep(Some(conn), pattern, Work::Kick { left: bound, buried, delayed: !buried }, step);
     }
 
+    /// Starts a command, for a client or without a request.
     pub(in crate::state) fn begin_sweep(
         &mut self,
-        conn: ConnId,
+        conn: Option<ConnId>,
         pattern: Pattern<'_>,
         work: Work,
         step: &mut Step<'_, '_>,
     ) {
-        self.start(Some(conn), pattern, work, step);
-    }
-
-    /// Starts the update of the tubes of a pattern after a pause or a limit has changed without a client's request.
-    pub(in crate::state) fn begin_own_sweep(
-        &mut self,
-        pattern: Pattern<'_>,
-        retired: Option<GateId>,
-        step: &mut Step<'_, '_>,
-    ) {
-        self.start(None, pattern, Work::Refresh { reply: Reply::Paused, retired }, step);
-    }
-
-    fn start(&mut self, conn: Option<ConnId>, pattern: Pattern<'_>, work: Work, step: &mut Step<'_, '_>) {
         let (pattern, since) = (pattern.bytes().into(), step.now);
         self.go(Sweep { conn, pattern, since, next: 0, work, count: 0 }, step);
     }
@@ -237,9 +225,7 @@ impl State {
                     *left -= 1;
                     self.kick_one(key, step);
                 }
-                Work::KickAll | Work::Cancel { .. } | Work::Refresh { .. } | Work::Groups { .. } => {
-                    self.kick_one(key, step);
-                }
+                Work::Cancel { .. } | Work::Refresh { .. } | Work::Groups { .. } => return true,
             }
             if self.tubes.get(tube).is_none() {
                 return true;
@@ -263,8 +249,8 @@ impl State {
                 Some(JobState::Buried) => buried(),
                 Some(JobState::Reserved) => None,
             },
-            Work::KickAll => given_up().or_else(delayed),
             Work::Kick { left: 0, .. } | Work::Cancel { .. } | Work::Refresh { .. } | Work::Groups { .. } => None,
+            Work::Kick { buried: true, delayed: true, .. } => given_up().or_else(delayed),
             Work::Kick { buried: true, .. } => given_up(),
             Work::Kick { buried: false, .. } => delayed(),
         }
@@ -285,7 +271,7 @@ impl State {
             Work::Clear(_) => (Reply::Cleared(sweep.count), sweep.count > 0),
             Work::Move(..) => (Reply::Moved(sweep.count), sweep.count > 0),
             Work::Cancel { reply, .. } => (reply(sweep.count), sweep.count > 0),
-            Work::KickAll | Work::Kick { .. } => (Reply::Kicked(sweep.count), sweep.count > 0),
+            Work::Kick { .. } => (Reply::Kicked(sweep.count), sweep.count > 0),
         };
         let Some(conn) = sweep.conn else { return };
         self.conns[conn].sweep = None;

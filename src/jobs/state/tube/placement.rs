@@ -325,18 +325,15 @@ impl State {
             }
             return tube;
         }
-        let mut limits = self.limits.of_tube(name);
-        let rate = limits.own_rate.and_then(|rate| self.limits.rates.gate_rate(OF_TUBE, name, rate));
-        let rate_gate = rate.map(|rate| self.limits.insert_rated(rate));
-        rate_gate.into_iter().for_each(|gate| limits.add_own(gate));
+        let limits = self.limits.of_tube(name, &self.settings);
         let lane = self.limits.enter_lane(&limits.held);
         let bucket =
             Bucket { tube: self.tubes.next_id(), group: None, ready: Sorted::default(), parked: None, held_since: 0 };
         let main = self.tubes.insert_bucket(bucket);
         let id = self.tubes.insert(name, main, lane);
         let tube = &mut self.tubes[id];
-        (tube.limit, tube.counted, tube.held) = (limits.each, limits.counted, limits.held);
-        tube.rate_gate = rate_gate;
+        (tube.limit, tube.counted, tube.held) = (limits.limit.most, limits.counted.into(), limits.held.into());
+        tube.rate = self.limits.rates.rate(OF_TUBE, name, limits.rate);
         tube.paused = self.settings.pause_of(name);
         if let Some(feed) = self.feeds.of_name(name) {
             self.feeds[feed].tube = Some(id);
@@ -362,7 +359,6 @@ impl State {
         let tube = self.tubes.remove(id);
         tube.delay_timer.into_iter().for_each(|timer| timers.cancel(timer));
         self.limits.leave_lane(tube.lane);
-        tube.rate_gate.into_iter().for_each(|gate| drop(self.limits.gates.remove(gate.index())));
         if let Some(feed) = self.feeds.of_name(&tube.name) {
             self.feeds[feed].tube = None;
         }

@@ -24,6 +24,7 @@ pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: usize)
         Reply::Cancelled(count) => with_number(bytes, "CANCELLED", *count),
         Reply::Root(newest) => with_number(bytes, "ROOT", *newest),
         Reply::Dropped(count) => with_number(bytes, "DROPPED", *count),
+        Reply::Copied(copied) => with_number(bytes, "COPIED", *copied),
         Reply::Limit(most) => with_number(bytes, "LIMIT", u64::from(*most)),
         Reply::Using => with_name(bytes, "USING", used),
         Reply::DeadLetter(name) => with_name(bytes, "DEAD_LETTER", name),
@@ -34,6 +35,7 @@ pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: usize)
         Reply::Accepting => line(bytes, "ACCEPTING"),
         Reply::InternalError => write_internal_error(bytes),
         Reply::OutOfMemory | Reply::Refused(Refusal::OutOfMemory) => line(bytes, "OUT_OF_MEMORY"),
+        Reply::NotAllowed => line(bytes, "NOT_ALLOWED"),
         Reply::NotIgnored => line(bytes, "NOT_IGNORED"),
         Reply::End => line(bytes, "END"),
         Reply::DeadlineSoon => line(bytes, "DEADLINE_SOON"),
@@ -71,24 +73,9 @@ pub fn write_ok(bytes: &mut Vec<u8>, text_bytes: usize) {
     with_number(bytes, "OK", text_bytes as u64);
 }
 
-/// Writes the number of copied bytes.
-pub fn write_copied(bytes: &mut Vec<u8>, copied: u64) {
-    with_number(bytes, "COPIED", copied);
-}
-
 /// Writes that it is unknown if the request was executed.
 pub fn write_internal_error(bytes: &mut Vec<u8>) {
     line(bytes, "INTERNAL_ERROR");
-}
-
-/// Writes that a rule of access allows less than this; clients know how to go on after `OUT_OF_MEMORY`.
-pub fn write_too_much(bytes: &mut Vec<u8>) {
-    line(bytes, "OUT_OF_MEMORY");
-}
-
-/// Writes that only administrators may send this request, or clients with a rule of access that allows it.
-pub fn write_not_allowed(bytes: &mut Vec<u8>) {
-    line(bytes, "NOT_ALLOWED");
 }
 
 fn line(bytes: &mut Vec<u8>, word: &str) {

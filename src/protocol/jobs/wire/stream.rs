@@ -4,7 +4,6 @@
 use super::words::end_of_line;
 use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, parse, schedule};
 use crate::jobs::commands::{JobCommand, extension_of};
-use crate::jobs::request::JobId;
 use crate::jobs::values::{Body, Failure, ManyEntry, Put, Refusal};
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::record::{Reader, Unreadable, Writer};
@@ -14,7 +13,7 @@ use std::io;
 /// A complete request.
 pub enum Item<'a> {
     /// A request without a body.
-    Request(Request<'a>),
+    Request(JobCommand, Request<'a>),
     /// A put.
     Put(Put, Body),
     /// A put-many.
@@ -52,9 +51,7 @@ enum Phase {
 #[derive(Clone, Serialize, Deserialize)]
 enum BodyOwner {
     Put(Put),
-    Fail(JobId, u32, u32),
-    /// A fail with `bury`. A process that does not know it refuses the handover.
-    FailAndBury(JobId, u32, u32),
+    Fail(Failure),
 }
 
 /// An incomplete put-many.
@@ -244,17 +241,12 @@ impl Stream {
             }
             _ if self.many.is_some() => self.refuse_line(JobCommand::PutMany.wrong_form()),
             Line::Fail(_, bytes) if bytes > MAX_ERROR_BYTES => self.skip(bytes, JobCommand::Fail.wrong_form()),
-            Line::Fail(Failure { id, pri, delay, buries: false }, bytes) => {
-                self.begin_body(BodyOwner::Fail(id, pri, delay), bytes)
-            }
-            Line::Fail(Failure { id, pri, delay, buries: true }, bytes) => {
-                self.begin_body(BodyOwner::FailAndBury(id, pri, delay), bytes)
-            }
+            Line::Fail(failure, bytes) => self.begin_body(BodyOwner::Fail(failure), bytes),
             Line::PutMany(left) => {
                 self.many = Some(Many { left, entries: Vec::new(), bytes: 0, kept: 0, lost: None });
                 None
             }
-            Line::Request(request) => Some(Item::Request(request)),
+            Line::Request(command, request) => Some(Item::Request(command, request)),
             Line::Refused(refusal) => Some(Item::Refused(refusal)),
         };
         let rest = &input[consumed..];
@@ -312,10 +304,7 @@ impl Stream {
             return Cut { consumed, item: self.refuse(Refusal::ExpectedCrlf) };
         }
         let item = match what {
-            BodyOwner::Fail(id, pri, delay) => Some(Item::Fail(Failure { id, pri, delay, buries: false }, body.into())),
-            BodyOwner::FailAndBury(id, pri, delay) => {
-                Some(Item::Fail(Failure { id, pri, delay, buries: true }, body.into()))
-            }
+            BodyOwner::Fail(failure) => Some(Item::Fail(failure, body.into())),
             BodyOwner::Put(put) => self.put(put, Body::Own(body.into())),
         };
         Cut { consumed, item }
@@ -375,7 +364,7 @@ impl Many {
 
 /// Ends the connection of a browser, without a reply and without serving its input.
 fn turn_browser_away(input: &[u8]) -> Cut<'static> {
-    Cut { consumed: input.len(), item: Some(Item::Request(Request::Quit)) }
+    Cut { consumed: input.len(), item: Some(Item::Request(JobCommand::Quit, Request::Quit)) }
 }
 
 /// Returns true if a line begins with the word of a put, even if it is malformed.
@@ -421,7 +410,7 @@ mod tests {
 
     fn tell(item: &Item<'_>) -> String {
         match item {
-            Item::Request(request) => format!("{request:?}").split(['(', ' ']).next().unwrap_or_default().into(),
+            Item::Request(_, request) => format!("{request:?}").split(['(', ' ']).next().unwrap_or_default().into(),
             Item::Put(_, body) => format!("put {}", body.bytes().escape_ascii()),
             Item::Fail(failure, text) => {
                 let bury = if failure.buries { " bury" } else { "" };
