@@ -25,6 +25,7 @@ mod ids;
 pub mod inbox;
 mod job;
 mod jobs;
+pub mod leaves;
 mod limits;
 mod manage;
 pub mod periodic;

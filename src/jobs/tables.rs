@@ -12,6 +12,7 @@ pub(super) struct PartTables {
 /// Paths below which there are pages about each tube, job and root job.
 pub(super) const TUBES: &str = "/jobs/tube/";
 pub(super) const JOBS: &str = "/jobs/job/";
+pub(super) const ROOTS: &str = "/jobs/root/";
 
 impl PartTables {
     /// Returns the table of jobs by first part (0) or by last part (1).
@@ -301,7 +302,7 @@ pub(super) fn job_table() -> Table {
             number("kicks", "kicks", "Number of times that it was kicked."),
             name("key", "key", "Its key."),
             name("group", "group", "Its group."),
-            name("root", "root job", "Signature of its root job."),
+            Column::linked("root", "root job", ROOTS, "Tube and signature of its root job."),
             Column {
                 unit: ColumnUnit::Key,
                 actions: OF_BURIED,

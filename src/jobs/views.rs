@@ -7,6 +7,7 @@ use super::health::pattern_of;
 use super::operations::OF_GROUP;
 use super::options::ShowBodies;
 use super::report::{MOST_ROWS, SECONDS_A_MINUTE, page, row_of_sum, row_of_tube, rows_of_buried};
+use super::root_page::{cell_of_root, roots_table};
 use super::state::queries::JobStats;
 use super::state::views::RunnerConn;
 use super::state::{JobId, JobState, Pattern, ShownSetting, SumBy};
@@ -62,6 +63,9 @@ impl JobQueue {
         }
         if let Some(name) = name_after("tube") {
             return self.view_of_tube(name, now, peers);
+        }
+        if let Some(name) = name_after("root") {
+            return self.view_of_root(name, now);
         }
         if let Some(id) = name_after("job") {
             return self.view_of_job(JobId(str::from_utf8(id).ok()?.parse().ok()?), now);
@@ -142,13 +146,15 @@ impl JobQueue {
         Some(page(title_of("Tube", name), tables, commands))
     }
 
-    /// Returns the runners, parts and tubes with a text in their names.
+    /// Returns the runners, parts, tubes and root jobs with a text in their names.
     fn view_of_search(&self, text: &[u8], now: Time) -> View {
         let name = unescaped(&String::from_utf8_lossy(text));
         let finder = Finder::new(&name);
         let has = |name: &[u8]| finder.find(name).is_some();
-        let tables =
-            self.tables_of_names(&has, now).into_iter().map(|table| Table { empty: "".into(), ..table }).collect();
+        let roots = self.state.roots().filter(|(tube, signature)| has(tube) || has(signature)).take(MOST_ROWS);
+        let roots = roots.map(|(tube, signature)| vec![Cell::text([tube, b" ", signature].concat())]);
+        let tables = self.tables_of_names(&has, now).into_iter().chain([roots_table().rows(roots)]);
+        let tables = tables.map(|table| Table { empty: "".into(), ..table }).collect();
         page(title_of("Search:", &name), tables, Vec::new())
     }
 
@@ -313,11 +319,6 @@ fn row_of_job(job: &JobStats<'_>, span: Span) -> Vec<Cell> {
     [Cell::text(job.tube), Cell::text(job.state.word()), since, left, Cell::Number(job.pri.into()), age, ttr]
         .into_iter()
         .chain(counts.map(|count| Cell::Number(count.get().into())))
-        .chain([
-            name_or_nothing(job.key),
-            name_or_nothing(job.group),
-            name_or_nothing(job.root.unwrap_or_default()),
-            buttons,
-        ])
+        .chain([name_or_nothing(job.key), name_or_nothing(job.group), cell_of_root(job), buttons])
         .collect()
 }

@@ -70,6 +70,7 @@ fn search_finds_things_of_every_service() {
     let found = json(address, "/find/refreshL.json");
     assert_eq!(column(&found, "jobs", "types", "name"), ["refreshLinks"]);
     assert_eq!(column(&found, "jobs", "tubes", "name"), ["dewiki/refreshLinks"], "with the fewest jobs of all");
+    assert_eq!(column(&found, "jobs", "roots", "root"), ["dewiki/refreshLinks Template:A"]);
     assert_eq!(column(&json(address, "/find/dewiki.json"), "jobs", "wikis", "name"), ["dewiki"]);
     assert_eq!(column(&json(address, "/find/of-mail.json"), "jobs", "runners", "name"), ["runner-of-mail"]);
     assert_eq!(fetch(address, "/find/phones").status, 200);

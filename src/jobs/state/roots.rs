@@ -84,6 +84,13 @@ impl Roots {
         Some((root.newest, root.commit))
     }
 
+    /// Returns the newest timestamp of a root job, and the time of its last change in microseconds since the start.
+    pub fn newest_and_change(&self, tube: &[u8], signature: &[u8]) -> Option<(u64, i64)> {
+        let id = self.find(tube, signature).filter(|_| !is_signature_of_key(signature))?;
+        let root = &self.roots[id.index()];
+        Some((root.newest, root.changed))
+    }
+
     /// Sets the newest timestamp of a root job.
     pub fn set(&mut self, tube: &[u8], signature: &[u8], newest: u64, changed: i64, commit: Commit) -> RootId {
         if let Some(id) = self.find(tube, signature) {

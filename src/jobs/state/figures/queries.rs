@@ -3,6 +3,7 @@
 
 use crate::state::ids::TubeId;
 use crate::state::job::{History, JobId, JobPlacement, micros};
+use crate::state::roots::is_signature_of_key;
 use crate::state::sums::{MOST_SURVEYED, Sum, SumBy, SumId};
 use crate::state::tally::{Rated, Tally};
 use crate::state::tube::Tube;
@@ -261,6 +262,12 @@ impl State {
         let mut runners = BTreeMap::new();
         self.add_runners(&mut runners, 0, MOST_SURVEYED, now);
         sorted(runners.into_iter().filter(|(name, _)| has(name)).collect(), most)
+    }
+
+    /// Returns root jobs, each with its tube and its signature, the last changed first, of the last `MOST_SURVEYED`.
+    pub fn roots(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let all = self.roots.iter().rev().take(MOST_SURVEYED).map(|(tube, signature, ..)| (tube, signature));
+        all.filter(|(_, signature)| !is_signature_of_key(signature))
     }
 
     /// Returns the age of the oldest ready job of a sum, accurate to a second.
