@@ -42,7 +42,7 @@ all:
 # cores. `make test FAST=1` has what is worth to run after each edit.
 PROGRAMS = $(if $(FAST),protocol commands,postgres protocol sockets commands crash upgrade everyday units documents)
 BUILT = $(if $(FAST),$(PROGRAMS:%=--test %),--workspace)
-WAITING = commands crash postgres sockets upgrade
+WAITING = commands crash everyday postgres sockets upgrade
 # Tests that play very many histories are not for each edit.
 MANY = exhaustive short_histories random farm::
 test_units = --workspace --lib --bins

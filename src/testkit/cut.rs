@@ -1,6 +1,7 @@
 //! Proxy whose connections can be cut: the client notices and the server does not, as behind a firewall that forgets
 //! connections.
 
+use socket2::{SockFilter, SockRef};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,25 @@ impl CutProxy {
         }
     }
 
+    /// Returns the number of connections that were made.
+    pub fn connections(&self) -> usize {
+        self.ends.lock().expect("no thread panics").len()
+    }
+
+    /// Closes the server's side of all connections.
+    pub fn cut_server(&self) {
+        for (_, upstream) in &*self.ends.lock().expect("no thread panics") {
+            let _ = upstream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Cuts the cable of all connections there are: each side hears nothing more. New ones can be made.
+    pub fn fall_silent(&self) {
+        for (client, upstream) in &*self.ends.lock().expect("no thread panics") {
+            [client, upstream].into_iter().for_each(fall_silent);
+        }
+    }
+
     /// Closes the server's side of the connections that were cut.
     pub fn forget(&self) {
         for (client, upstream) in self.ends.lock().expect("no thread panics").iter() {
@@ -50,6 +70,13 @@ impl CutProxy {
             }
         }
     }
+}
+
+/// Lets the system drop all packets that come for this socket, without an answer, as if its cable was cut.
+pub fn fall_silent(socket: &TcpStream) {
+    // BPF_RET with the length 0: nothing is left of any packet.
+    let drop_all = SockFilter::new(6, 0, 0, 0);
+    SockRef::from(socket).attach_filter(&[drop_all]).expect("an option");
 }
 
 /// Passes bytes on until either side ends. The other side stays open.

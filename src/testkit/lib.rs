@@ -40,6 +40,7 @@ pub mod running;
 pub mod scratch;
 pub mod script;
 pub mod seeds;
+pub mod small_disk;
 pub mod sockets;
 pub mod speech;
 pub mod strange;

@@ -1,58 +1,84 @@
-//! Five accounts for CI in five states, over the ends of the daemon: leased by a token, in use, in quarantine, held with a
-//! note, and being cleaned.
+//! Five accounts for CI in five states: leased by a token, in use, in quarantine, held with a note, and being cleaned.
 
+use super::events::{EVENTS, Event};
+use super::services::Store;
+use super::stage::{SOON, Stage, patience};
+use super::{Cells, Scene};
 use poolcounter_testkit::daemon::{Client, Daemon};
-use poolcounter_testkit::scratch::Scratch;
-use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
-const SETTINGS: &str = "[[members.pool]]\nname = 'ci'\nmax = 5\non_loss = 'ok'\nclean_timeout = 600\n\
-                        fixed = ['ci-01', 'ci-02', 'ci-03', 'ci-04', 'ci-05']\n";
+const HEADING: &str = "Accounts";
+/// Members of the pool, and the beginning of the rest of their lines. They are the columns of the table.
+const STATES: [(&str, &str); 5] =
+    [("leased", "in_use"), ("in-use", "in_use"), ("failed", "quarantined"), ("held", "held"), ("dirty", "cleaning")];
 
-/// End of the daemon.
-enum End {
-    /// SIGKILL, as when its machine is lost.
-    Killed,
-    /// SIGTERM.
-    Stopped,
-    /// SIGUSR1.
-    Upgraded,
+/// Returns a scene for each event after which a daemon runs that has the store.
+pub fn scenes() -> Vec<Scene> {
+    let is_own = |event: &&Event| {
+        let is_over = event.name == "the daemon is stopped" || event.name == "the daemon is killed";
+        event.meets_the_daemon() && event.meets(Store::File) && !is_over
+    };
+    let scene = |event: &'static Event| Scene {
+        rows: vec![(HEADING, event.name)],
+        play: Box::new(move |wanted| vec![play(event, &wanted[0])]),
+        is_slow: false,
+    };
+    EVENTS.iter().filter(is_own).map(scene).collect()
 }
 
-struct House {
-    scratch: Scratch,
-    daemon: Option<Daemon>,
-}
-
-impl House {
-    fn start(&mut self) {
-        let (config, store) = (self.scratch.file("settings.toml"), self.scratch.file("members.db"));
-        fs::write(&config, SETTINGS).expect("there is room");
-        let (config, store) = (config.display().to_string(), format!("sqlite:{}", store.display()));
-        let options = ["--config", &config, "--members-store", &store];
-        self.daemon = Some(Daemon::start_with_members(&options));
-    }
-
-    fn end(&mut self, end: &End) {
-        let mut daemon = self.daemon.take().expect("it runs");
-        match end {
-            // Dropping it kills it.
-            End::Killed => drop(daemon),
-            End::Stopped => {
-                daemon.signal(nix::sys::signal::Signal::SIGTERM);
-                daemon.wait();
-            }
-            End::Upgraded => {
-                daemon.upgrade();
-                self.daemon = Some(daemon);
-                return;
-            }
+fn play(event: &Event, wanted: &[String]) -> Cells {
+    let Some(mut stage) = Stage::with(SOON, Store::File, event.harms_the_store()) else { return wanted.to_vec() };
+    let [mut job, mut other, mut cleaner] = [(); 3].map(|()| connect(&stage));
+    assert_eq!(cleaner.ask("CLEAN accounts"), "OK");
+    let leased = token_of(&other.ask("TAKE accounts member=leased lease=600"));
+    assert_eq!(job.ask("IDENTIFY build-17"), "OK");
+    let resumed = token_of(&job.ask("TAKE accounts member=in-use resume"));
+    let lease = word(&other.ask("TAKE accounts member=failed"), 1);
+    assert_eq!(other.ask(&format!("RETURN {lease} FAIL")), "RETURNED");
+    assert_eq!(other.ask("HOLD accounts held 3600 post-mortem"), "OK");
+    let lease = word(&other.ask("TAKE accounts member=dirty"), 1);
+    assert_eq!(other.ask(&format!("RETURN {lease}")), "RETURNED");
+    assert_eq!(cleaner.line(), "!CLEAN accounts dirty");
+    stage.holders.extend([&job, &other, &cleaner].map(|client| client.stream().try_clone().expect("a second handle")));
+    (event.act)(&mut stage);
+    let mut client = connect(&stage);
+    let taken = client.ask("TAKE accounts");
+    let is_refused = ["NO_MEMBERS ", "ERROR NOT_KEPT "].iter().any(|word| taken.starts_with(word));
+    assert!(is_refused, "nobody gets an account of another: {taken}");
+    let see = |column: usize| {
+        let token = [&leased, &resumed].get(column).copied();
+        if token.is_some_and(|token| client.ask(&format!("RENEW {token}")) != "RENEWED") {
+            return "is lost".into();
         }
-        self.start();
-    }
+        let wanted = wanted.get(column).map_or("", String::as_str);
+        let deadline = Instant::now() + patience(wanted);
+        let mut seen = look(&mut client, column);
+        while seen != wanted && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+            seen = look(&mut client, column);
+        }
+        seen
+    };
+    (0..STATES.len()).map(see).collect()
+}
 
-    fn connect(&self) -> Client {
-        Client::to(self.daemon.as_ref().expect("it runs").members())
-    }
+/// Returns what a member is: what it was, or its line.
+fn look(client: &mut Client, column: usize) -> String {
+    client.send(b"MEMBERS accounts\n");
+    let lines: Vec<String> = std::iter::repeat_with(|| client.line()).take_while(|line| !line.is_empty()).collect();
+    let (name, state) = STATES[column];
+    let line = lines.iter().find(|line| word(line, 0) == name).cloned().unwrap_or_default();
+    let is_known = match name {
+        "in-use" => line.contains(" build-17 "),
+        "held" => line.contains(" why=post-mortem "),
+        _ => true,
+    };
+    if line.starts_with(&format!("{name} {state} ")) && is_known { "is kept".into() } else { format!("is {line}") }
+}
+
+fn connect(stage: &Stage) -> Client {
+    Client::to(stage.address_of(Daemon::members).expect("it runs"))
 }
 
 fn word(line: &str, n: usize) -> String {
@@ -61,42 +87,4 @@ fn word(line: &str, n: usize) -> String {
 
 fn token_of(line: &str) -> String {
     line.split_once("token=").unwrap_or_else(|| panic!("{line:?} has no token")).1.into()
-}
-
-/// Puts the accounts into their states; returns the token of the first and that of the second, and the connections.
-fn prepare(house: &House) -> (String, String, Vec<Client>) {
-    let [mut job, mut other, mut cleaner] = [(); 3].map(|()| house.connect());
-    assert_eq!(cleaner.ask("CLEAN ci"), "OK");
-    let token = token_of(&other.ask("TAKE ci member=ci-01 lease=600"));
-    assert_eq!(job.ask("IDENTIFY build-17"), "OK");
-    let resumed = token_of(&job.ask("TAKE ci member=ci-02 resume"));
-    let lease = word(&other.ask("TAKE ci member=ci-03"), 1);
-    assert_eq!(other.ask(&format!("RETURN {lease} FAIL")), "RETURNED");
-    assert_eq!(other.ask("HOLD ci ci-04 3600 post-mortem"), "OK");
-    let lease = word(&other.ask("TAKE ci member=ci-05"), 1);
-    assert_eq!(other.ask(&format!("RETURN {lease}")), "RETURNED");
-    assert_eq!(cleaner.line(), "!CLEAN ci ci-05");
-    (token, resumed, vec![job, other, cleaner])
-}
-
-#[test]
-fn accounts_keep_their_states_over_each_end_of_the_daemon() {
-    for end in [End::Killed, End::Stopped, End::Upgraded] {
-        let mut house = House { scratch: Scratch::new(), daemon: None };
-        house.start();
-        let (token, resumed, _clients) = prepare(&house);
-        house.end(&end);
-        let mut client = house.connect();
-        assert_eq!(client.ask("TAKE ci"), "NO_MEMBERS at_capacity", "nobody gets an account of another");
-        let states: Vec<String> = {
-            client.send(b"MEMBERS ci\n");
-            (0..6).map(|_| client.line()).take_while(|line| !line.is_empty()).collect()
-        };
-        let words: Vec<String> = states.iter().map(|line| word(line, 1)).collect();
-        assert_eq!(words, ["in_use", "in_use", "quarantined", "held", "cleaning"], "{states:?}");
-        assert!(states[1].contains(" build-17 ") && states[3].contains(" why=post-mortem "), "{states:?}");
-        assert_eq!(client.ask(&format!("RENEW {resumed}")), "RENEWED");
-        assert_eq!(client.ask(&format!("RENEW {token}")), "RENEWED");
-        assert_eq!(client.ask(&format!("RETURN {token} FAIL")), "RETURNED");
-    }
 }

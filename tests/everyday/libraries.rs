@@ -1,30 +1,33 @@
 //! Holders and waiters that use a client library: that of Rust, within this process, or that of Python.
 
-use super::events::Event;
-use super::parties::{CALM, Stage};
+use super::events::{CABLE, EVENTS, Event};
+use super::parties::CALM;
+use super::stage::{LATE, SOON, Stage, patience};
+use super::{Cells, Scene};
 use poolcounter_client::{Client, Counters, Error, Limits, MediaWiki, Outcome, Purpose, Timeouts};
+use poolcounter_testkit::cut::CutProxy;
 use poolcounter_testkit::daemon::PATIENCE;
 use poolcounter_testkit::running::Running;
 use poolcounter_testkit::skipped;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Heading of the table of holders.
-pub const HEADING: &str = "Client libraries";
-/// Heading of the table of waiters.
-pub const WAITING: &str = "Client libraries that wait";
+const HOLDING: &str = "Client libraries";
+const WAITING: &str = "Client libraries that wait";
 
 const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: Duration::ZERO };
 const LIMITS: Limits =
     Limits { workers: 9, max_queue: 9, timeout: Duration::ZERO, hold: None, at_least: Duration::ZERO };
 
 /// Programs that hold a lock, and print its loss for each line of their input.
-const PYTHON: [&str; 2] = [
-    "
+const HOLDING_PROGRAMS: [(&str, &str); 3] = [
+    (
+        "python3",
+        "
 import sys
 from poolcounter import Pools
 
@@ -32,7 +35,10 @@ lock = Pools(sys.argv[1]).acquire('k', workers=9)
 for _ in sys.stdin:
     print(lock.lost, flush=True)
 ",
-    "
+    ),
+    (
+        "python3",
+        "
 import asyncio, sys
 from poolcounter.aio import Pools
 
@@ -43,15 +49,31 @@ async def hold():
 
 asyncio.run(hold())
 ",
+    ),
+    (
+        "php",
+        "
+$socket = stream_socket_client('tcp://' . $argv[1]);
+fwrite($socket, \"ACQ4ME k 9 9 0\\n\");
+fgets($socket) === \"LOCKED\\n\" or exit(1);
+stream_set_blocking($socket, false);
+while (fgets(STDIN) !== false) {
+    fgets($socket);
+    echo feof($socket) ? 'connection' : 'None', \"\\n\";
+}
+",
+    ),
 ];
 
-/// Part of the names of events that no client survives.
-const CLIENTS_TOO: &str = "all clients";
+/// Beginnings of the names of events that no client survives, or that end the client's program.
+const CLIENTS_TOO: [&str; 3] = ["the machine is lost", "the waiter", "the cable of the waiter"];
 /// Keys of the waiters, in the order of the table's columns.
-const KEYS: [&str; 3] = ["rust", "python", "asyncio"];
+const KEYS: [&str; 4] = ["rust", "python", "asyncio", "php"];
 /// Programs that wait for a lock, and print what comes of it.
-const WAITING_PYTHON: [&str; 2] = [
-    "
+const WAITING_PROGRAMS: [(&str, &str); 3] = [
+    (
+        "python3",
+        "
 import sys
 from poolcounter import Pools, Unavailable
 
@@ -62,7 +84,10 @@ except Unavailable:
     print('finds that no server answers', flush=True)
 sys.stdin.read()
 ",
-    "
+    ),
+    (
+        "python3",
+        "
 import asyncio, sys
 from poolcounter import Unavailable
 from poolcounter.aio import Pools
@@ -77,38 +102,70 @@ async def wait():
 
 asyncio.run(wait())
 ",
+    ),
+    (
+        "php",
+        "
+$socket = stream_socket_client('tcp://' . $argv[1]);
+stream_set_timeout($socket, 600);
+fwrite($socket, \"ACQ4ME php 1 9 600\\n\");
+echo fgets($socket) === \"LOCKED\\n\" ? 'gets it' : 'finds that no server answers', \"\\n\";
+fgets(STDIN);
+",
+    ),
 ];
 
-fn start_python(program: &str, address: SocketAddr) -> Running {
-    let mut command = Command::new("python3");
-    command.args(["-c", program, &address.to_string()]).env("PYTHONDONTWRITEBYTECODE", "1");
-    Running::start(command.env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/python")))
+/// Starts programs, as far as their interpreters are installed.
+fn start_all(programs: &[(&str, &str)], address: SocketAddr) -> Vec<Running> {
+    let start = |(interpreter, program): &(&str, &str)| {
+        if Command::new(interpreter).arg("--version").stdout(Stdio::null()).status().is_err() {
+            skipped(&format!("a client in everyday events, because {interpreter} is not installed"));
+            return None;
+        }
+        let mut command = Command::new(interpreter);
+        command.args([if *interpreter == "php" { "-r" } else { "-c" }, program, &address.to_string()]);
+        command.env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/python"));
+        Some(Running::start(command.env("PYTHONDONTWRITEBYTECODE", "1")))
+    };
+    // Columns of a page without a party in the middle cannot be compared.
+    programs.iter().map_while(start).collect()
 }
 
-/// Starts programs, if Python is installed.
-fn start_all(programs: &[&str], address: SocketAddr) -> Vec<Running> {
-    if Command::new("python3").arg("--version").output().is_err() {
-        skipped("the client for Python in everyday events, because python3 is not installed");
-        return Vec::new();
-    }
-    programs.iter().map(|program| start_python(program, address)).collect()
+/// Returns a scene for each event and table.
+pub fn scenes() -> Vec<Scene> {
+    let common = |event: &&Event| {
+        let is_of_store = ["the disk", "the files", "the database"].iter().any(|begin| event.name.starts_with(begin));
+        !is_of_store && !CLIENTS_TOO.iter().any(|begin| event.name.starts_with(begin))
+    };
+    let holding = EVENTS.iter().filter(common).filter(|event| event.meets_the_daemon());
+    let waiting = EVENTS.iter().filter(common);
+    let holding = holding.map(|event| scene(HOLDING, event, play));
+    holding.chain(waiting.map(|event| scene(WAITING, event, play_waiters))).collect()
 }
 
-/// Returns the events of the table of holders.
-pub fn events(events: &[Event]) -> impl Iterator<Item = &Event> {
-    events.iter().filter(|event| event.name.starts_with("the daemon") && !event.name.contains(CLIENTS_TOO))
+fn scene(heading: &'static str, event: &'static Event, play: fn(&Event, &[String]) -> Cells) -> Scene {
+    let play = move |wanted: &[Cells]| {
+        let mut seen = play(event, &wanted[0]);
+        // Columns of programs that are not installed.
+        seen.extend(wanted[0].iter().skip(seen.len()).cloned());
+        vec![seen]
+    };
+    Scene { rows: vec![(heading, event.name)], play: Box::new(play), is_slow: event.name == CABLE }
 }
 
-/// Plays an event for all libraries at once, and returns the row that is seen, if it is not this one.
-pub fn play(event: &Event, wanted: &[String]) -> Option<String> {
-    let mut stage = Stage::new();
+/// Plays an event for all libraries at once, and returns the row that is seen.
+fn play(event: &Event, wanted: &[String]) -> Cells {
+    let mut stage = Stage::new(LATE);
     let daemon = stage.daemon.as_ref().expect("it runs");
-    let [pools, counters] = [daemon.address, daemon.counters()];
+    let addresses = [daemon.address, daemon.counters()];
+    let proxies = addresses.map(CutProxy::to);
+    // A proxy passes on no end of a connection.
+    let [pools, counters] = if event.name == CABLE { [0, 1].map(|n| proxies[n].address) } else { addresses };
     let client = Client::with(MediaWiki::new([pools.to_string()]), TIMEOUTS);
     let Ok(Outcome::Locked(lock)) = client.acquire(Purpose::Me, "k", &LIMITS) else { panic!("it is free") };
     let client = Counters::with(MediaWiki::new([counters.to_string()]), TIMEOUTS);
     let units = client.acquire("c", 1, 1).expect("it runs").expect("they are free");
-    let mut programs = start_all(&PYTHON, pools);
+    let mut programs = start_all(&HOLDING_PROGRAMS, pools);
     let mut look = || {
         let of_python = programs.iter_mut().map(|program| {
             program.child.stdin.as_mut().expect("is piped").write_all(b"\n").expect("it runs");
@@ -125,27 +182,26 @@ pub fn play(event: &Event, wanted: &[String]) -> Option<String> {
     let before = look();
     assert!(before.iter().all(|cell| cell == "has it"), "{before:?}");
     (event.act)(&mut stage);
-    let deadline = Instant::now() + PATIENCE;
+    let longest = if event.name == CABLE { 3 * PATIENCE } else { PATIENCE };
+    proxies.iter().filter(|_| event.name == CABLE).for_each(CutProxy::fall_silent);
+    let deadline = Instant::now() + longest;
     thread::sleep(CALM);
     let mut seen = look();
     while !wanted.starts_with(&seen) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
         seen = look();
     }
-    (!wanted.starts_with(&seen)).then(|| format!("{HEADING}: | {} | {} |", event.name, seen.join(" | ")))
+    seen
 }
 
-/// Returns the events of the table of waiters: what ends the waiter ends its program, too.
-pub fn events_of_waiters(events: &[Event]) -> impl Iterator<Item = &Event> {
-    events.iter().filter(|event| event.name != "the waiter is killed" && !event.name.contains(CLIENTS_TOO))
-}
-
-/// Plays an event while each library waits for a lock, and returns the row that is seen, if it is not this one.
-pub fn play_waiters(event: &Event, wanted: &[String]) -> Option<String> {
-    let mut stage = Stage::new();
-    let pools = stage.daemon.as_ref().expect("it runs").address;
+/// Plays an event while each library waits for a lock, and returns the row that is seen.
+fn play_waiters(event: &Event, wanted: &[String]) -> Cells {
+    let mut stage = Stage::new(SOON);
+    let address = stage.daemon.as_ref().expect("it runs").address;
+    let proxy = CutProxy::to(address);
+    let pools = if event.name == CABLE { proxy.address } else { address };
     for key in KEYS {
-        let mut holder = TcpStream::connect(pools).expect("connects");
+        let mut holder = TcpStream::connect(address).expect("connects");
         assert_eq!(ask(&mut holder, &format!("ACQ4ME {key} 1 9 0\n")), "LOCKED");
         stage.holders.push(holder);
         stage.returns.push(format!("RELEASE {key}\n").into_bytes());
@@ -164,7 +220,7 @@ pub fn play_waiters(event: &Event, wanted: &[String]) -> Option<String> {
         let _ = sender.send(told);
     });
     let mut waiters: Vec<Receiver<String>> = vec![rust];
-    for mut program in start_all(&WAITING_PYTHON, pools) {
+    for mut program in start_all(&WAITING_PROGRAMS, pools) {
         let (sender, python) = channel();
         thread::spawn(move || {
             let _ = sender.send(program.line());
@@ -172,7 +228,7 @@ pub fn play_waiters(event: &Event, wanted: &[String]) -> Option<String> {
         });
         waiters.push(python);
     }
-    let (mut probe, begun) = (TcpStream::connect(pools).expect("connects"), Instant::now());
+    let (mut probe, begun) = (TcpStream::connect(address).expect("connects"), Instant::now());
     for key in &KEYS[..waiters.len()] {
         // With the holder and the waiter, there is no room for a third.
         while ask(&mut probe, &format!("ACQ4ME {key} 1 2 0\n")) != "QUEUE_FULL" {
@@ -181,12 +237,14 @@ pub fn play_waiters(event: &Event, wanted: &[String]) -> Option<String> {
         }
     }
     (event.act)(&mut stage);
-    let look = |(waiter, wanted): (&Receiver<String>, &String)| {
-        let patience = if wanted == "waits" { CALM } else { PATIENCE };
-        waiter.recv_timeout(patience).unwrap_or_else(|_| "waits".into())
+    if event.name == CABLE {
+        proxy.fall_silent();
+    }
+    let look = |(column, waiter): (usize, &Receiver<String>)| {
+        let wanted = wanted.get(column).map_or("", String::as_str);
+        waiter.recv_timeout(if wanted == "waits" { CALM } else { patience(wanted) }).unwrap_or_else(|_| "waits".into())
     };
-    let seen: Vec<String> = waiters.iter().zip(wanted).map(look).collect();
-    (!wanted.starts_with(&seen)).then(|| format!("{WAITING}: | {} | {} |", event.name, seen.join(" | ")))
+    waiters.iter().enumerate().map(look).collect()
 }
 
 /// Sends a request, and returns the line that answers it.

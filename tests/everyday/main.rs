@@ -1,114 +1,156 @@
 //! Everyday events: the tables of `docs/what-happens-when.md` are played, cell by cell.
+//!
+//! `WRITE_DOCS=1 cargo test --test everyday` writes what is seen into the tables. `SCENE=drains` plays only what has the
+//! word in a heading or an event.
 
 mod accounts;
+mod clock;
 mod events;
 mod libraries;
+mod page;
 mod parties;
 mod services;
+mod stage;
 mod wrappers;
 
-use events::EVENTS;
-use parties::Stage;
-use services::SERVICES;
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Mutex;
 use std::thread;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/what-happens-when.md");
 
-/// Tables of commands and client libraries.
-const OTHER_TABLES: [&str; 3] = [wrappers::HEADING, libraries::HEADING, libraries::WAITING];
+/// Heading of a table, and event of a row.
+pub type Row = (&'static str, &'static str);
 
-/// Cells of the page, by service, event and party.
-type Cells = BTreeMap<(String, String), Vec<String>>;
+/// An event, and the rows of tables that tell what is seen.
+pub struct Scene {
+    /// In the order of the cells that are seen.
+    pub rows: Vec<Row>,
+    /// Returns the cells of each row. It gets those of the page, so that it knows what to wait for; they are empty if
+    /// the page has none. Cells that cannot be played on this machine are returned as they are.
+    pub play: Play,
+    /// Whether keepalive of the clients must end a connection, which takes half a minute.
+    pub is_slow: bool,
+}
 
-/// Returns the cells of all tables whose heading is the name of a service, and of the tables of commands and libraries.
-fn cells_of(page: &str) -> Cells {
-    let mut cells = Cells::new();
-    let mut service = "";
-    for line in page.lines() {
-        if let Some(heading) = line.strip_prefix("## ") {
-            service = heading;
-        }
+type Play = Box<dyn FnOnce(&[Cells]) -> Vec<Cells> + Send>;
+
+/// Cells of a row behind its event.
+pub type Cells = Vec<String>;
+
+/// Rows of the page.
+type Page = BTreeMap<(String, String), Cells>;
+
+/// Returns all scenes, in the order of the rows of each table.
+fn scenes() -> Vec<Scene> {
+    [services::scenes(), clock::scenes(), accounts::scenes(), page::scenes(), wrappers::scenes(), libraries::scenes()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn read_page() -> Page {
+    let mut rows = Page::new();
+    let mut heading = "";
+    for line in fs::read_to_string(PAGE).expect("is readable").lines() {
+        heading = line.strip_prefix("## ").unwrap_or(heading).trim();
         let Some(row) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else { continue };
         let mut columns = row.split(" | ").map(str::to_string);
         let event = columns.next().expect("a row has columns");
-        let mut headings = SERVICES.iter().map(|known| known.heading).chain(OTHER_TABLES);
-        let is_table = headings.any(|known| known == service);
-        if is_table && event != "event" {
-            cells.insert((service.to_string(), event), columns.collect());
+        if event != "event" {
+            rows.insert((heading.into(), event), columns.collect());
         }
     }
-    cells
+    rows
 }
 
-/// Plays an event for all services at once, and returns the rows that are not as the page has them.
-fn play(event: &events::Event, cells: &Cells) -> Vec<String> {
-    let mut stage = Stage::new();
-    let mut parties = SERVICES.iter().map(|service| stage.take_part(service)).collect::<Vec<_>>();
-    if event.name.starts_with("the daemon") {
-        parties.iter_mut().for_each(parties::Parties::begin_to_keep);
+/// Plays scenes at once, and compares what is seen with the page.
+fn check(scenes: impl Iterator<Item = Scene>) {
+    let page = read_page();
+    let word = std::env::var("SCENE").unwrap_or_default();
+    let is_played = |scene: &Scene| scene.rows.iter().any(|row| row.0.contains(&word) || row.1.contains(&word));
+    let scenes = scenes.filter(is_played);
+    let (are_ended, seen): (bool, Vec<(Row, Cells, Cells)>) = thread::scope(|scope| {
+        let page = &page;
+        let plays: Vec<_> = scenes
+            .map(|scene| {
+                scope.spawn(move || {
+                    let cells = |(heading, event): &Row| page.get(&(heading.to_string(), event.to_string())).cloned();
+                    let wanted: Vec<Cells> = scene.rows.iter().map(|row| cells(row).unwrap_or_default()).collect();
+                    let seen = (scene.play)(&wanted);
+                    scene.rows.into_iter().zip(wanted).zip(seen).map(|((row, wanted), seen)| (row, wanted, seen))
+                })
+            })
+            .collect();
+        // A scene that panics has said why.
+        let ended: Vec<_> = plays.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        (ended.iter().all(Result::is_ok), ended.into_iter().flatten().flatten().collect())
+    });
+    if std::env::var_os("WRITE_DOCS").is_some() {
+        return write(&seen.into_iter().map(|(row, _, cells)| (row, cells)).collect());
     }
-    (event.act)(&mut stage);
-    let mut faults = Vec::new();
-    for (service, mut parties) in SERVICES.iter().zip(parties) {
-        let key = (service.heading.to_string(), event.name.to_string());
-        let Some(wanted) = cells.get(&key) else {
-            faults.push(format!("{}: no row: {}", service.heading, event.name));
-            continue;
-        };
-        let seen = parties.see(&stage, wanted);
-        if seen != *wanted {
-            faults.push(format!("{}: | {} | {} |", service.heading, event.name, seen.join(" | ")));
+    let fault = |((heading, event), wanted, seen): &(Row, Cells, Cells)| {
+        (wanted != seen).then(|| format!("{heading}: | {event} | {} |", seen.join(" | ")))
+    };
+    let faults: Vec<String> = seen.iter().filter_map(fault).collect();
+    assert!(are_ended && faults.is_empty(), "this was seen:\n{}", faults.join("\n"));
+}
+
+/// Writes the tables of the page anew: these rows as they were seen, and all others as they are.
+fn write(seen: &BTreeMap<Row, Cells>) {
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _guard = WRITING.lock();
+    let old = read_page();
+    let rows: Vec<Row> = scenes().into_iter().flat_map(|scene| scene.rows).collect();
+    let text = fs::read_to_string(PAGE).expect("is readable");
+    let (mut heading, mut lines) = ("", Vec::new());
+    for line in text.lines() {
+        heading = line.strip_prefix("## ").unwrap_or(heading);
+        let has_table = rows.iter().any(|row| row.0 == heading);
+        if !has_table || !line.starts_with("| ") || line.starts_with("| event ") {
+            lines.push(line.to_string());
+        }
+        if has_table && line.starts_with("|--") {
+            for row @ (_, event) in rows.iter().filter(|row| row.0 == heading) {
+                let kept = || old.get(&(heading.to_string(), event.to_string())).cloned();
+                let cells = seen.get(row).cloned().or_else(kept).unwrap_or_default();
+                lines.push(format!("| {event} | {} |", cells.join(" | ")));
+            }
         }
     }
-    faults
+    fs::write(PAGE, lines.join("\n") + "\n").expect("can be written");
 }
 
 #[test]
-fn everyday_events_are_as_the_page_tells() {
-    let cells = cells_of(&fs::read_to_string(PAGE).expect("is readable"));
-    let of_libraries = libraries::events(EVENTS).count() + libraries::events_of_waiters(EVENTS).count();
-    let rows = EVENTS.len() * SERVICES.len() + wrappers::EVENTS.len() + of_libraries;
-    assert_eq!(cells.len(), rows, "each event is in the table of each service, and no other");
-    let faults: Vec<String> = thread::scope(|scope| {
-        let plays: Vec<_> = EVENTS.iter().map(|event| scope.spawn(|| play(event, &cells))).collect();
-        plays.into_iter().flat_map(|play| play.join().expect("a scene comes to its end")).collect()
-    });
-    assert!(faults.is_empty(), "this was seen:\n{}", faults.join("\n"));
+fn each_row_of_the_page_is_played() {
+    let mut played: Vec<(String, String)> =
+        scenes().into_iter().flat_map(|scene| scene.rows).map(|(a, b)| (a.into(), b.into())).collect();
+    played.sort();
+    assert_eq!(read_page().into_keys().collect::<Vec<_>>(), played);
+}
+
+#[test]
+fn services_do_what_the_page_tells() {
+    check(services::scenes().into_iter().chain(clock::scenes()));
+}
+
+#[test]
+fn accounts_and_readers_fare_as_the_page_tells() {
+    check(accounts::scenes().into_iter().chain(page::scenes()));
 }
 
 #[test]
 fn commands_end_as_the_page_tells() {
-    play_table(wrappers::HEADING, wrappers::EVENTS.iter().map(|event| (event.name, event)), wrappers::play);
+    check(wrappers::scenes().into_iter().filter(|scene| !scene.is_slow));
 }
 
 #[test]
 fn client_libraries_see_what_the_page_tells() {
-    play_table(libraries::HEADING, libraries::events(EVENTS).map(|event| (event.name, event)), libraries::play);
+    check(libraries::scenes().into_iter().filter(|scene| !scene.is_slow));
 }
 
 #[test]
-fn waiting_client_libraries_see_what_the_page_tells() {
-    let events = libraries::events_of_waiters(EVENTS).map(|event| (event.name, event));
-    play_table(libraries::WAITING, events, libraries::play_waiters);
-}
-
-/// Plays all events of a table at once. A play returns the row that is seen, if it is not that of the page.
-fn play_table<'a, E: Sync + 'a>(
-    heading: &str,
-    events: impl Iterator<Item = (&'a str, &'a E)>,
-    play: fn(&E, &[String]) -> Option<String>,
-) {
-    let cells = cells_of(&fs::read_to_string(PAGE).expect("is readable"));
-    let faults: Vec<String> = thread::scope(|scope| {
-        let cells = &cells;
-        let plays = events.map(|(name, event)| {
-            let row = cells.get(&(heading.to_string(), name.to_string())).expect("has a row");
-            scope.spawn(move || play(event, row))
-        });
-        let plays: Vec<_> = plays.collect();
-        plays.into_iter().filter_map(|play| play.join().expect("a scene comes to its end")).collect()
-    });
-    assert!(faults.is_empty(), "this was seen:\n{}", faults.join("\n"));
+fn commands_and_libraries_find_silence_by_keepalive() {
+    check(scenes().into_iter().filter(|scene| scene.is_slow));
 }

@@ -1,11 +1,12 @@
-//! The parties of a scene: a holder, a waiter, and a client that comes later.
+//! The parties of a scene: a holder, a waiter, a client that comes later, and for jobs a client that puts another one.
 
-use super::services::{GIVEN_BACK, Service, TAKEN, TAKEN_BY_ANOTHER};
-use poolcounter_testkit::daemon::{Daemon, PATIENCE};
-use poolcounter_testkit::scratch::Scratch;
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
+use super::Cells;
+use super::services::{DOES_NOT_KNOW, GIVEN_BACK, Service, TAKEN};
+use super::stage::{Stage, patience};
+use poolcounter_testkit::daemon::PATIENCE;
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,96 +14,33 @@ use std::time::{Duration, Instant};
 pub const CALM: Duration = Duration::from_millis(100);
 
 /// A client that waits, and gets nothing yet.
-const WAITS: &str = "waits";
+pub const WAITS: &str = "waits";
 /// A client whose connection has ended.
-const CUT_OFF: &str = "is cut off";
+pub const CUT_OFF: &str = "is cut off";
+/// A client that finds no server.
+pub const NO_SERVER: &str = "cannot connect";
+/// A client that has a reply without a meaning, or a part of a reply.
+const PART: &str = "reads ";
 /// There is no such client, or it is gone.
 const NONE: &str = "-";
 
-/// The daemon with all services, and its clients.
-pub struct Stage {
-    pub daemon: Option<Daemon>,
-    scratch: Scratch,
-    /// Holders of all services, for events that meet them.
-    pub holders: Vec<TcpStream>,
-    pub waiters: Vec<TcpStream>,
-    /// Clients that the event ends, so that they see nothing.
-    pub are_holders_gone: bool,
-    pub are_waiters_gone: bool,
-    /// Requests by which the holders give back their locks and so on, in the order of `holders`.
-    pub returns: Vec<Vec<u8>>,
-}
-
 impl Stage {
-    pub fn new() -> Stage {
-        let mut stage = Stage {
-            daemon: None,
-            scratch: Scratch::new(),
-            holders: Vec::new(),
-            waiters: Vec::new(),
-            are_holders_gone: false,
-            are_waiters_gone: false,
-            returns: Vec::new(),
-        };
-        stage.start();
-        stage
-    }
-
-    /// Starts the daemon, or starts it again with the same settings and files.
-    pub fn start(&mut self) {
-        let store = format!("sqlite:{}", self.scratch.file("jobs.db").display());
-        let kept = format!("sqlite:{}", self.scratch.file("members.db").display());
-        let admin = format!("unix:{}", self.scratch.file("admin.sock").display());
-        let nowhere = "127.0.0.1:0";
-        self.daemon = Some(Daemon::start(&[
-            "--counter",
-            "--counter-listen",
-            nowhere,
-            "--members",
-            "--members-listen",
-            nowhere,
-            "--members-store",
-            &kept,
-            "--jobs",
-            "--jobs-listen",
-            nowhere,
-            "--jobs-store",
-            &store,
-            "--admin",
-            &admin,
-        ]));
-    }
-
-    pub fn daemon(&mut self) -> &mut Daemon {
-        self.daemon.as_mut().expect("it runs")
-    }
-
-    /// Asks for an operation of the administration.
-    pub fn operate(&self, request: &str) {
-        let mut socket = UnixStream::connect(self.scratch.file("admin.sock")).expect("connects");
-        socket.write_all(format!("{request}\n").as_bytes()).expect("is sent");
-        let mut reply = [0; 1];
-        socket.read_exact(&mut reply).expect("a reply comes");
-    }
-
     /// Lets a holder take what the service lends, and a waiter wait for it.
     pub fn take_part<'a>(&mut self, service: &'a Service) -> Parties<'a> {
-        let address = (service.address)(self.daemon.as_ref().expect("it runs"));
-        let connect = || TcpStream::connect(address).expect("connects");
+        let address = self.address_of(service.address).expect("it runs");
+        let connect = || Party::to(address).expect("connects");
         let (request, reply) = service.prepare;
-        if !request.is_empty() {
-            let mut operator = connect();
-            operator.write_all(request).expect("is sent");
-            let mut told = vec![0; reply.len()];
-            operator.read_exact(&mut told).expect("a reply comes");
-            assert_eq!(told, reply, "{}", service.heading);
-        }
-        let mut holder = Party { stream: connect(), input: Vec::new() };
+        let mut operator = connect();
+        operator.send(request);
+        let mut told = vec![0; reply.len()];
+        operator.stream.read_exact(&mut told).expect("a reply comes");
+        assert_eq!(told, reply, "{}", service.heading);
+        let mut holder = connect();
         holder.send(&(service.take)(0));
         holder.wait_for(service, TAKEN);
         let taken = std::mem::take(&mut holder.input);
         let waiter = service.has_waits.then(|| {
-            let mut waiter = Party { stream: connect(), input: Vec::new() };
+            let mut waiter = connect();
             waiter.send(&(service.take)(600));
             waiter
         });
@@ -112,19 +50,27 @@ impl Stage {
         self.returns.push(give_back.clone());
         let parties = Parties { service, holder, waiter, give_back, has_holder_ended: false };
         // The daemon answers a request behind the waiter's, so it has read that one.
-        let told = parties.newcomer(self, TAKEN_BY_ANOTHER);
-        assert_eq!(told, TAKEN_BY_ANOTHER, "{}", service.heading);
+        let told = parties.newcomer(Some(address), service.taken);
+        assert_eq!(told, service.taken, "{}", service.heading);
         parties
     }
 }
 
 /// The clients of one service.
 pub struct Parties<'a> {
-    service: &'a Service,
+    pub service: &'a Service,
     holder: Party,
     waiter: Option<Party>,
     give_back: Vec<u8>,
     has_holder_ended: bool,
+}
+
+/// Part of the stage that parties know after the event.
+#[derive(Clone, Copy)]
+pub struct Scenery {
+    pub address: Option<SocketAddr>,
+    pub are_holders_gone: bool,
+    pub are_waiters_gone: bool,
 }
 
 impl Parties<'_> {
@@ -136,39 +82,65 @@ impl Parties<'_> {
         }
     }
 
-    /// Returns what the holder, the waiter and a new client see; waits for what is wanted.
-    pub fn see(&mut self, stage: &Stage, wanted: &[String]) -> Vec<String> {
-        let [holder, waiter, newcomer] = wanted else { return vec!["three cells are needed".into()] };
+    /// Returns what the holder, the waiter, a new client and a producer see; waits for what is wanted.
+    pub fn see(&mut self, scenery: Scenery, wanted: &[String]) -> Cells {
+        let wanted = |column: usize| wanted.get(column).map_or("", String::as_str);
         let seen_by_waiter = match &mut self.waiter {
-            Some(party) if !stage.are_waiters_gone => party.wait_for(self.service, waiter),
+            Some(party) if !scenery.are_waiters_gone => party.wait_for(self.service, wanted(1)),
             _ => NONE.into(),
         };
-        let seen_by_newcomer = self.newcomer(stage, newcomer);
-        let is_gone = stage.are_holders_gone || self.has_holder_ended;
-        let seen_by_holder = if is_gone { NONE.into() } else { self.holder(holder) };
-        vec![seen_by_holder, seen_by_waiter, seen_by_newcomer]
+        let seen_by_newcomer = self.newcomer(scenery.address, wanted(2));
+        // Before the holder gives back what it has: a daemon that drains may end then.
+        let seen_by_producer = self.service.put.map(|put| self.ask(scenery.address, put, wanted(3)));
+        let is_gone = scenery.are_holders_gone || self.has_holder_ended;
+        let seen_by_holder = if is_gone { NONE.into() } else { self.holder(wanted(0)) };
+        let mut seen = vec![seen_by_holder, seen_by_waiter, seen_by_newcomer];
+        seen.extend(seen_by_producer);
+        seen
     }
 
     /// Returns what the holder sees when it gives back what it has.
     fn holder(&mut self, wanted: &str) -> String {
-        let before = self.holder.wait_for(self.service, if wanted == "has it" { WAITS } else { wanted });
+        let is_asked = ["has it", DOES_NOT_KNOW].contains(&wanted);
+        let before = self.holder.wait_for(self.service, if is_asked { WAITS } else { wanted });
         if before != WAITS {
             return before;
         }
         self.holder.send(&self.give_back);
-        match self.holder.wait_for(self.service, GIVEN_BACK).as_str() {
+        match &*self.holder.wait_for(self.service, if is_asked && wanted != "has it" { wanted } else { GIVEN_BACK }) {
             GIVEN_BACK => "has it".into(),
+            DOES_NOT_KNOW => DOES_NOT_KNOW.into(),
             other => format!("has lost it: {other}"),
         }
     }
 
-    fn newcomer(&self, stage: &Stage, wanted: &str) -> String {
-        let Some(daemon) = &stage.daemon else { return "cannot connect".into() };
-        let Ok(stream) = TcpStream::connect((self.service.address)(daemon)) else { return "cannot connect".into() };
-        let mut party = Party { stream, input: Vec::new() };
-        party.send(&(self.service.take)(0));
-        party.wait_for(self.service, wanted)
+    fn newcomer(&self, address: Option<SocketAddr>, wanted: &str) -> String {
+        self.ask(address, &(self.service.take)(0), wanted)
     }
+
+    /// Returns what a new client sees. A service that is not ready yet is asked again.
+    fn ask(&self, address: Option<SocketAddr>, request: &[u8], wanted: &str) -> String {
+        let deadline = Instant::now() + patience(wanted);
+        loop {
+            let Some(mut party) = address.and_then(|address| Party::to(address).ok()) else { return NO_SERVER.into() };
+            party.send(request);
+            let seen = party.wait_for(self.service, wanted);
+            if ![DOES_NOT_KNOW, CUT_OFF].contains(&&*seen) || seen == wanted || Instant::now() > deadline {
+                return seen;
+            }
+            thread::sleep(CALM);
+        }
+    }
+}
+
+/// Connects with a keepalive that finds a cut within seconds.
+pub fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    let second = Duration::from_secs(1);
+    let keepalive = TcpKeepalive::new().with_time(second).with_interval(second).with_retries(2);
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// One connection.
@@ -178,6 +150,10 @@ struct Party {
 }
 
 impl Party {
+    fn to(address: SocketAddr) -> io::Result<Party> {
+        Ok(Party { stream: connect(address)?, input: Vec::new() })
+    }
+
     fn clone_stream(&self) -> TcpStream {
         self.stream.try_clone().expect("a second handle")
     }
@@ -189,9 +165,10 @@ impl Party {
 
     /// Waits until this party sees what is wanted, and that lasts; returns what it sees.
     fn wait_for(&mut self, service: &Service, wanted: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience(wanted);
         let mut seen = self.look(service);
-        while seen != wanted && Instant::now() < deadline {
+        // A whole reply, or the end, stays as it is.
+        while seen != wanted && (seen == WAITS || seen.starts_with(PART)) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
             seen = self.look(service);
         }
@@ -218,7 +195,7 @@ impl Party {
             Some((_, meaning)) => (*meaning).into(),
             None if end => CUT_OFF.into(),
             None if self.input.is_empty() => WAITS.into(),
-            None => format!("is told {:?}", String::from_utf8_lossy(&self.input)),
+            None => format!("{PART}{:?}", String::from_utf8_lossy(&self.input)),
         }
     }
 }

@@ -16,42 +16,22 @@ use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use poolcounter_testkit::small_disk;
+use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const ACTORS: usize = 3;
-/// Size of the file system: enough for the jobs of the test, and soon filled.
-const BYTES: &str = "8m";
 /// Longer than a store waits before it tries again.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Script that runs a program in a file system of its own: its arguments are the directory, then the program and its
-/// arguments.
-const MOUNT: &str = r#"mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@""#;
-
-/// Returns a command in a name space in which a small file system is mounted on `directory`; None where that is not
-/// allowed.
-fn in_small_file_system(directory: &Path) -> Option<Command> {
-    let command = || {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh", BYTES]).arg(directory);
-        command
-    };
-    let tried = command().arg("true").stderr(Stdio::null()).status();
-    tried.is_ok_and(|status| status.success()).then(command)
-}
 
 #[test]
 fn nothing_is_lost_when_there_is_no_room_for_a_while() {
     let (scratch, seed) = (Scratch::new(), 1);
     let directory = scratch.file("small");
     fs::create_dir(&directory).expect("a new directory");
-    let Some(mut command) = in_small_file_system(&directory) else {
+    let Some(mut command) = small_disk::command_in(&directory) else {
         return skipped("a file system that is full, because this user may not mount one");
     };
     let store = format!("sqlite:{}/jobs.db", directory.display());
@@ -59,7 +39,7 @@ fn nothing_is_lost_when_there_is_no_room_for_a_while() {
     let daemon = Daemon::run(command.args(["--jobs-store", &store, "--jobs-store-timeout", "2"]));
     let log = Log::new(History::new(Found::default(), retries()));
     let found = log.check(daemon.jobs(), ACTORS, &SETUP);
-    let seen = PathBuf::from(format!("/proc/{}/root{}", daemon.pid(), directory.display()));
+    let seen = small_disk::seen_by(&daemon, &directory);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = Over(&is_over);
@@ -71,7 +51,7 @@ fn nothing_is_lost_when_there_is_no_room_for_a_while() {
         let mut client = JobsClient::to(daemon.jobs());
         client.ask("use aside");
         for _ in 0..2 {
-            fill(&seen.join("filler"));
+            small_disk::fill(&seen.join("filler"));
             wait_until(|| client.put("0 0 9", b"refused?") == "OUT_OF_MEMORY");
             // Requests that need no room are served.
             assert_eq!(client.ask("list-tube-used"), "USING aside");
@@ -101,7 +81,7 @@ fn a_put_without_room_is_refused_at_once_and_is_never_there() {
     let scratch = Scratch::new();
     let directory = scratch.file("small");
     fs::create_dir(&directory).expect("a new directory");
-    let Some(mut command) = in_small_file_system(&directory) else {
+    let Some(mut command) = small_disk::command_in(&directory) else {
         return skipped("a file system that is full, because this user may not mount one");
     };
     let store = format!("sqlite:{}/jobs.db", directory.display());
@@ -146,15 +126,6 @@ fn a_batch_without_room_is_committed_later_without_its_puts() {
     assert!(!store.is_failing());
     drop(store);
     assert_eq!(load(&mut Sqlite::new(place), Span::ZERO), Ok(kept));
-}
-
-/// Writes until the file system is full.
-fn fill(path: &Path) {
-    let mut file = File::create(path).expect("can be made");
-    for len in [1 << 16, 1 << 12, 1] {
-        let piece = vec![0; len];
-        while file.write_all(&piece).is_ok() {}
-    }
 }
 
 fn wait_until(mut is_so: impl FnMut() -> bool) {
