@@ -156,7 +156,7 @@ impl Inspect for JobQueue {
     fn check(&self) {
         self.state.check();
         self.check_driver();
-        let kept: usize = self.sessions.iter().map(crate::sessions::Session::bytes).sum();
+        let kept: usize = self.sessions.iter().map(|session| session.bytes()).sum();
         assert_eq!(self.state.kept_bytes, kept, "what is kept for connections is charged to them");
         for (index, session) in self.sessions.iter().enumerate() {
             let conn = ConnId::from_index(index);

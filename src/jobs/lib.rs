@@ -53,7 +53,7 @@ use poolcounter_service::options::{Opt, TableOpt};
 use poolcounter_service::output::MAX_BYTES;
 use poolcounter_service::settings::{self, Configure};
 use process::Machine;
-use sessions::{Session, session_of};
+use sessions::{Slot, session_of};
 use slack::Slack;
 use state::{Commit, Event, Reply, Setting, State, Step, Timer};
 use store::{Jobs, Ownership, Store};
@@ -102,7 +102,7 @@ pub struct JobQueue {
     /// True if the daemon must not start when the jobs cannot be read.
     is_required: bool,
     tables: PartTables,
-    sessions: Vec<Session>,
+    sessions: Vec<Slot>,
     /// True if clients on other machines may administer the jobs.
     is_open_to_admins: bool,
     show_bodies: ShowBodies,
@@ -291,7 +291,7 @@ impl Service for JobQueue {
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
         if let Some(session) = self.sessions.get_mut(conn.index()) {
             self.state.kept_bytes -= session.charged;
-            *session = Session::default();
+            *session = Slot::default();
         }
         self.hung_up.retain(|(_, other)| *other != conn);
         self.driver.forget(conn);
@@ -315,6 +315,6 @@ impl Service for JobQueue {
     }
 
     fn kept_bytes(&self, conn: ConnId) -> usize {
-        self.sessions.get(conn.index()).map_or(0, Session::bytes) + self.state.watch_bytes_of(conn)
+        self.sessions.get(conn.index()).map_or(0, |session| session.bytes()) + self.state.watch_bytes_of(conn)
     }
 }

@@ -3,7 +3,7 @@
 //! reserved are not handed over.
 
 use super::JobQueue;
-use super::sessions::{Session, session_of};
+use super::sessions::{Session, Slot, session_of};
 use super::state::{Body, Saved, Step};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Writer};
@@ -72,8 +72,10 @@ impl JobQueue {
                 context.resume(conn);
             }
             let slot = session_of(&mut self.sessions, conn);
-            *slot = session;
-            slot.note_kept(&mut self.state.kept_bytes);
+            *slot = Slot::open(session);
+            if let Some(session) = slot.begun() {
+                session.note_kept(&mut self.state.kept_bytes);
+            }
         }
         let mut record = Vec::new();
         loop {
@@ -83,7 +85,8 @@ impl JobQueue {
             let Some(one) = one else { break };
             self.restore_one(one, saved, with_bodies, context)?;
         }
-        for (index, session) in self.sessions.iter_mut().enumerate() {
+        for (index, slot) in self.sessions.iter_mut().enumerate() {
+            let Some(session) = slot.begun() else { continue };
             // A rehearsal begins in the middle of a command under way, which is not saved for it.
             session.waits &= self.state.is_waiting(ConnId::from_index(index));
         }

@@ -12,7 +12,8 @@ use poolcounter_service::output::{FULL_BYTES, Output, Promise};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, LazyLock};
 
 /// Longest body that is copied behind its line even when it must wait: to share it would take as much memory.
 pub(super) const COPIED_BYTES: usize = 256;
@@ -23,11 +24,46 @@ const KEPT_MESSAGES: usize = 16;
 
 pub(super) const CRLF: &[u8] = b"\r\n";
 
-/// A connection.
+/// Position of the table of sessions. A connection has a session from its first request on.
 #[derive(Default)]
-pub(super) struct Session {
+pub(super) struct Slot {
     /// True while the state knows the connection.
     pub is_open: bool,
+    session: Option<Box<Session>>,
+}
+
+/// Session of each connection without a request.
+static SILENT: LazyLock<Session> = LazyLock::new(Session::default);
+
+impl Slot {
+    /// Returns an open connection with this session.
+    pub fn open(session: Session) -> Slot {
+        Slot { is_open: true, session: (!session.is_idle()).then(|| Box::new(session)) }
+    }
+
+    /// Returns the session, if it has begun.
+    pub fn begun(&mut self) -> Option<&mut Session> {
+        self.session.as_deref_mut()
+    }
+}
+
+impl Deref for Slot {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        self.session.as_deref().unwrap_or_else(|| &SILENT)
+    }
+}
+
+impl DerefMut for Slot {
+    fn deref_mut(&mut self) -> &mut Session {
+        self.session.get_or_insert_default()
+    }
+}
+
+/// What a connection has beyond its jobs.
+#[derive(Default)]
+pub(super) struct Session {
     /// True while the loop serves nothing of it, until it is resumed.
     pub waits: bool,
     /// Time since which its next request, and all behind it, has been held back.
@@ -179,7 +215,7 @@ impl Session {
     pub fn restore(saved: &mut Reader<'_>) -> Result<Session, Unreadable> {
         let SessionHead { waits, messages } = saved.take()?;
         let stream = Stream::restore(saved)?;
-        let mut session = Session { is_open: true, waits, stream, ..Session::default() };
+        let mut session = Session { waits, stream, ..Session::default() };
         for _ in 0..messages {
             let rest: Box<[u8]> = saved.take_bytes()?.into();
             // The end of a body is in the saved bytes, so the body counts as written.
@@ -230,9 +266,9 @@ impl Message {
 }
 
 /// Returns the session of a connection, and creates it if there is none.
-pub(super) fn session_of(sessions: &mut Vec<Session>, conn: ConnId) -> &mut Session {
+pub(super) fn session_of(sessions: &mut Vec<Slot>, conn: ConnId) -> &mut Slot {
     if sessions.len() <= conn.index() {
-        sessions.resize_with(conn.index() + 1, Session::default);
+        sessions.resize_with(conn.index() + 1, Slot::default);
     }
     &mut sessions[conn.index()]
 }

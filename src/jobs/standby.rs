@@ -3,7 +3,7 @@
 
 use super::JobQueue;
 use super::loading::Loading;
-use super::sessions::{Session, session_of};
+use super::sessions::{Slot, session_of};
 use super::state::{Commit, Reply, Step, Timer};
 use super::store::page::SLICE_ROWS;
 use super::store::{Ownership, PageOrder};
@@ -23,9 +23,9 @@ impl JobQueue {
     /// Answers a client that is at the wrong daemon, and ends its connection: another daemon owns the jobs, or they
     /// cannot be read.
     pub(super) fn turn_away(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
-        let Session { is_lost, is_torn, unsent, .. } = session_of(&mut self.sessions, conn);
-        let is_lost = *is_lost;
-        if is_lost && (*is_torn || !unsent.is_empty()) {
+        let session = session_of(&mut self.sessions, conn);
+        let is_lost = session.is_lost;
+        if is_lost && (session.is_torn || !session.unsent.is_empty()) {
             // In the middle of a body, no other reply can be sent.
             return Served { consumed: input.len(), then: Then::Close };
         }
@@ -144,7 +144,7 @@ impl JobQueue {
         let session = session_of(&mut self.sessions, conn);
         self.state.kept_bytes -= session.charged;
         let is_torn = session.is_torn || !session.unsent.is_empty();
-        *session = Session::default();
+        *session = Slot::default();
         (session.is_lost, session.is_torn) = (true, is_torn);
         context.resume(conn);
     }

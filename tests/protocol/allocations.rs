@@ -125,6 +125,26 @@ fn assert_steady(service: &str, before: &str, scripts: &[[Vec<u8>; 2]]) {
     assert_eq!(rounds(100..10_000), 0, "they are made once");
 }
 
+/// What a runner or a producer needs is made at its first request.
+#[test]
+fn idle_connection_of_jobs_is_small() {
+    const CONNECTIONS: usize = 16_000;
+    let taken = |service: &str| {
+        let services = Services::of(poolcounter::SERVICES, &AllSettings::defaults(poolcounter::SERVICES));
+        let mut scene = Scene::of(services);
+        let service = ServiceId::named(poolcounter::SERVICES, service).expect("is in the registry");
+        let before = bytes();
+        for _ in 0..CONNECTIONS {
+            scene.connections.open(Script { requests: Vec::new(), sent: 0, full: false }, service, Time::START);
+        }
+        Connections::tick(&mut scene).expect("waits for nothing");
+        (bytes() - before) / CONNECTIONS
+    };
+    let [pools, jobs] = ["pools", "jobs"].map(taken);
+    println!("an idle connection of pools takes {pools} bytes, and that of jobs {jobs}");
+    assert!(jobs <= pools + 40, "{jobs} bytes, and {pools} with pools");
+}
+
 #[test]
 fn steady_state_allocates_nothing() {
     let scripts = [

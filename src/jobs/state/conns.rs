@@ -7,7 +7,6 @@ pub(super) use table::Conns;
 use super::background::{COST, DUE_COST, Task};
 use super::ids::{SetId, SweepId, TubeId};
 use super::job::{JobId, JobKey};
-use super::sets::Watch;
 use super::tally::Rates;
 use super::watches::Watches;
 use super::{Reply, State, Step, TUBE_BYTES, TubeName};
@@ -76,6 +75,27 @@ pub(super) struct Conn {
 }
 
 impl Conn {
+    /// Returns a connection without jobs.
+    pub fn new(serial: u32, used: TubeId, watches: Watches) -> Conn {
+        Conn {
+            serial,
+            used,
+            watches,
+            set: None,
+            held: Held::default(),
+            wait: None,
+            timer: None,
+            last_reserved: Time::START,
+            is_in_order: true,
+            sweep: None,
+            name: Box::default(),
+            is_producer: false,
+            is_worker: false,
+            rates: Rates::default(),
+            failures: Count::default(),
+        }
+    }
+
     /// Notes that it has a job from now on.
     pub fn hold(&mut self, (deadline, id): (Time, JobId), is_begun: bool, now: Time) {
         self.last_reserved = now.max(self.last_reserved + APART);
@@ -126,8 +146,7 @@ impl State {
         let tube = &mut self.tubes[used];
         tube.using += 1;
         tube.watching += 1;
-        let watch = Watch { pattern: name.into(), weight: 1, is_weighted: false };
-        self.conns.insert(id, used, Watches::new(vec![watch]));
+        self.conns.insert_idle(id, used);
     }
 
     /// Removes a connection: its jobs become ready again, or delayed or buried as `retry` says; very many of them in
@@ -136,13 +155,21 @@ impl State {
         if self.conns.get(id).is_none() {
             return;
         }
+        if self.conns.is_idle(id) {
+            // The tube `default` is never hidden.
+            let default = &mut self.tubes[self.conns[id].used];
+            default.using -= 1;
+            default.watching -= 1;
+            self.conns.remove(id);
+            return;
+        }
         self.stop_waiting(id);
         self.leave_set(id);
         if self.conns.orphan(id, step) {
             // Jobs of connections that ended before come first.
             self.give_orphans_back(true, step);
         }
-        let conn = self.conns.remove(id);
+        let Some(conn) = self.conns.remove(id) else { return };
         conn.timer.into_iter().for_each(|timer| step.timers.cancel(timer));
         if let Some(sweep) = conn.sweep {
             self.background.leave(sweep);
@@ -247,8 +274,9 @@ impl State {
 
     /// Ends a wait, and returns it.
     pub(super) fn stop_waiting(&mut self, id: ConnId) -> Option<Wait> {
-        let conn = self.conns.get_mut(id)?;
-        let wait = conn.wait.take()?;
+        let wait = self.conns.get(id)?.wait?;
+        let conn = &mut self.conns[id];
+        conn.wait = None;
         let set = conn.set.expect("a connection that waits has a set of watches");
         self.sets.end_wait(set, id);
         Some(wait)

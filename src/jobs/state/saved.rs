@@ -19,6 +19,7 @@ use poolcounter_core::count::Count;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
+use poolcounter_protocol::jobs::name::TubeName;
 use poolcounter_protocol::jobs::values::Body;
 use serde::{Deserialize, Serialize};
 
@@ -246,7 +247,13 @@ impl State {
         }
         let patterns = saved.watches.iter().filter(|watch| watch.pattern.contains(&b'*'));
         patterns.for_each(|watch| self.feeds.by_pattern.hold(&watch.pattern));
-        let conn = self.conns.insert(id, used, Watches::new(saved.watches));
+        let watches = Watches::new(saved.watches);
+        let is_new = saved.name.is_empty() && saved.rates == Rates::default() && !saved.is_producer && !saved.is_worker;
+        if is_new && saved.used == TubeName::DEFAULT.bytes() && watches.sorted == Watches::of_default().sorted {
+            self.conns.insert_idle(id, used);
+            return Ok(());
+        }
+        let conn = self.conns.insert(id, used, watches);
         conn.name = saved.name.into();
         (conn.rates, conn.failures) = (saved.rates, saved.failures);
         if saved.is_producer {

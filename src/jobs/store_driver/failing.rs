@@ -3,7 +3,7 @@
 
 use super::{HeldUntil, LOOK, Unseen};
 use crate::JobQueue;
-use crate::sessions::session_of;
+use crate::sessions::{Slot, session_of};
 use crate::state::{Commit, JobId, Reply};
 use crate::store::{Ownership, RefusedChange, RefusedRow};
 use poolcounter_core::id::{ConnId, Id};
@@ -173,7 +173,7 @@ impl JobQueue {
         };
         let write = replies::write_internal_error;
         context.reword(is_theirs, false, write);
-        self.sessions.iter_mut().for_each(|session| session.reword(is_theirs, false, write));
+        self.sessions.iter_mut().filter_map(Slot::begun).for_each(|session| session.reword(is_theirs, false, write));
         if !changed.is_empty() {
             self.driver.give_up_operations(until, context);
         }
@@ -185,7 +185,7 @@ impl JobQueue {
         let is_pending = |_, about| about != 0 && state.is_pending(JobId(about));
         let write = |out: &mut Vec<u8>| replies::write(out, &Reply::OutOfMemory, b"", 0);
         context.reword(is_pending, true, write);
-        for session in &mut self.sessions {
+        for session in self.sessions.iter_mut().filter_map(Slot::begun) {
             session.reword(is_pending, true, write);
             session.put = Commit::default();
         }

@@ -3,10 +3,9 @@
 use super::super::Step;
 use super::super::ids::{SetId, TubeId};
 use super::super::job::JobId;
-use super::super::tally::Rates;
 use super::super::watches::Watches;
 use super::{Conn, Held, HeldJob};
-use poolcounter_core::count::{Count, first_before};
+use poolcounter_core::count::first_before;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::Time;
@@ -21,7 +20,11 @@ const SORTED_AT_ONCE: usize = super::super::background::COST as usize / 2;
 
 /// Table of every connection, and of the jobs of connections that have ended.
 pub(in crate::state) struct Conns {
-    all: Vec<Option<Box<Conn>>>,
+    all: Vec<Slot>,
+    /// Every connection that has not changed anything yet.
+    idle: Conn,
+    /// Number of idle connections.
+    pub idle_count: usize,
     last_serial: u32,
     /// Number of connections that have put a job, and of connections that have reserved one.
     pub roles: (usize, usize),
@@ -31,6 +34,20 @@ pub(in crate::state) struct Conns {
     loose: BTreeSet<ConnId>,
     /// Bytes of the watches of connections.
     pub watch_bytes: usize,
+}
+
+/// Position of the table.
+enum Slot {
+    Free,
+    /// A connection that uses and watches `default`, and has no data of its own.
+    Idle,
+    Used(Box<Conn>),
+}
+
+impl Slot {
+    fn used_mut(&mut self) -> Option<&mut Conn> {
+        if let Slot::Used(conn) = self { Some(conn) } else { None }
+    }
 }
 
 /// Jobs of a connection that has ended.
@@ -69,6 +86,8 @@ impl Default for Conns {
         // Lossless: it is below the largest value.
         Conns {
             all: Vec::new(),
+            idle: Conn::new(0, TubeId::from_index(0), Watches::of_default()),
+            idle_count: 0,
             last_serial: first_before(u32::MAX.into()) as u32,
             roles: (0, 0),
             orphans: BTreeMap::new(),
@@ -86,66 +105,86 @@ impl Conns {
 
     /// Returns a connection, if it was added and has not ended.
     pub fn get(&self, id: ConnId) -> Option<&Conn> {
-        self.all.get(id.index())?.as_deref()
+        self.conn_in(self.all.get(id.index())?)
+    }
+
+    fn conn_in<'a>(&'a self, slot: &'a Slot) -> Option<&'a Conn> {
+        match slot {
+            Slot::Free => None,
+            Slot::Idle => Some(&self.idle),
+            Slot::Used(conn) => Some(conn),
+        }
     }
 
     /// Returns a connection for changes.
     pub fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
-        self.all.get_mut(id.index())?.as_deref_mut()
+        if self.is_idle(id) {
+            self.idle_count -= 1;
+            return Some(self.insert(id, self.idle.used, Watches::of_default()));
+        }
+        self.all.get_mut(id.index())?.used_mut()
+    }
+
+    /// Returns whether a connection has not changed anything yet.
+    pub fn is_idle(&self, id: ConnId) -> bool {
+        matches!(self.all.get(id.index()), Some(Slot::Idle))
     }
 
     /// Returns every connection.
     pub fn iter(&self) -> impl Iterator<Item = (ConnId, &Conn)> {
         let conns = self.all.iter().enumerate();
-        conns.filter_map(|(index, conn)| Some((ConnId::from_index(index), conn.as_deref()?)))
+        conns.filter_map(|(index, slot)| Some((ConnId::from_index(index), self.conn_in(slot)?)))
     }
 
     /// Returns the connections at the `most` positions from `first` on, and the next position.
     pub fn slice(&self, first: usize, most: usize) -> (impl Iterator<Item = (ConnId, &Conn)>, Option<usize>) {
         let end = first.saturating_add(most);
         let conns = self.all.iter().enumerate().take(end).skip(first);
-        let conns = conns.filter_map(|(index, conn)| Some((ConnId::from_index(index), conn.as_deref()?)));
+        let conns = conns.filter_map(|(index, slot)| Some((ConnId::from_index(index), self.conn_in(slot)?)));
         (conns, (end < self.all.len()).then_some(end))
+    }
+
+    /// Adds a connection that uses and watches the tube `default`.
+    pub fn insert_idle(&mut self, id: ConnId, default: TubeId) {
+        self.idle.used = default;
+        self.idle_count += 1;
+        *self.slot(id) = Slot::Idle;
     }
 
     /// Adds a connection without jobs.
     pub fn insert(&mut self, id: ConnId, used: TubeId, watches: Watches) -> &mut Conn {
-        if self.all.len() <= id.index() {
-            self.all.resize_with(id.index() + 1, || None);
-        }
-        self.last_serial = self.last_serial.wrapping_add(1);
+        // The number 0 is that of idle connections.
+        self.last_serial = self.last_serial.wrapping_add(1).max(1);
         self.loose.insert(id);
         self.watch_bytes += watches.bytes;
-        self.all[id.index()].insert(Box::new(Conn {
-            serial: self.last_serial,
-            used,
-            watches,
-            set: None,
-            held: Held::default(),
-            wait: None,
-            timer: None,
-            last_reserved: Time::START,
-            is_in_order: true,
-            sweep: None,
-            name: Box::default(),
-            is_producer: false,
-            is_worker: false,
-            rates: Rates::default(),
-            failures: Count::default(),
-        }))
+        let conn = Box::new(Conn::new(self.last_serial, used, watches));
+        let slot = self.slot(id);
+        *slot = Slot::Used(conn);
+        slot.used_mut().expect("it was just added")
     }
 
-    /// Removes a connection.
-    pub fn remove(&mut self, id: ConnId) -> Box<Conn> {
-        let conn = self.all[id.index()].take().expect("only a connection that has begun is removed");
-        while self.all.last().is_some_and(Option::is_none) {
+    fn slot(&mut self, id: ConnId) -> &mut Slot {
+        if self.all.len() <= id.index() {
+            self.all.resize_with(id.index() + 1, || Slot::Free);
+        }
+        &mut self.all[id.index()]
+    }
+
+    /// Removes a connection, and returns its data; None if it was idle.
+    pub fn remove(&mut self, id: ConnId) -> Option<Box<Conn>> {
+        let slot = std::mem::replace(&mut self.all[id.index()], Slot::Free);
+        while self.all.last().is_some_and(|slot| matches!(slot, Slot::Free)) {
             self.all.pop();
         }
+        let Slot::Used(conn) = slot else {
+            self.idle_count -= usize::from(matches!(slot, Slot::Idle));
+            return None;
+        };
         self.roles.0 -= usize::from(conn.is_producer);
         self.roles.1 -= usize::from(conn.is_worker);
         self.loose.remove(&id);
         self.watch_bytes -= conn.watches.bytes;
-        conn
+        Some(conn)
     }
 
     /// Changes the watches of a connection.
@@ -159,6 +198,9 @@ impl Conns {
 
     /// Gives a connection a set of watches, or takes it.
     pub fn set_set(&mut self, id: ConnId, set: Option<SetId>) -> Option<SetId> {
+        if set.is_none() && self[id].set.is_none() {
+            return None;
+        }
         let _ = if set.is_none() { self.loose.insert(id) } else { self.loose.remove(&id) };
         std::mem::replace(&mut self[id].set, set)
     }
@@ -222,7 +264,7 @@ impl Conns {
     /// Returns the same for changes.
     pub fn held_of(&mut self, (id, serial): (ConnId, u32)) -> &mut Held {
         match self.all.get_mut(id.index()) {
-            Some(Some(conn)) if conn.serial == serial && !self.orphans.contains_key(&serial) => &mut conn.held,
+            Some(Slot::Used(conn)) if conn.serial == serial && !self.orphans.contains_key(&serial) => &mut conn.held,
             _ => &mut self.orphans.get_mut(&serial).expect("what is reserved is held by somebody, or was").held,
         }
     }
@@ -247,7 +289,7 @@ impl Conns {
 
     /// Takes out and returns the timers of connections.
     pub fn take_timers(&mut self) -> impl Iterator<Item = TimerId> {
-        self.all.iter_mut().flatten().filter_map(|conn| conn.timer.take())
+        self.all.iter_mut().filter_map(|slot| slot.used_mut()?.timer.take())
     }
 
     /// Compares the tables with each other.
@@ -256,13 +298,16 @@ impl Conns {
     ///
     /// Panics if they contradict each other.
     pub fn check(&self) {
-        assert!(self.all.last().is_none_or(Option::is_some), "the table ends with a connection");
+        assert!(!matches!(self.all.last(), Some(Slot::Free)), "the table ends with a connection");
+        let idle = self.all.iter().filter(|slot| matches!(slot, Slot::Idle)).count();
+        assert_eq!(self.idle_count, idle, "idle connections are counted");
+        let used = || self.iter().filter(|(id, _)| !self.is_idle(*id));
         let number = |has: fn(&Conn) -> bool| self.iter().filter(|(_, conn)| has(conn)).count();
         let roles = (number(|conn| conn.is_producer), number(|conn| conn.is_worker));
         assert_eq!(self.roles, roles, "producers and workers are counted");
-        let loose = self.iter().filter(|(_, conn)| conn.set.is_none()).map(|(id, _)| id);
+        let loose = used().filter(|(_, conn)| conn.set.is_none()).map(|(id, _)| id);
         assert!(loose.eq(self.loose.iter().copied()), "a loose connection has no set");
-        let watch_bytes: usize = self.iter().map(|(_, conn)| conn.watches.bytes).sum();
+        let watch_bytes: usize = used().map(|(_, conn)| conn.watches.bytes).sum();
         assert_eq!(self.watch_bytes, watch_bytes, "bytes of watches are counted");
         for (_, conn) in self.iter() {
             assert!(!self.orphans.contains_key(&conn.serial), "a connection that is there holds its own jobs");

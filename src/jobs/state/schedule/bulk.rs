@@ -99,7 +99,9 @@ impl State {
             self.enter_set(conn);
             self.visited += 1;
         }
-        watchers.next_conn = None;
+        if watchers.next_conn.take().is_some() && watchers.tube() == TubeName::DEFAULT.bytes() {
+            watchers.watching += self.conns.idle_count as u64;
+        }
         let feeds: Vec<&Feed> = self.feeds.covering(&watchers.tube).map(|feed| &self.feeds[feed]).collect();
         let (sets, next) = self.sets.slice(first, most);
         let mut visited = feeds.len();

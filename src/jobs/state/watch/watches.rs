@@ -2,6 +2,7 @@
 
 use crate::state::sets::Watch;
 use poolcounter_core::meter::Metered as _;
+use poolcounter_protocol::jobs::name::TubeName;
 
 /// Watches of different patterns.
 #[derive(Default)]
@@ -20,6 +21,12 @@ impl Watches {
         let mut watches = Watches::default();
         all.into_iter().for_each(|watch| watches.set(watch));
         watches
+    }
+
+    /// Returns the watches of a new connection.
+    pub fn of_default() -> Watches {
+        let pattern = TubeName::DEFAULT.bytes().into();
+        Watches::new(vec![Watch { pattern, weight: 1, is_weighted: false }])
     }
 
     /// Returns the watch of exactly this pattern.
