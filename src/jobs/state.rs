@@ -97,7 +97,7 @@ pub const JOB_BYTES: usize = 150;
 /// indexes, at their worst, and the room that its queues keep when they are empty.
 const TUBE_BYTES: usize = size_of::<tube::Tube>() + size_of::<tube::Bucket>() + 100 + 3 * KEPT_ROOM;
 /// Bytes of the sum over tubes with one first or last part, beside its name and its tally.
-const SUM_BYTES: usize = size_of::<sums::Sum>() + 200 + KEPT_ROOM;
+const SUM_BYTES: usize = size_of::<sums::Sum>() + size_of::<Tally>() + 100 + KEPT_ROOM;
 /// Bytes that an empty queue or list keeps at most.
 const KEPT_ROOM: usize = 80;
 /// End of the numbers of jobs: all are smaller, so that stores can keep each number and the next.
@@ -351,7 +351,7 @@ impl State {
     /// step.
     pub fn note_time(&mut self, now: Time) {
         self.close_full_batch();
-        self.tubes.sums.choose_if_due(now);
+        self.tubes.choose_if_due(now);
     }
 
     /// Returns true when no connection holds, waits for or watches anything, and there are no jobs.

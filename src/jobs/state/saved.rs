@@ -48,7 +48,7 @@ pub enum Saved<'a> {
     Others(SumBy, Box<Tally>, Time),
     /// Tally of a sum, of its tubes and of forgotten ones, and the puts and deletes from which it is followed, if it
     /// is. After [`Saved::Others`].
-    Sum(SumBy, &'a [u8], Box<Tally>, Option<[u64; 2]>),
+    Sum(SumBy, &'a [u8], Option<Box<Tally>>, Option<[u64; 2]>),
     /// A connection.
     Conn(ConnId, #[serde(borrow)] SavedConn<'a>),
     /// Job with its body, the time since which it is ready or held, its holder, its deadline, and whether it has begun.
@@ -123,7 +123,7 @@ impl State {
             visit(Saved::Others(by, Box::new(sums.others(by).clone()), sums.next_choice));
         }
         for sum in sums.to_save() {
-            visit(Saved::Sum(sum.by, &sum.name, Box::new(sum.tally.clone()), sum.followed_from));
+            visit(Saved::Sum(sum.by, &sum.name, sum.own.clone(), sum.followed_from));
         }
         let conns = || self.conns.iter();
         conns().for_each(|(id, conn)| visit(Saved::Conn(id, self.saved_conn(conn))));
@@ -194,7 +194,7 @@ impl State {
             }
             Saved::Tube(name, saved) => self.restore_tube(name, &saved, step),
             Saved::Others(by, tally, next_choice) => self.tubes.sums.restore_others(by, *tally, next_choice),
-            Saved::Sum(by, name, tally, followed) => self.tubes.sums.restore(by, name, *tally, followed),
+            Saved::Sum(by, name, tally, followed) => self.tubes.restore_sum((by, name), tally, followed),
             Saved::Conn(id, saved) => self.restore_conn(id, saved)?,
             Saved::Job(record, body, since, held) => {
                 self.restore_job(&record, Body::Own(body.into()), since, held, step)?;

@@ -88,7 +88,7 @@ pub(super) struct Tube {
     /// Ready jobs, by the time since which they are.
     pub waiting: Chain,
     /// Position in the order of ages of its sums.
-    pub ready_since: Option<u64>,
+    pub ready_since: Option<u32>,
     pub buried: Chain,
     /// Ready dead letters, which a kick sends back.
     pub dead: BTreeSet<JobId>,

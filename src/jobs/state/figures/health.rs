@@ -48,7 +48,8 @@ impl State {
     }
 
     fn part_health<'a>(&'a self, sum: &'a Sum, now: Time) -> PartHealth<'a> {
-        let [_, reserves, deletes] = sum.tally.events;
+        let tally = self.tubes.tally_of(sum);
+        let [_, reserves, deletes] = tally.events;
         let oldest = self.tubes.by_age(sum).next();
         PartHealth {
             name: &sum.name,
@@ -57,7 +58,7 @@ impl State {
             reserved: sum.counts[JobState::Reserved as usize],
             oldest: self.oldest_of_sum(sum, now),
             tube: oldest.or(sum.tubes.first().map(|tube| &self.tubes[*tube])).map_or(&sum.name, |tube| &tube.name),
-            events: [reserves, deletes, sum.tally.failures].map(Count::get),
+            events: [reserves, deletes, tally.failures].map(Count::get),
         }
     }
 

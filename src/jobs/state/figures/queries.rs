@@ -241,7 +241,8 @@ impl State {
     /// Returns the sums with such names that have the most jobs, the largest first.
     pub fn largest_sums(&self, by: SumBy, has: &dyn Fn(&[u8]) -> bool, most: usize, now: Time) -> Summaries {
         let known = self.tubes.sums.surveyed(by).filter(|(_, sum)| has(&sum.name));
-        let sizes = known.map(|(id, sum)| (sum.counts.iter().sum(), sum.tally.events[0].get(), id.index()));
+        let sizes =
+            known.map(|(id, sum)| (sum.counts.iter().sum(), self.tubes.tally_of(sum).events[0].get(), id.index()));
         let largest = largest_of(sizes.collect(), most).map(|place| &self.tubes.sums[SumId::from_index(place)]);
         sorted(largest.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now))).collect(), most)
     }
@@ -283,11 +284,13 @@ impl State {
 
     pub(in crate::state) fn summary_of_tube(&self, tube: &Tube, now: Time) -> (Vec<u8>, Summary) {
         let counts = (tube.counts(), tube.retrying.into());
-        (tube.name.to_vec(), Summary::of(counts, self.oldest_of(tube, now), &tube.tally))
+        // Times of runs are those of sums.
+        let summary = Summary::of(counts, self.oldest_of(tube, now), &tube.tally);
+        (tube.name.to_vec(), Summary { runs: Histogram::default(), ..summary })
     }
 
     pub(in crate::state) fn summary_of(&self, sum: &Sum, now: Time) -> Summary {
-        Summary::of((sum.counts, sum.retrying), self.oldest_of_sum(sum, now), &sum.tally)
+        Summary::of((sum.counts, sum.retrying), self.oldest_of_sum(sum, now), self.tubes.tally_of(sum))
     }
 
     /// Returns whether there are more tubes, connections or sums than reports examine.

@@ -37,7 +37,7 @@ pub struct Tally {
     pub superseded: Count,
     /// Reservations that ended without the job being done.
     pub failures: Count,
-    /// Times for which jobs were reserved before they were deleted; none of a single tube.
+    /// Times for which jobs were reserved before they were deleted; of a tube only while it is alone in a sum.
     pub runs: Histogram,
     /// The last failure with a text.
     pub last_error: Option<Box<LastError>>,

@@ -177,13 +177,13 @@ impl State {
     /// Returns the tally of each sum; None if not all of them are followed.
     pub fn tallies(&self, by: SumBy) -> Option<impl Iterator<Item = (&[u8], &Tally)>> {
         let sums = self.tubes.sums.followed(by);
-        self.tubes.sums.are_all_followed(by).then(|| sums.map(|sum| (&*sum.name, &sum.tally)))
+        self.tubes.sums.are_all_followed(by).then(|| sums.map(|sum| (&*sum.name, self.tubes.tally_of(sum))))
     }
 
     /// Returns the followed sums, the sums with the most puts first, and after them all other sums together.
     pub fn followed(&self, by: SumBy, now: Time) -> Summaries {
         let mut followed: Vec<&Sum> = self.tubes.sums.followed(by).collect();
-        followed.sort_by_key(|sum| std::cmp::Reverse(sum.tally.events[Rated::Put as usize]));
+        followed.sort_by_key(|sum| std::cmp::Reverse(self.tubes.tally_of(sum).events[Rated::Put as usize]));
         let total = ALL_STATES.map(|state| self.count_in(state));
         let counts = std::array::from_fn(|n| total[n] - followed.iter().map(|sum| sum.counts[n]).sum::<u64>());
         let others = self.tubes.sums.surveyed(by).filter(|(_, sum)| sum.followed_from.is_none());
@@ -204,7 +204,7 @@ impl State {
     pub fn levels(&self, by: SumBy, now: Time) -> impl Iterator<Item = (&[u8], [u64; 4])> {
         self.tubes.sums.followed(by).map(move |sum| {
             let [from_put, from_deleted] = sum.followed_from.unwrap_or_default();
-            let [put, deleted] = sum.tally.puts_and_deletes();
+            let [put, deleted] = self.tubes.tally_of(sum).puts_and_deletes();
             let oldest = self.oldest_of_sum(sum, now).as_micros() / 1_000_000;
             let ready = sum.counts[JobState::Ready as usize];
             (&*sum.name, [ready, oldest, put.saturating_sub(from_put), deleted.saturating_sub(from_deleted)])

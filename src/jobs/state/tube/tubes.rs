@@ -1,13 +1,14 @@
 //! Table of every tube with its buckets of ready jobs, found by name; the hidden tubes, and sums over tubes.
 
 mod bytes;
+mod check;
 
 use crate::state::JobState;
 use crate::state::ids::{BucketId, LaneId, TubeId};
 use crate::state::jobs::Jobs;
-use crate::state::sums::{Sum, Sums, age_of};
+use crate::state::sums::{Part, Sum, SumBy, Sums, age_of};
 use crate::state::tally::{LastError, Noted, Tally};
-use crate::state::tube::{Bucket, Rank, Tube};
+use crate::state::tube::{Bucket, Tube};
 use bytes::name_bytes;
 use poolcounter_core::id::Id;
 use poolcounter_core::names::Names;
@@ -106,7 +107,8 @@ impl Tubes {
     /// Adds a tube with the next id. Its name must be new, and its main bucket must have been added.
     pub fn insert(&mut self, name: &[u8], main: BucketId, lane: LaneId) -> TubeId {
         let (id, hash) = (self.next_id(), self.names.hash(name));
-        let sums = self.sums.enter(id, name);
+        let Tubes { all, sums, .. } = self;
+        let sums = sums.enter(id, name, |tube| part_of(all, tube));
         self.all.insert(Tube::new(name, hash, main, lane, sums));
         self.name_bytes += name_bytes(name);
         self.names.insert(hash, id, |tube| self.all[tube.index()].hash);
@@ -218,9 +220,12 @@ impl Tubes {
 
     /// Counts an event of a tube.
     pub fn note(&mut self, id: TubeId, noted: Noted, now: Time) {
-        // There may be very many tubes, and one is mostly the work of one type.
-        let of_tube = if let Noted::Delete(Some(_)) = noted { Noted::Delete(None) } else { noted };
         let tube = &mut self.all[id.index()];
+        // There may be very many tubes, and one is mostly the work of one type: the times are those of sums.
+        let of_tube = match noted {
+            Noted::Delete(Some(_)) if !self.sums.has_alone(tube.sums) => Noted::Delete(None),
+            noted => noted,
+        };
         self.tally_bytes[usize::from(tube.hidden.is_some())] += tube.tally.note(of_tube, now);
         self.sums.note(tube.sums, noted, now);
     }
@@ -241,6 +246,23 @@ impl Tubes {
         *bytes += tube.tally.bytes();
     }
 
+    /// Returns the events of a sum.
+    pub fn tally_of<'a>(&'a self, sum: &'a Sum) -> &'a Tally {
+        sum.tally(|tube| part_of(&self.all, tube))
+    }
+
+    /// Updates the choice of the followed sums, if it is due.
+    pub fn choose_if_due(&mut self, now: Time) {
+        let Tubes { all, sums, .. } = self;
+        sums.choose_if_due(now, |tube| part_of(all, tube));
+    }
+
+    /// Sets the tally of a sum, if it had one of its own, and the counts from which it is followed.
+    pub fn restore_sum(&mut self, of: (SumBy, &[u8]), tally: Option<Box<Tally>>, followed_from: Option<[u64; 2]>) {
+        let Tubes { all, sums, .. } = self;
+        sums.restore(of, tally, followed_from, |tube| part_of(all, tube));
+    }
+
     /// Adds the events of a tube from before it was added.
     pub fn add(&mut self, id: TubeId, tally: &Tally, now: Time) {
         self.sums.add(self.all[id.index()].sums, tally, now);
@@ -258,7 +280,7 @@ impl Tubes {
         self.move_age(id, Some(age_of(jobs[first].at)));
     }
 
-    fn move_age(&mut self, id: TubeId, since: Option<u64>) {
+    fn move_age(&mut self, id: TubeId, since: Option<u32>) {
         let tube = &mut self.all[id.index()];
         let old = std::mem::replace(&mut tube.ready_since, since);
         if old != since {
@@ -273,8 +295,9 @@ impl Tubes {
 
     /// Returns the tubes of a sum with ready jobs, the one with the oldest first.
     pub fn by_age<'a>(&'a self, sum: &'a Sum) -> impl Iterator<Item = &'a Tube> {
-        let others = sum.ages.iter().filter(|(_, tube)| self.lingering != Some(*tube));
-        others.map(|(_, tube)| &self[*tube])
+        let only = sum.only().filter(|tube| self[*tube].ready_since.is_some());
+        let tubes = sum.ages.iter().map(|(_, tube)| *tube).chain(only);
+        tubes.filter(|tube| self.lingering != Some(*tube)).map(|tube| &self[tube])
     }
 
     /// Compares the tables with each other.
@@ -305,50 +328,11 @@ impl Tubes {
         self.check_sums();
         self.sums.check();
     }
+}
 
-    fn check_buckets(&self, id: TubeId) {
-        let tube = &self[id];
-        let firsts = tube.by_group.values().map(|bucket| (self[*bucket].ready.first().copied(), *bucket));
-        let firsts: BTreeSet<_> =
-            firsts.map(|(rank, bucket)| (rank.expect("a bucket of a group has a job"), bucket)).collect();
-        assert_eq!(tube.firsts, firsts, "`firsts` has the first job of each group");
-        let is_open = |(_, bucket): &&(Rank, BucketId)| self[*bucket].parked.is_none();
-        assert_eq!(
-            tube.open,
-            firsts.iter().filter(is_open).copied().collect(),
-            "`open` has the first jobs of buckets that are not parked"
-        );
-        assert!(tube.buckets().all(|bucket| self[bucket].tube == id), "a bucket knows its tube");
-        tube.buckets().for_each(|bucket| self[bucket].ready.check());
-        let open = tube.open.first().map(|(rank, _)| rank);
-        let first = self[tube.main].ready.first().into_iter().chain(open).min().copied();
-        assert_eq!(tube.first, first.filter(|_| !tube.is_blocked()), "a tube gives its first open job");
-        let standing = tube.standing(id).map(|(pri, ..)| pri);
-        assert_eq!(standing, tube.first.map(Rank::pri), "a tube stands at the priority of its first job");
-        assert!(tube.stamps.is_sorted_by(|(worse, _), (better, _)| worse > better), "better priorities come later");
-    }
-
-    fn check_sums(&self) {
-        let mut total = [0; 4];
-        let parts: usize = self.iter().map(|(_, tube)| tube.sums.len()).sum();
-        assert_eq!(self.sums.iter().map(|(_, sum)| sum.tubes.len()).sum::<usize>(), parts, "tubes are in sums");
-        for (id, sum) in self.sums.iter() {
-            let own = || sum.tubes.iter().map(|tube| (*tube, &self[*tube]));
-            assert!(own().all(|(_, tube)| tube.sums.contains(&id)), "a sum has only its own tubes");
-            let mut counts = [0; 4];
-            for (_, tube) in own() {
-                counts.iter_mut().zip(tube.counts()).for_each(|(sum, count)| *sum += count);
-            }
-            assert_eq!(sum.counts, counts, "the jobs of {}", sum.name.escape_ascii());
-            let retrying = own().map(|(_, tube)| u64::from(tube.retrying)).sum::<u64>();
-            assert_eq!(sum.retrying, retrying, "retried jobs of {} are counted", sum.name.escape_ascii());
-            let ages = own().filter_map(|(id, tube)| Some((tube.ready_since?, id)));
-            assert!(sum.ages.iter().copied().eq(ages.collect::<BTreeSet<_>>()), "a sum has the ages of its tubes");
-            total.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
-        }
-        // Each job counts for its first and its last part.
-        assert_eq!(self.counts.map(|count| 2 * count), total, "the jobs of all tubes");
-    }
+fn part_of(all: &Slab<Tube>, tube: TubeId) -> Part<'_> {
+    let tube = &all[tube.index()];
+    (&tube.tally, tube.ready_since)
 }
 
 impl Index<TubeId> for Tubes {

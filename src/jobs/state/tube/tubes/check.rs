@@ -1,0 +1,54 @@
+//! Comparison of the tables of tubes, buckets and sums with each other.
+
+use super::Tubes;
+use crate::state::ids::{BucketId, TubeId};
+use crate::state::tube::Rank;
+use std::collections::BTreeSet;
+
+impl Tubes {
+    pub(super) fn check_buckets(&self, id: TubeId) {
+        let tube = &self[id];
+        let firsts = tube.by_group.values().map(|bucket| (self[*bucket].ready.first().copied(), *bucket));
+        let firsts: BTreeSet<_> =
+            firsts.map(|(rank, bucket)| (rank.expect("a bucket of a group has a job"), bucket)).collect();
+        assert_eq!(tube.firsts, firsts, "`firsts` has the first job of each group");
+        let is_open = |(_, bucket): &&(Rank, BucketId)| self[*bucket].parked.is_none();
+        assert_eq!(
+            tube.open,
+            firsts.iter().filter(is_open).copied().collect(),
+            "`open` has the first jobs of buckets that are not parked"
+        );
+        assert!(tube.buckets().all(|bucket| self[bucket].tube == id), "a bucket knows its tube");
+        tube.buckets().for_each(|bucket| self[bucket].ready.check());
+        let open = tube.open.first().map(|(rank, _)| rank);
+        let first = self[tube.main].ready.first().into_iter().chain(open).min().copied();
+        assert_eq!(tube.first, first.filter(|_| !tube.is_blocked()), "a tube gives its first open job");
+        let standing = tube.standing(id).map(|(pri, ..)| pri);
+        assert_eq!(standing, tube.first.map(Rank::pri), "a tube stands at the priority of its first job");
+        assert!(tube.stamps.is_sorted_by(|(worse, _), (better, _)| worse > better), "better priorities come later");
+    }
+
+    pub(super) fn check_sums(&self) {
+        let mut total = [0; 4];
+        let parts: usize = self.iter().map(|(_, tube)| tube.sums.len()).sum();
+        assert_eq!(self.sums.iter().map(|(_, sum)| sum.tubes.len()).sum::<usize>(), parts, "tubes are in sums");
+        for (id, sum) in self.sums.iter() {
+            let own = || sum.tubes.iter().map(|tube| (*tube, &self[*tube]));
+            assert!(own().all(|(_, tube)| tube.sums.contains(&id)), "a sum has only its own tubes");
+            let mut counts = [0; 4];
+            for (_, tube) in own() {
+                counts.iter_mut().zip(tube.counts()).for_each(|(sum, count)| *sum += count);
+            }
+            assert_eq!(sum.counts, counts, "the jobs of {}", sum.name.escape_ascii());
+            let retrying = own().map(|(_, tube)| u64::from(tube.retrying)).sum::<u64>();
+            assert_eq!(sum.retrying, retrying, "retried jobs of {} are counted", sum.name.escape_ascii());
+            let is_alone = sum.own.is_none();
+            assert!(!is_alone || sum.tubes.len() == 1, "a sum of several tubes has a tally");
+            let ages = own().filter(|_| !is_alone).filter_map(|(id, tube)| Some((tube.ready_since?, id)));
+            assert!(sum.ages.iter().copied().eq(ages.collect::<BTreeSet<_>>()), "a sum has the ages of its tubes");
+            total.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+        }
+        // Each job counts for its first and its last part.
+        assert_eq!(self.counts.map(|count| 2 * count), total, "the jobs of all tubes");
+    }
+}
