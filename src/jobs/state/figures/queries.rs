@@ -10,6 +10,7 @@ use crate::state::tube::Tube;
 use crate::state::{JobState, State, Watch};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::count::{Count, SmallCount};
+use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
@@ -284,9 +285,10 @@ impl State {
 
     pub(in crate::state) fn summary_of_tube(&self, tube: &Tube, now: Time) -> (Vec<u8>, Summary) {
         let counts = (tube.counts(), tube.retrying.into());
+        let mut summary = Summary::of(counts, self.oldest_of(tube, now), &tube.tally);
         // Times of runs are those of sums.
-        let summary = Summary::of(counts, self.oldest_of(tube, now), &tube.tally);
-        (tube.name.to_vec(), Summary { runs: Histogram::default(), ..summary })
+        summary.tally.runs = Histogram::default();
+        (tube.name.to_vec(), summary)
     }
 
     pub(in crate::state) fn summary_of(&self, sum: &Sum, now: Time) -> Summary {
