@@ -97,21 +97,19 @@ fn kind_of(notice: &Notice) -> usize {
         Notice::LeaseEnded { .. } => 2,
         Notice::Held { .. } => 3,
         Notice::NotDeclared { .. } => 4,
-        Notice::StartsAgain { .. } => 5,
-        Notice::Quarantined { .. } => 6,
-        Notice::Released { .. } => 7,
-        Notice::Unclean { .. } => 8,
+        Notice::Quarantined { .. } => 5,
+        Notice::Released { .. } => 6,
+        Notice::Unclean { .. } => 7,
     }
 }
 
 /// Level and noun of each kind, in the order of [`kind_of`].
-const NOUNS: [(Level, &str); 9] = [
+const NOUNS: [(Level, &str); 8] = [
     (Level::Warn, "members that are held for long"),
     (Level::Warn, "starts that failed"),
     (Level::Info, "leases that ended without a return"),
     (Level::Info, "members that operators hold"),
     (Level::Warn, "pools and fixed members of the configuration file that cannot be added"),
-    (Level::Info, "starts that succeeded after others had failed"),
     (Level::Warn, "members that went into quarantine"),
     (Level::Info, "members that operators repaired or freed"),
     (Level::Warn, "cleanings that failed or take too long"),
@@ -141,7 +139,6 @@ fn text_of(notice: &Notice) -> String {
         Notice::StartFailed { pool, provider, text } => {
             format!("a start failed in {} at {}", escaped(pool), failure_of(provider, text))
         }
-        Notice::StartsAgain { pool } => format!("starts in {} succeed again", escaped(pool)),
         Notice::Quarantined { pool, member, why, link, by } => {
             let (why, by) = (escaped(why.as_bytes()), by_text(link, by));
             format!("{} of {} is in quarantine: {why}{by}", escaped(member), escaped(pool))
@@ -271,7 +268,6 @@ mod tests {
                 Level::Warn,
                 r"m\xff of p\u{a} is in quarantine: returned as failed by me\u{d}".into(),
             ),
-            (Notice::StartsAgain { pool: pool() }, Level::Info, r"starts in p\u{a} succeed again".into()),
             (
                 Notice::LeaseEnded {
                     pool: pool(),

@@ -119,7 +119,7 @@ impl State {
     fn free_unclean(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         while let Some(member) = self.members.in_pool(id).first_unclean() {
             if !step.timers.spend(background::COST) {
-                return self.background.fall_behind(id);
+                return self.fall_behind(id);
             }
             self.leave_state(member, step);
             self.release_member(member, Cause::Other, step);
@@ -129,7 +129,7 @@ impl State {
     /// `CLEANED member`.
     pub(super) fn cleaned(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
-        let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
+        let id = self.members.find_named(pool, name).ok_or(Refusal::NoSuchMember)?;
         step.tell(conn, What::Ok);
         if self.is_cleaned_by(id, agent) {
             let took = step.now.since(self.member(id).proved);
@@ -145,7 +145,7 @@ impl State {
     /// in use, kept out or cleaned by another.
     pub(super) fn cleaning(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
-        let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
+        let id = self.members.find_named(pool, name).ok_or(Refusal::NoSuchMember)?;
         let is_open = matches!(self.phase_of(id), PhaseKind::Free | PhaseKind::Unclean | PhaseKind::CleanLater)
             && self.pool(pool).settings.clean_timeout > Span::ZERO;
         if self.is_cleaned_by(id, agent) {
@@ -209,9 +209,6 @@ impl State {
     /// Keeps out a member whose cleaning takes too long, until its cleaner has answered or is lost.
     pub(super) fn cleaning_is_late(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.members.cleaning_fired(id);
-        if !self.catch_up(id, step) {
-            return;
-        }
         let Member { pool, phase: MemberPhase::Cleaning { agent, .. }, .. } = *self.member(id) else { return };
         let by = self.agents.get(agent).conn().map_or_else(String::new, |conn| self.who(conn, step));
         let span = WireSeconds(self.pool(pool).settings.clean_timeout);
@@ -244,7 +241,7 @@ impl State {
         release: Release,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.find_member(named, step)?;
+        let id = self.find_member(named)?;
         step.tell(conn, What::Ok);
         if !release.ends(self.phase_of(id)) {
             return Ok(());

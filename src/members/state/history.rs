@@ -156,8 +156,7 @@ impl State {
     ///
     /// Fails if there is no such pool or member.
     pub fn history(&self, named: Named<'_>) -> Result<impl Iterator<Item = &PastLease>, Refusal> {
-        let pool = self.pools.find(named.pool)?;
-        let member = self.members.find_named(pool, named.member).ok_or(Refusal::NoSuchMember)?;
+        let member = self.find_member(named)?;
         Ok(self.history.of(member).into_iter().flat_map(|leases| leases.iter().rev()))
     }
 }

@@ -239,7 +239,7 @@ impl State {
 
     /// Keeps what is known of a fixed member that the configuration file no longer has, if it is kept out.
     pub(super) fn keep_unknown(&mut self, id: MemberId, step: &Step<'_, '_>) {
-        if !self.member(id).is_from_file() {
+        if !self.member(id).is_from_file {
             return;
         }
         let clock = Clock { timers: step.timers, peer: step.peer };
@@ -309,7 +309,7 @@ impl KeptMember {
     /// Returns true if the configuration file does not have it.
     fn is_added(&self) -> bool {
         let member = &self.saved.member;
-        member.owner != MemberOwner::Fixed || !member.is_from_file() && !member.is_leaving
+        member.owner != MemberOwner::Fixed || !member.is_from_file && !member.is_leaving
     }
 
     /// Returns true if it is free, as it would be after a start without its row.

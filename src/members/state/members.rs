@@ -32,22 +32,13 @@ pub(super) struct Member {
     pub share: u16,
     /// True if it was withdrawn or deleted while in use.
     pub is_leaving: bool,
-    origin: Origin,
+    /// True for a fixed member that the configuration file had at the last reading.
+    pub is_from_file: bool,
     #[serde(skip)]
     pub phase: MemberPhase,
     /// Timer of the end of its lifetime.
     #[serde(skip)]
     pub life: Option<TimerId>,
-}
-
-/// Origin of a member: a provider's may be proven, a fixed one may be the file's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-enum Origin {
-    Unknown,
-    /// It was returned in good state.
-    Proven,
-    /// The configuration file had it at the last reading.
-    File,
 }
 
 impl Member {
@@ -63,7 +54,7 @@ impl Member {
             uses: 0,
             share,
             is_leaving: false,
-            origin: Origin::Unknown,
+            is_from_file: false,
             phase: MemberPhase::Orphaned,
             life: None,
         }
@@ -72,21 +63,6 @@ impl Member {
     /// Returns a copy without its phase and timer, for a record.
     pub fn to_save(&self) -> Self {
         Member { name: self.name.clone(), phase: MemberPhase::Orphaned, life: None, ..*self }
-    }
-
-    /// Returns true if it was ever returned in good state. That is not noted of the file's members.
-    pub fn is_proven(&self) -> bool {
-        self.origin == Origin::Proven
-    }
-
-    /// Notes that it was returned in good state.
-    pub fn set_proven(&mut self) {
-        self.origin = if self.origin == Origin::Unknown { Origin::Proven } else { self.origin };
-    }
-
-    /// Returns true for a fixed member that the configuration file had at the last reading.
-    pub fn is_from_file(&self) -> bool {
-        self.origin == Origin::File
     }
 }
 
@@ -401,7 +377,7 @@ impl MemberTable {
     }
 
     pub fn set_from_file(&mut self, id: MemberId, is_from_file: bool) {
-        self.members[id.index()].origin = if is_from_file { Origin::File } else { Origin::Unknown };
+        self.members[id.index()].is_from_file = is_from_file;
         self.mark(id);
     }
 

@@ -25,10 +25,16 @@ pub(super) struct Pool {
     pub is_removed: bool,
     /// True if a take in this step left few members free.
     pub is_to_grow: bool,
+    /// Name up to which its members were brought in line with a change; None once all are.
+    pub walk: Option<Arc<[u8]>>,
+    /// Number of waiters to refuse because its queue was too long.
+    pub excess: u32,
+    /// True if it is to be settled again because the budget was used up.
+    pub is_behind: bool,
+    /// Class of waiters up to which its free members were offered again; None once they were to all.
+    pub offering: Option<Option<Cursor>>,
     /// Number of replacements to start.
     pub owed: u32,
-    /// Most members and starts that it may have: `max`, or more while members are left from before `max` was lowered.
-    pub most_slots: u64,
     pub cull: Option<TimerId>,
     pub figures: Figures<Stat>,
     pub times: Box<Times>,
@@ -107,6 +113,11 @@ impl Pools {
         Ok(id)
     }
 
+    /// Returns whether a pool has not ended.
+    pub fn has(&self, id: PoolId) -> bool {
+        self.pools.contains(id.index())
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
         self.pools.iter().map(|(index, pool)| (PoolId::from_index(index), pool))
     }
@@ -140,6 +151,8 @@ impl Pools {
             is_leaving: saved.is_leaving,
             is_from_file: saved.is_from_file,
             is_removed: saved.is_removed,
+            walk: (saved.is_walking || saved.is_removed).then(Arc::default),
+            is_behind: saved.is_behind,
             owed: saved.owed,
             cull: saved.cull.map(|at| step.timers.arm(at, Timer::Cull(id))),
             times: Box::new(saved.times),
@@ -187,7 +200,6 @@ impl Pools {
     /// Replaces the settings of a pool, and returns the previous ones.
     pub fn set_settings(&mut self, id: PoolId, settings: Settings) -> Settings {
         let pool = &mut self.pools[id.index()];
-        pool.most_slots = pool.most_slots.max(u64::from(settings.max));
         self.marks.add(pool.name.clone());
         if let Some(group) = pool.group {
             let limits = &mut self.groups[group.index()].limits;
@@ -286,7 +298,10 @@ impl Pool {
             is_removed: false,
             is_to_grow: false,
             owed: 0,
-            most_slots: u64::from(settings.max),
+            walk: None,
+            excess: 0,
+            is_behind: false,
+            offering: None,
             cull: None,
             figures: Figures::default(),
             times: Box::default(),

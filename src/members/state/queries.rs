@@ -171,9 +171,7 @@ impl State {
         now: Time,
         peer: impl Fn(ConnId) -> String,
     ) -> Result<MemberRow<'_>, Refusal> {
-        let pool = self.pools.find(named.pool)?;
-        let id = self.members.find_named(pool, named.member).ok_or(Refusal::NoSuchMember)?;
-        Ok(self.member_row(id, now, peer))
+        Ok(self.member_row(self.find_member(named)?, now, peer))
     }
 
     pub(super) fn member_row(&self, id: MemberId, now: Time, peer: impl Fn(ConnId) -> String) -> MemberRow<'_> {
@@ -261,13 +259,13 @@ impl State {
 
     /// Returns the number of armed timers.
     pub fn armed_timers(&self) -> usize {
-        let armed = |agent: &Agent| [matches!(agent.state, ProviderState::Grace(_)), agent.backoff.is_running()];
+        let armed = |agent: &Agent| [matches!(agent.state, ProviderState::Grace(_)), agent.backoff.timer.is_some()];
         let of_agents = self.agents.iter().flat_map(|(_, agent)| armed(agent)).filter(|is_armed| *is_armed).count();
         let of_tables = usize::from(self.refused.timer.is_some())
             + self.pools.armed_timers()
             + self.members.armed_timers()
             + self.leases.armed_timers();
-        of_tables + of_agents + self.starts.under_way() + self.waiters.len()
+        of_tables + of_agents + self.starts.len() + self.waiters.len()
     }
 
     /// Returns the pool for which a connection provides or cleans.
@@ -293,7 +291,7 @@ impl State {
     /// and the members of lost providers for their grace.
     pub fn knows_nobody(&self) -> bool {
         self.waiters.is_empty()
-            && self.starts.is_empty()
+            && self.starts.len() == 0
             && !self.leases.knows_any()
             && !self.agents.knows_any()
             && self.background.is_empty()

@@ -26,6 +26,7 @@ pub(super) enum Saved {
         id: GroupId,
         name: Arc<[u8]>,
         pools: Vec<(u64, PoolId)>,
+        removal: Option<(bool, u64)>,
     },
     Agent {
         id: AgentId,
@@ -42,21 +43,15 @@ pub(super) enum Saved {
     Waiter(Box<Waiter>),
     Start {
         number: u64,
-        conn: ConnId,
-        pool_name: Arc<[u8]>,
+        agent: AgentId,
         since: Time,
-        under_way: Option<(AgentId, Time)>,
+        until: Time,
     },
     Client {
         conn: ConnId,
         name: Option<Arc<[u8]>>,
-        late_stops: Vec<Arc<[u8]>>,
-    },
-    /// Group whose pools that joined it before this number are being removed.
-    RemoveGroup {
-        group: GroupId,
-        graceful: bool,
-        before: u64,
+        /// Name of the pool that it serves or has served last.
+        pool: Option<Arc<[u8]>>,
     },
     /// Fixed member that no pool has.
     Unknown(Arc<KeptMember>),
@@ -70,8 +65,8 @@ pub(super) struct SavedPool {
     pub is_leaving: bool,
     pub is_from_file: bool,
     pub is_removed: bool,
-    pub is_retiring: bool,
-    pub is_retiming: bool,
+    /// True if background work is under way for its members or waiters.
+    pub is_walking: bool,
     pub is_behind: bool,
     pub owed: u32,
     pub cull: Option<Time>,
@@ -90,7 +85,7 @@ impl State {
         put(Saved::Numbers {
             lease: self.leases.next_number(),
             arrival: self.waiters.next_arrival(),
-            start: self.starts.next_number(),
+            start: self.starts.next_number,
             joins: self.pools.joins,
             members: self.members.len(),
             past: self.pools.past.save(),
@@ -100,7 +95,7 @@ impl State {
         pools.iter().try_for_each(|id| put(self.save_pool(*id, timers)))?;
         for (id, group) in self.pools.groups() {
             let pools = group.pools.iter().map(|(joined, pool)| (*joined, *pool)).collect();
-            put(Saved::Group { id, name: group.name.clone(), pools })?;
+            put(Saved::Group { id, name: group.name.clone(), pools, removal: group.removal })?;
         }
         let mut agents: Vec<(AgentId, &Agent)> = self.agents.iter().collect();
         agents.sort_by_key(|(_, agent)| agent.place);
@@ -127,24 +122,21 @@ impl State {
         let mut waiters: Vec<&Waiter> = self.waiters.iter().map(|(_, waiter)| waiter).collect();
         waiters.sort_unstable_by_key(|waiter| waiter.rank.1);
         waiters.into_iter().try_for_each(|waiter| put(Saved::Waiter(waiter.to_save().into())))?;
-        self.starts.iter().try_for_each(|start| put(save_start(start, timers)))?;
+        for Start { number, agent, since, timer, .. } in self.starts.iter() {
+            put(Saved::Start { number: *number, agent: *agent, since: *since, until: timers.deadline(timer) })?;
+        }
         for conn in (0..self.leases.conns().max(self.agents.conns())).map(ConnId::from_index) {
             let name = self.leases.name(conn).cloned();
-            let late_stops: Vec<_> = self.agents.late_stops(conn).cloned().collect();
-            if name.is_some() || !late_stops.is_empty() {
-                put(Saved::Client { conn, name, late_stops })?;
-            }
-        }
-        for task in self.background.tasks() {
-            if let BackgroundTask::RemoveGroup(group, graceful, before) = *task {
-                put(Saved::RemoveGroup { group, graceful, before })?;
+            let pool = self.agents.last_pool(conn).cloned();
+            if name.is_some() || pool.is_some() {
+                put(Saved::Client { conn, name, pool })?;
             }
         }
         out.put(&None::<Saved>)
     }
 
     fn save_pool(&self, id: PoolId, timers: &Timers<'_, Timer>) -> Saved {
-        let (pool, tasks) = (self.pool(id), self.background.of_pool(id));
+        let pool = self.pool(id);
         Saved::Pool(Box::new(SavedPool {
             id,
             name: pool.name.clone(),
@@ -152,23 +144,13 @@ impl State {
             is_leaving: pool.is_leaving,
             is_from_file: pool.is_from_file,
             is_removed: pool.is_removed,
-            is_retiring: tasks.is_retiring,
-            is_retiming: tasks.is_retiming,
+            is_walking: pool.walk.is_some(),
             // A pool that is settled offers its free members again.
-            is_behind: tasks.is_behind || tasks.is_offering,
+            is_behind: pool.is_behind || pool.offering.is_some(),
             owed: pool.owed,
             cull: pool.cull.as_ref().map(|timer| timers.deadline(timer)),
             figures: pool.figures.save(),
             times: (*pool.times).clone(),
         }))
     }
-}
-
-fn save_start(start: &Start, timers: &Timers<'_, Timer>) -> Saved {
-    let under_way = match &start.progress {
-        StartProgress::UnderWay { agent, timer, .. } => Some((*agent, timers.deadline(timer))),
-        StartProgress::Late => None,
-    };
-    let Start { number, conn, since, .. } = *start;
-    Saved::Start { number, conn, pool_name: start.pool_name.clone(), since, under_way }
 }

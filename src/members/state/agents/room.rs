@@ -73,7 +73,7 @@ impl Agent {
             Some(capacity) => Left::Own(share(capacity, taken)),
             None => Left::OfPool(taken),
         };
-        is_able.then_some(Room { waits: self.backoff.is_running(), left })
+        is_able.then_some(Room { waits: self.backoff.timer.is_some(), left })
     }
 }
 

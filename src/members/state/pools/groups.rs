@@ -29,6 +29,8 @@ pub(in crate::state) struct Group {
     /// Number of pools, from this place on and round, whose free members are to be offered again.
     pub(super) to_reconsider: usize,
     next: u64,
+    /// Removal of the pools that joined it with a number below this one, gracefully (true) or at once.
+    pub removal: Option<(bool, u64)>,
     /// True if it is in [`Pools::touched_groups`], or background work settles it.
     pub(super) is_touched: bool,
     hash: Hash,
@@ -57,6 +59,15 @@ impl Pools {
         &self.groups[id.index()]
     }
 
+    pub fn group_mut(&mut self, id: GroupId) -> &mut Group {
+        &mut self.groups[id.index()]
+    }
+
+    /// Returns whether a group has not ended.
+    pub fn has_group(&self, id: GroupId) -> bool {
+        self.groups.contains(id.index())
+    }
+
     pub fn find_group(&self, name: &[u8]) -> Option<GroupId> {
         self.group_names.find(self.group_names.hash(name), |id| *self.group(id).name == *name)
     }
@@ -77,10 +88,9 @@ impl Pools {
         group.limits.extend((limit > 0).then_some((limit, pool)));
     }
 
-    /// Returns the pool of a group that has joined it last before a number, and its own number. A group whose last pool is
-    /// removed may be gone.
+    /// Returns the pool of a group that has joined it last before a number, and its own number.
     pub fn last_joined(&self, id: GroupId, before: u64) -> Option<(u64, PoolId)> {
-        let (joined, pool) = self.groups.get(id.index())?.pools.range(..before).next_back()?;
+        let (joined, pool) = self.group(id).pools.range(..before).next_back()?;
         Some((*joined, *pool))
     }
 
@@ -102,6 +112,7 @@ impl Pools {
                 limits: BTreeSet::new(),
                 to_reconsider: 0,
                 next: 0,
+                removal: None,
                 is_touched: false,
                 hash,
             };
