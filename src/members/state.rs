@@ -54,7 +54,7 @@ mod waiters;
 mod waits;
 
 pub use events::{Event, Notice};
-pub use health::{PoolHealth, Starving};
+pub use health::PoolHealth;
 pub use history::{Ending, PastLease};
 pub use kept::{Clock, Moment, RestoredKept};
 pub use pool_changes::{DeclaredMember, DeclaredPool, NOT_CHECKED, checks_of};
