@@ -1,7 +1,7 @@
 //! Log of the members. Names and texts are escaped, so that a notice is one line, whatever a peer sent. The lines of
 //! each kind in a minute are limited.
 
-use super::state::{Ending, Lost, Notice, Refusal};
+use super::state::{Notice, Refusal};
 use log::{Level, log};
 use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::text::escaped;
@@ -145,7 +145,7 @@ fn text_of(notice: &Notice) -> String {
         }
         Notice::LeaseEnded { pool, member, lease, held, holder, ending, by, note } => {
             let (pool, member, holder) = (escaped(pool), escaped(member), escaped(holder.as_bytes()));
-            let (how, by, held, note) = (how_of(*ending), by_text(" by ", by), seconds(*held), said(note));
+            let (how, by, held, note) = (ending.words(), by_text(" by ", by), seconds(*held), said(note));
             format!("lease {lease} of {member} of {pool} {how}{by}: {holder} had it for {held}{note}")
         }
         Notice::Held { pool, member, span, note, by } => {
@@ -173,20 +173,6 @@ fn text_of(notice: &Notice) -> String {
             let then = if member.is_some() { "; it is tried again each second" } else { "" };
             format!("{what} is in the configuration file and cannot be added now: {why}{then}")
         }
-    }
-}
-
-fn how_of(ending: Ending) -> &'static str {
-    match ending {
-        Ending::Returned | Ending::Failed => "was returned",
-        Ending::Gone => "ended with its connection",
-        Ending::Lost(Lost::Died) => "ended because the member was reported dead",
-        Ending::Lost(Lost::Withdrawn) => "ended because the member was withdrawn",
-        Ending::Lost(Lost::TakenBack) => "was taken back",
-        Ending::Lost(Lost::HeldTooLong) => "was held for longer than max_hold",
-        Ending::Lost(Lost::ProviderLost) => "ended with the provider",
-        Ending::Lost(Lost::Removed) => "ended because the pool was removed",
-        Ending::Lost(Lost::Expired) => "ran out",
     }
 }
 

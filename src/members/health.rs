@@ -175,7 +175,7 @@ impl<'a> PoolConditions<'a> {
         let name = || name_of(self.pool.row.name);
         let failed =
             self.failure.map(|(ago, text)| format!("{}: a start failed {} ago at {text}", name(), in_words(ago)));
-        let is_leaving = self.pool.is_leaving && of.in_use > 0;
+        let is_leaving = of.is_removing && of.in_use > 0;
         let leaving = is_leaving.then(|| {
             let longest = self.longest().map_or(String::new(), |held| format!(", {held}"));
             format!("{} is being removed: {} still in use{longest}", name(), of.in_use)

@@ -203,8 +203,8 @@ impl Step<'_, '_> {
 pub struct State {
     /// Most members, starts under way and waiters together.
     most: usize,
-    /// True while new takes are refused.
-    refuses_new: bool,
+    /// True while new takes are refused. Waiters are still served.
+    pub refuses_new: bool,
     /// Number of pools at which the takes of this turn have looked, to find one in a group.
     pub walked: Cell<usize>,
     pools: Pools,
@@ -217,8 +217,8 @@ pub struct State {
     cleanings: Cleanings,
     history: History,
     refused: RefusedMembers,
-    /// Connections that were replaced in this step by another one with the same session.
-    replaced: Vec<ConnId>,
+    /// Connections that were replaced by another one with the same session, and must be closed.
+    pub replaced: Vec<ConnId>,
     kept: Kept,
     /// Members of another process that are not read yet.
     loading: Option<Box<Loading>>,
@@ -345,15 +345,10 @@ impl State {
         self.settle(step);
     }
 
-    /// Returns whether connections were replaced, or numbers of leases of rules have changed, since the last calls of
-    /// [`State::take_replaced`] and [`State::changed_rules`].
+    /// Returns whether connections were replaced, or numbers of leases of rules have changed, since the last call of
+    /// [`State::changed_rules`], with `replaced` taken.
     pub fn has_changes(&self) -> bool {
         !self.replaced.is_empty() || !self.leases.changed_rules.is_empty()
-    }
-
-    /// Takes the connections that were replaced since the last call, which must be closed.
-    pub fn take_replaced(&mut self) -> Vec<ConnId> {
-        std::mem::take(&mut self.replaced)
     }
 
     /// Returns whether there is no pool and no trace of any connection.
@@ -373,7 +368,7 @@ impl State {
             while let Some(id) = self.pools.next_touched() {
                 self.settle_pool(id, step);
             }
-            if let Some(group) = self.pools.next_touched_group() {
+            if let Some(group) = self.pools.touched_groups.pop() {
                 self.begin(Task::Group(group), step);
             } else if self.has_room() && !self.pools.cramped.is_empty() && !self.background.has(Task::Launch) {
                 self.begin(Task::Launch, step);
@@ -381,7 +376,6 @@ impl State {
                 break;
             }
         }
-        self.members.note_used(None);
         self.background.go_on(step.timers);
     }
 

@@ -185,32 +185,6 @@ fn a_member_of_a_lost_holder_is_returned_by_nobody() {
     player.end();
 }
 
-/// Members that end are counted apart by whether they were in use.
-#[test]
-fn ended_members_are_counted_by_their_state() {
-    let ends = |settings: &str, lines: &[(usize, &str)], pass: u64| {
-        let mut player = five(&format!(" provider_grace=0{settings}"));
-        lines.iter().for_each(|(conn, line)| match *line {
-            "x" => player.close(*conn),
-            line => player.say(*conn, line, true),
-        });
-        player.advance(Duration::from_secs(pass) + TICK);
-        let killed = player.killed();
-        player.end();
-        killed
-    };
-    assert_eq!(ends("", &[(PROVIDER, "DEAD m1"), (PROVIDER, "DEAD m5")], 0), [1, 1]);
-    assert_eq!(ends("", &[(CONSUMER, "RETURN 1 FAIL"), (CONSUMER, "RETURN 2")], 0), [0, 1]);
-    assert_eq!(ends(" max_uses=1", &[(CONSUMER, "RETURN 1")], 0), [0, 1], "as it came back");
-    assert_eq!(ends("", &[(OPERATOR, "RECONFIGURE p max=1"), (CONSUMER, "RETURN 1")], 0), [3, 1]);
-    assert_eq!(ends(" max_hold=1", &[], 1), [0, 2]);
-    assert_eq!(ends(" max_lifetime=1", &[(CONSUMER, "RETURN 1")], 1), [4, 0]);
-    assert_eq!(ends("", &[(PROVIDER, "x")], 1), [3, 2]);
-    assert_eq!(ends("", &[(CONSUMER, "x")], 1), [0, 2]);
-    assert_eq!(ends("", &[(OPERATOR, "RMPOOL p")], 1), [3, 2]);
-    assert_eq!(ends("", &[(OPERATOR, "RMPOOL p GRACEFUL"), (CONSUMER, "RETURN 2")], 1), [3, 1]);
-}
-
 #[test]
 fn pools_have_a_bound() {
     let mut player = Player::new(1, PER_TICK);

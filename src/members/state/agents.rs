@@ -29,8 +29,7 @@ pub(super) struct Agent {
     /// Number of members, of any provider, that it is asked to clean.
     #[serde(skip)]
     pub cleaning: u32,
-    /// Number in the order of arrival, while it is connected.
-    #[serde(skip)]
+    /// Place of its connection in the order of arrival, while it is connected.
     pub place: Option<u64>,
     /// Position among the providers of its pool by room.
     #[serde(skip)]
@@ -111,7 +110,7 @@ pub(super) struct Agents {
     by_conn: SideTable<ConnId, Option<Box<ConnAgents>>>,
     /// Providers that serve or are in their grace, by the names of their sessions.
     by_session: BTreeMap<(PoolId, Arc<[u8]>), AgentId>,
-    /// Number of the next agent in the order of arrival.
+    /// Place of the next connection in the order of arrival.
     next_place: u64,
 }
 
@@ -126,9 +125,10 @@ struct PoolAgents {
     rooms: [Rooms; 2],
 }
 
-#[derive(Default)]
 struct ConnAgents {
     serving: Option<AgentId>,
+    /// Place in the order of arrival.
+    place: u64,
     /// Name of the pool that it serves or has served last.
     pool: Arc<[u8]>,
 }
@@ -174,8 +174,9 @@ impl Agents {
 
     /// Adds an agent to the table and, if it is connected, to the orders of its pool. Returns None if its connection serves
     /// already, or another provider has its session.
-    pub fn insert(&mut self, agent: Agent) -> Option<AgentId> {
+    pub fn insert(&mut self, mut agent: Agent) -> Option<AgentId> {
         let (id, conn, session) = (self.next_id(), agent.conn(), agent.session.clone());
+        self.next_place = agent.place.take().unwrap_or(self.next_place);
         self.agents.insert(agent);
         if let Some(conn) = conn {
             self.of_conn_mut(conn).serving.replace(id).is_none().then_some(())?;
@@ -227,17 +228,16 @@ impl Agents {
 
     /// Gives a provider that serves or is in its grace another connection, which serves no pool.
     pub fn replace_conn(&mut self, id: AgentId, conn: ConnId, step: &mut Step<'_, '_>) {
+        self.delist(id);
         let agent = &mut self.agents[id.index()];
         agent.lost = None;
         match std::mem::replace(&mut agent.state, ProviderState::Serves(conn)) {
             ProviderState::Serves(before) => self.of_conn_mut(before).serving = None,
-            ProviderState::Grace(timer) => {
-                step.timers.cancel(timer);
-                self.enlist(id);
-            }
+            ProviderState::Grace(timer) => step.timers.cancel(timer),
             ProviderState::Lost => unreachable!("it has no session"),
         }
         self.of_conn_mut(conn).serving = Some(id);
+        self.enlist(id);
     }
 
     /// Removes an agent from the orders of its pool and from its connection, before it is lost.
@@ -310,7 +310,11 @@ impl Agents {
     }
 
     fn of_conn_mut(&mut self, conn: ConnId) -> &mut ConnAgents {
-        self.by_conn.get_mut(conn).get_or_insert_default()
+        let next = &mut self.next_place;
+        self.by_conn.get_mut(conn).get_or_insert_with(|| {
+            let place = std::mem::replace(next, next.saturating_add(1));
+            Box::new(ConnAgents { serving: None, place, pool: Arc::default() })
+        })
     }
 
     /// Compares the orders of pools and connections with the agents.

@@ -177,8 +177,7 @@ impl State {
             self.lose_lease(lease, Lost::Removed, String::new(), b"", step);
         }
         if self.phase_of(id) != PhaseKind::Stopping {
-            let (pool, was_used) = (self.member(id).pool, self.members.was_used(id));
-            self.count_end(pool, Stat::Reconfigured, was_used, Then::Nothing);
+            self.count_end(self.member(id).pool, Stat::Reconfigured, Then::Nothing);
             if let Some(conn) = self.conn_of(id) {
                 let (pool, member) = self.names_of(id);
                 step.tell(conn, What::Stop { pool, member });

@@ -54,7 +54,7 @@ impl State {
         assert!(!is_busy || self.background.has(Task::Pool(id)), "a pool has a task for its background work");
         let is_cleaned = !pool.is_leaving && !pool.is_behind && self.agents.has_any(id);
         let is_stuck = is_cleaned && of_pool.count(PhaseKind::Cleaning) < self.most_cleaned(id);
-        assert!(!is_stuck || of_pool.first_unclean().is_none(), "agents are asked to clean");
+        assert!(!is_stuck || of_pool.unclean.front().is_none(), "agents are asked to clean");
     }
 
     /// Checks that wanted members are started, as far as there is room.
@@ -67,12 +67,8 @@ impl State {
         let has_surplus = self.is_above_max(id) && self.members.free(id).any(is_stoppable);
         assert!(!has_surplus || is_behind, "free members above max are stopped");
         let Some(group) = pool.group else { return };
-        assert_eq!(
-            self.members.in_pool(id).group(),
-            Some(group).filter(|_| !pool.is_leaving),
-            "a pool is in its group"
-        );
-        if !self.pools.is_touched(group) {
+        assert_eq!(self.members.in_pool(id).group, Some(group).filter(|_| !pool.is_leaving), "a pool is in its group");
+        if !self.pools.group(group).is_touched {
             assert_eq!(pool.supply, self.supply_of(id), "a group knows what its pools have for it");
             assert!(!is_possible || !self.lacks_in_group(group), "members for a group are started");
         }
@@ -159,7 +155,7 @@ impl State {
                 Place::Pool(pool) => is_settled(pool),
                 Place::Group(group) => {
                     self.pools.group(group).pools.values().all(|pool| is_settled(*pool))
-                        && !self.pools.is_touched(group)
+                        && !self.pools.group(group).is_touched
                 }
             };
             let found = self.find(waiter.place, waiter.filter.as_deref(), waiter.members(), waiter.rank);

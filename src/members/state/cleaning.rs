@@ -31,8 +31,8 @@ pub(super) struct Cleanings {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct FailedCleanings {
     pub times: u32,
-    /// Cleaner that has failed last. Other cleaners are asked before it.
-    pub by: Option<AgentId>,
+    /// Place in the order of arrival of the cleaner that has failed last. Other cleaners are asked before it.
+    pub by: Option<u64>,
 }
 
 /// Request of an operator that ends the time in which a member is kept out.
@@ -91,7 +91,7 @@ impl State {
             return self.free_unclean(id, step);
         }
         while self.members.in_pool(id).count(PhaseKind::Cleaning) < self.most_cleaned(id) {
-            let Some(member) = self.members.in_pool(id).first_unclean() else { return };
+            let Some(member) = self.members.in_pool(id).unclean.front() else { return };
             let provider = match self.member(member).owner {
                 MemberOwner::Agent(agent) => Some(agent),
                 MemberOwner::Fixed => None,
@@ -117,7 +117,7 @@ impl State {
 
     /// Frees members that wait to be cleaned in a pool that does not clean any more.
     fn free_unclean(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        while let Some(member) = self.members.in_pool(id).first_unclean() {
+        while let Some(member) = self.members.in_pool(id).unclean.front() {
             if !step.timers.spend(background::COST) {
                 return self.fall_behind(id);
             }
@@ -188,7 +188,7 @@ impl State {
         let of = if limit > 0 { format!(" of {limit}") } else { String::new() };
         let why = Reason::said(&format!("cleaning failed ({times}{of})"), text);
         self.report_unclean(id, &why, &by, step);
-        self.cleanings.failed.insert(id, FailedCleanings { times, by: Some(agent) });
+        self.cleanings.failed.insert(id, FailedCleanings { times, by: self.agents.get(agent).place });
         let after = TRY_AGAIN[TRY_AGAIN.len().min(times as usize) - 1];
         self.clean_later(id, after, Reason::new(why, by), step);
     }

@@ -2,8 +2,16 @@
 
 use super::lifecycle::{Cause, Then};
 use super::pools::Supply;
-use super::waiters::Place;
-use super::*;
+use super::{
+    AgentId, GroupId, MemberOwner, Notice, PhaseKind, Place, Pool, PoolId, Start, StartId, State, Step, background,
+};
+use crate::stats::MemberStat as Stat;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::time::Span;
+use poolcounter_core::time::Time;
+use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::members::pool_settings::Settings;
+use poolcounter_protocol::members::request::{Attributes, NoMembers, Refusal, What};
 
 /// Most members that are culled at once; the rest follows a millisecond later, so that others are served in between.
 const MOST_CULLED: u32 = 1_000;
@@ -16,7 +24,7 @@ impl State {
         if *owed > 0 || self.members.in_pool(id).live() > u64::from(settings.max) {
             self.trim(id, step);
         }
-        if self.members.in_pool(id).first_unclean().is_some() {
+        if self.members.in_pool(id).unclean.front().is_some() {
             self.clean_next(id, step);
         }
         self.offer_again(id, step);
@@ -72,11 +80,11 @@ impl State {
     /// Offers the free members of a group's pools again if they are to be, and starts the members that its waiters
     /// lack. Returns whether there is more to do.
     pub(super) fn settle_group(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
-        if self.pools.is_to_reconsider(id) {
+        if self.pools.group(id).to_reconsider > 0 {
             // The pools are settled first, so that it is known what they have for the group.
             let is_more = self.offer_in_group(id, step);
             if !is_more {
-                self.pools.set_settled(id);
+                self.pools.group_mut(id).is_touched = false;
                 self.pools.touch_group(id);
             }
             return is_more;
@@ -94,7 +102,7 @@ impl State {
             self.launch(pool, 1, step);
             self.pools.set_supply(pool, self.supply_of(pool));
         }
-        self.pools.set_settled(id);
+        self.pools.group_mut(id).is_touched = false;
         false
     }
 

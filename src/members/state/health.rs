@@ -33,8 +33,6 @@ pub struct PoolHealth<'a> {
     pub can_start: bool,
     /// True if a member could be started.
     pub has_room: bool,
-    /// True if the pool is being removed.
-    pub is_leaving: bool,
 }
 
 impl State {
@@ -72,11 +70,10 @@ impl State {
                 false => self.members.in_pool(id).count(PhaseKind::Unclean),
                 true => 0,
             },
-            late: self.members.in_pool(id).late(),
+            late: self.members.in_pool(id).late,
             is_provided: self.agents.is_provided(id),
             can_start: self.agents.can_start(id),
             has_room: self.members.in_pool(id).live() < u64::from(row.figures.max),
-            is_leaving: pool.is_leaving,
             row,
         };
         let mut visits = 0;
@@ -100,7 +97,7 @@ impl State {
         peer: impl Fn(ConnId) -> String + Copy,
     ) -> usize {
         let (figures, warn_hold) = (&health.row.figures, self.pool(id).settings.warn_hold);
-        let looks_at_holds = figures.in_use > 0 && (warn_hold > Span::ZERO || health.is_leaving);
+        let looks_at_holds = figures.in_use > 0 && (warn_hold > Span::ZERO || health.row.figures.is_removing);
         if figures.quarantined == 0 && !looks_at_holds {
             return 0;
         }

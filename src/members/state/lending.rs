@@ -105,7 +105,6 @@ impl State {
         self.leave_state(member, step);
         self.members.get_mut(member).since = step.now;
         self.pools.times(self.members.get(member).pool).hold.record(step.now.since(since));
-        self.members.note_used(Some(member));
         member
     }
 

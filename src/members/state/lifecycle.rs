@@ -137,8 +137,8 @@ impl State {
     /// Ends a member in any phase but in use: its provider stops it, or it is removed if it has none.
     pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, then: Then, step: &mut Step<'_, '_>) {
         let Some(conn) = self.conn_of(id) else { return self.end_member(id, Some(stat), then, step) };
-        let (pool, was_used) = (self.member(id).pool, self.members.was_used(id));
-        self.count_end(pool, stat, was_used, then);
+        let pool = self.member(id).pool;
+        self.count_end(pool, stat, then);
         self.leave_state(id, step);
         let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Phase(id));
         self.members.enter_state(id, MemberPhase::Stopping(timer));
@@ -148,16 +148,15 @@ impl State {
 
     /// Removes a member that need not be stopped.
     pub(super) fn end_member(&mut self, id: MemberId, stat: Option<Stat>, then: Then, step: &mut Step<'_, '_>) {
-        let (pool, was_used) = (self.member(id).pool, self.members.was_used(id));
+        let pool = self.member(id).pool;
         self.drop_member(id, step);
         // Its slot is free at once, so that there is room for a replacement.
-        stat.into_iter().for_each(|stat| self.count_end(pool, stat, was_used, then));
+        stat.into_iter().for_each(|stat| self.count_end(pool, stat, then));
     }
 
     /// Counts the end of a member, and owes a replacement if `then` asks for one.
-    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat, was_used: bool, then: Then) {
+    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {
         self.pools.count(pool, stat);
-        self.pools.count(pool, if was_used { Stat::KilledInUse } else { Stat::KilledFree });
         let Pool { is_leaving, settings, .. } = self.pool(pool);
         if then == Then::Replace && !is_leaving && self.slots(pool) <= u64::from(settings.max) {
             self.pools.get_mut(pool).owed += 1;
@@ -307,7 +306,7 @@ impl State {
         let pool = self.member(id).pool;
         let Pool { is_leaving, settings, .. } = self.pools.get(pool);
         let is_over = *is_leaving || self.is_above_max(pool) || self.members.is_past_lifetime(id, settings, step.now);
-        if is_over || self.members.hold(id).is_some() {
+        if is_over || self.members.holds.get(&id).is_some() {
             self.leave_state(id, step);
             self.release_member(id, Cause::Other, step);
         } else {

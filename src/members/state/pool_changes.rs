@@ -1,7 +1,12 @@
 //! Declaration, change and removal of pools, by requests and by the configuration file.
 
-use super::*;
+use super::{MOST_POOLS, Member, Notice, Pool, PoolId, State, Step, Task, background};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::time::Span;
+use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};
+use poolcounter_protocol::members::request::{Attributes, Refusal, What};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// A pool of the configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,9 +1,16 @@
 //! Lists, figures and reports of pools and members. They change nothing.
 
-use super::*;
+use super::{Agent, KeptOut, MemberId, MemberPhase, PhaseKind, Place, Pool, PoolId, ProviderState, State};
+use crate::stats::MemberStat as Stat;
 use crate::stats::{Times, misses_of};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::Span;
+use poolcounter_core::time::Time;
+use poolcounter_protocol::members::request::{Attributes, From, Named, Refusal};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 /// Holder of a lease, for operators.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -195,7 +202,7 @@ impl State {
                 .and_then(|lease| lease.token.as_ref())
                 .filter(|token| token.until < Time::NEVER)
                 .map(|token| token.until.since(now)),
-            hold: self.members.hold(id).map(|hold| hold.span),
+            hold: self.members.holds.get(&id).map(|hold| hold.span),
             kept_out: self.kept_out(id, now),
             attributes: self.members.attributes(id).map(|attributes| &**attributes),
         }

@@ -1,7 +1,7 @@
 //! Reading of a handover, in slices after an upgrade. Until the last record is read nothing else happens to the state.
 //! Records that contradict each other are refused.
 
-use super::saved::{Saved, SavedPool};
+use super::saved::Saved;
 use super::*;
 use poolcounter_core::record::{KeptRecords, Reader, Unreadable};
 
@@ -98,12 +98,16 @@ impl Loading {
             Saved::Numbers { lease, arrival, start, joins, members, past } => {
                 state.pools.past.restore(&past);
                 state.leases.number_from(lease);
-                state.waiters.number_from(arrival);
+                state.waiters.next_arrival = arrival;
                 state.starts.next_number = start;
                 state.members.reserve(members.min(MOST_ROOM));
                 self.joins = joins;
             }
-            Saved::Pool(saved) => self.read_pool(*saved, state, step)?,
+            Saved::Pool { id: saved, pool, cull, figures } => {
+                let id = state.pools.restore(*pool, cull, &figures, step)?;
+                state.background.push(Task::Pool(id));
+                self.pools.insert(saved, id);
+            }
             Saved::Group { id, name, pools, removal } => {
                 self.read_group(id, &name, &pools, state)?;
                 state.pools.group_mut(self.groups[&id]).removal = removal;
@@ -130,14 +134,6 @@ impl Loading {
                 pool.into_iter().for_each(|pool| state.agents.set_last_pool(conn, pool));
             }
         }
-        Some(())
-    }
-
-    fn read_pool(&mut self, saved: SavedPool, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
-        let saved_id = saved.id;
-        let id = state.pools.restore(saved, step)?;
-        state.background.push(Task::Pool(id));
-        self.pools.insert(saved_id, id);
         Some(())
     }
 
@@ -201,10 +197,7 @@ impl Loading {
             PhaseKind::REASONED.contains(&kind).then_some(())?;
             state.members.set_reason(id, since, reason);
         }
-        if let Some(mut failed) = failed {
-            failed.by = failed.by.and_then(|by| self.agents.get(&by).copied());
-            state.cleanings.failed.insert(id, failed);
-        }
+        failed.into_iter().for_each(|failed| _ = state.cleanings.failed.insert(id, failed));
         if !history.is_empty() {
             state.history.restore(id, history);
         }

@@ -5,7 +5,6 @@
 //! zero in the order in which they come; leases refer to these numbers.
 
 use super::*;
-use crate::stats::Times;
 use poolcounter_core::record::Writer;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -21,7 +20,12 @@ pub(super) enum Saved {
         members: usize,
         past: Vec<(String, u64)>,
     },
-    Pool(Box<SavedPool>),
+    Pool {
+        id: PoolId,
+        pool: Box<Pool>,
+        cull: Option<Time>,
+        figures: Vec<(String, u64)>,
+    },
     Group {
         id: GroupId,
         name: Arc<[u8]>,
@@ -57,23 +61,6 @@ pub(super) enum Saved {
     Unknown(Arc<KeptMember>),
 }
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct SavedPool {
-    pub id: PoolId,
-    pub name: Arc<[u8]>,
-    pub settings: Settings,
-    pub is_leaving: bool,
-    pub is_from_file: bool,
-    pub is_removed: bool,
-    /// True if background work is under way for its members or waiters.
-    pub is_walking: bool,
-    pub is_behind: bool,
-    pub owed: u32,
-    pub cull: Option<Time>,
-    pub figures: Vec<(String, u64)>,
-    pub times: Times,
-}
-
 impl State {
     /// Writes the whole state.
     ///
@@ -83,8 +70,8 @@ impl State {
     pub fn save(&self, out: &mut Writer<'_>, timers: &Timers<'_, Timer>) -> io::Result<()> {
         let mut put = |record| out.put(&Some(record));
         put(Saved::Numbers {
-            lease: self.leases.next_number(),
-            arrival: self.waiters.next_arrival(),
+            lease: self.leases.next_number,
+            arrival: self.waiters.next_arrival,
             start: self.starts.next_number,
             joins: self.pools.joins,
             members: self.members.len(),
@@ -92,7 +79,11 @@ impl State {
         })?;
         let nameless = self.pools.iter().filter(|(_, pool)| pool.is_removed).map(|(id, _)| id);
         let pools: Vec<PoolId> = self.pools.after(None).chain(nameless).collect();
-        pools.iter().try_for_each(|id| put(self.save_pool(*id, timers)))?;
+        for id in &pools {
+            let pool = self.pool(*id);
+            let cull = pool.cull.as_ref().map(|timer| timers.deadline(timer));
+            put(Saved::Pool { id: *id, pool: pool.to_save().into(), cull, figures: pool.figures.save() })?;
+        }
         for (id, group) in self.pools.groups() {
             let pools = group.pools.iter().map(|(joined, pool)| (*joined, *pool)).collect();
             put(Saved::Group { id, name: group.name.clone(), pools, removal: group.removal })?;
@@ -133,24 +124,5 @@ impl State {
             }
         }
         out.put(&None::<Saved>)
-    }
-
-    fn save_pool(&self, id: PoolId, timers: &Timers<'_, Timer>) -> Saved {
-        let pool = self.pool(id);
-        Saved::Pool(Box::new(SavedPool {
-            id,
-            name: pool.name.clone(),
-            settings: pool.settings.clone(),
-            is_leaving: pool.is_leaving,
-            is_from_file: pool.is_from_file,
-            is_removed: pool.is_removed,
-            is_walking: pool.walk.is_some(),
-            // A pool that is settled offers its free members again.
-            is_behind: pool.is_behind || pool.offering.is_some(),
-            owed: pool.owed,
-            cull: pool.cull.as_ref().map(|timer| timers.deadline(timer)),
-            figures: pool.figures.save(),
-            times: (*pool.times).clone(),
-        }))
     }
 }

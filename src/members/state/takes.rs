@@ -36,11 +36,6 @@ impl Deref for Picked {
 }
 
 impl State {
-    /// Sets whether new takes are refused. Waiters are still served.
-    pub fn set_refusing(&mut self, refuses_new: bool) {
-        self.refuses_new = refuses_new;
-    }
-
     /// `TAKE` and `TAKEGROUP`.
     pub(super) fn take(&mut self, conn: ConnId, take: Take<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         if self.waiters.of_conn(conn).is_some() {
@@ -52,7 +47,7 @@ impl State {
             return Ok(());
         }
         let place = match take.from {
-            From::Pool(name) => Place::Pool(self.pools.find_for_take(name)?),
+            From::Pool(name) => Place::Pool(self.pools.find(name)?),
             From::Group(name) => Place::Group(self.pools.find_group(name).ok_or(Refusal::NoPool)?),
         };
         if !self.is_lasting(place) {
@@ -114,7 +109,9 @@ impl State {
         }
         let is_full = match place {
             Place::Pool(pool) => self.queued(pool) >= self.pool(pool).settings.queue,
-            Place::Group(group) => self.waiters.queued(place) >= self.pools.places_in(group),
+            Place::Group(group) => {
+                self.waiters.queued(place) >= self.pools.group(group).places.last().map_or(0, |(places, _)| *places)
+            }
         };
         // A take that waits for the check of a free member comes before those of the queue.
         if to_check.is_empty() && is_full {

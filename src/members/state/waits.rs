@@ -121,7 +121,7 @@ impl State {
             self.pools.reconsider(pool);
             self.offer_again(pool, step);
             if !background::spend(OFFER_COST, step) {
-                return self.pools.is_to_reconsider(group);
+                return self.pools.group(group).to_reconsider > 0;
             }
         }
         false

@@ -1,6 +1,7 @@
 //! Providers by the room that they have left, for starts.
 
-use super::*;
+use super::{Agent, AgentId, Agents, BTreeSet, PoolId, ProviderState};
+use poolcounter_core::id::Id as _;
 use std::cmp::Reverse;
 
 /// Most starts that a provider has under way: its loss ends them all in one step.
