@@ -1,6 +1,5 @@
 //! Invariants of the state. The checks change nothing.
 
-use super::takes::Picked;
 use super::*;
 
 impl State {
@@ -159,8 +158,9 @@ impl State {
                 }
             };
             let found = self.find(waiter.place, waiter.filter.as_deref(), waiter.members(), waiter.rank);
-            let is_proved = |members: Picked| self.unproved(&members, waiter.since, now).is_empty();
-            assert!(!is_ready || !found.is_some_and(is_proved), "{} waits for a free member", waiter.conn);
+            let found = found.filter(|members| is_ready && self.unproved(members, waiter.since, now).is_empty());
+            let names: Vec<_> = found.iter().flat_map(|members| members.iter()).map(|id| self.names_of(*id)).collect();
+            assert!(names.is_empty(), "{} waits for members that are free: {names:?}", waiter.conn);
         }
     }
 }

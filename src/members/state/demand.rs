@@ -279,7 +279,7 @@ impl State {
         Ok(())
     }
 
-    /// Has a member stopped whose start has ended. A member that the connection provides was answered before.
+    /// Requests a stop of a member whose start has ended. A member that the connection provides was answered before.
     fn refuse_late(&self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let pool = self.agents.last_pool(conn).filter(|_| self.own_member(conn, name).is_err());
         let pool = pool.ok_or(Refusal::BadStart)?.clone();

@@ -69,7 +69,11 @@ impl State {
         let (pool, left) = (self.member(id).pool, self.members.leave_state(id));
         match &left {
             // Waiters for this check need another member.
-            MemberPhase::Checking(_) => self.pools.reconsider(pool),
+            MemberPhase::Checking(_) => {
+                self.pools.reconsider(pool);
+                let group = self.pool(pool).group.filter(|group| self.waiters.queued(Place::Group(*group)) > 0);
+                group.into_iter().for_each(|group| self.pools.reconsider_group(group));
+            }
             _ => self.pools.touch(pool),
         }
         if let MemberPhase::Cleaning { agent, .. } = left {
@@ -306,7 +310,7 @@ impl State {
         let pool = self.member(id).pool;
         let Pool { is_leaving, settings, .. } = self.pools.get(pool);
         let is_over = *is_leaving || self.is_above_max(pool) || self.members.is_past_lifetime(id, settings, step.now);
-        if is_over || self.members.holds.get(&id).is_some() {
+        if is_over || self.members.holds.contains_key(&id) {
             self.leave_state(id, step);
             self.release_member(id, Cause::Other, step);
         } else {
