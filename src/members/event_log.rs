@@ -197,6 +197,7 @@ fn seconds(span: Span) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::{Ending, Lost};
 
     #[test]
     fn many_notices_are_few_lines_and_a_sum() {
