@@ -236,7 +236,7 @@ mod tests {
             other => panic!("{name}: {other:?}"),
         };
         let standing_now = ["max", "in_use", "free", "starting", "stopping", "cleaning", "queued", "takes", "misses"];
-        assert_eq!(standing_now.map(|name| number(standing, name)), [3, 1, 0, 2, 0, 0, 0, 3, 1]);
+        assert_eq!(standing_now.map(|name| number(standing, name)), [3, 1, 0, 1, 0, 0, 0, 3, 1]);
         let events = ["starting", "at_capacity", "died", "failed", "starts_failed"];
         assert_eq!(events.map(|name| number(history, name)), [1, 0, 1, 0, 0]);
         let recorded = |table, name| match cell(table, 0, name) {
