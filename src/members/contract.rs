@@ -55,7 +55,7 @@ impl Lifecycle for Members {
     }
 
     fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
-        self.state.set_refusing(refuses);
+        self.state.refuses_new = refuses;
     }
 
     fn recheck(&mut self, conn: ConnId, context: &mut Context<'_>) {

@@ -1,7 +1,7 @@
 //! Log of the members. Names and texts are escaped, so that a notice is one line, whatever a peer sent. The lines of
 //! each kind in a minute are limited.
 
-use super::state::{Ending, Lost, Notice, Refusal};
+use super::state::{Notice, Refusal};
 use log::{Level, log};
 use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::text::escaped;
@@ -97,21 +97,19 @@ fn kind_of(notice: &Notice) -> usize {
         Notice::LeaseEnded { .. } => 2,
         Notice::Held { .. } => 3,
         Notice::NotDeclared { .. } => 4,
-        Notice::StartsAgain { .. } => 5,
-        Notice::Quarantined { .. } => 6,
-        Notice::Released { .. } => 7,
-        Notice::Unclean { .. } => 8,
+        Notice::Quarantined { .. } => 5,
+        Notice::Released { .. } => 6,
+        Notice::Unclean { .. } => 7,
     }
 }
 
 /// Level and noun of each kind, in the order of [`kind_of`].
-const NOUNS: [(Level, &str); 9] = [
+const NOUNS: [(Level, &str); 8] = [
     (Level::Warn, "members that are held for long"),
     (Level::Warn, "starts that failed"),
     (Level::Info, "leases that ended without a return"),
     (Level::Info, "members that operators hold"),
     (Level::Warn, "pools and fixed members of the configuration file that cannot be added"),
-    (Level::Info, "starts that succeeded after others had failed"),
     (Level::Warn, "members that went into quarantine"),
     (Level::Info, "members that operators repaired or freed"),
     (Level::Warn, "cleanings that failed or take too long"),
@@ -141,14 +139,13 @@ fn text_of(notice: &Notice) -> String {
         Notice::StartFailed { pool, provider, text } => {
             format!("a start failed in {} at {}", escaped(pool), failure_of(provider, text))
         }
-        Notice::StartsAgain { pool } => format!("starts in {} succeed again", escaped(pool)),
         Notice::Quarantined { pool, member, why, link, by } => {
             let (why, by) = (escaped(why.as_bytes()), by_text(link, by));
             format!("{} of {} is in quarantine: {why}{by}", escaped(member), escaped(pool))
         }
         Notice::LeaseEnded { pool, member, lease, held, holder, ending, by, note } => {
             let (pool, member, holder) = (escaped(pool), escaped(member), escaped(holder.as_bytes()));
-            let (how, by, held, note) = (how_of(*ending), by_text(" by ", by), seconds(*held), said(note));
+            let (how, by, held, note) = (ending.words(), by_text(" by ", by), seconds(*held), said(note));
             format!("lease {lease} of {member} of {pool} {how}{by}: {holder} had it for {held}{note}")
         }
         Notice::Held { pool, member, span, note, by } => {
@@ -179,20 +176,6 @@ fn text_of(notice: &Notice) -> String {
     }
 }
 
-fn how_of(ending: Ending) -> &'static str {
-    match ending {
-        Ending::Returned | Ending::Failed => "was returned",
-        Ending::Gone => "ended with its connection",
-        Ending::Lost(Lost::Died) => "ended because the member was reported dead",
-        Ending::Lost(Lost::Withdrawn) => "ended because the member was withdrawn",
-        Ending::Lost(Lost::TakenBack) => "was taken back",
-        Ending::Lost(Lost::HeldTooLong) => "was held for longer than max_hold",
-        Ending::Lost(Lost::ProviderLost) => "ended with the provider",
-        Ending::Lost(Lost::Removed) => "ended because the pool was removed",
-        Ending::Lost(Lost::Expired) => "ran out",
-    }
-}
-
 /// Returns the address of a provider and the reason that it gave for a failed start.
 fn failure_of(provider: &str, text: &[u8]) -> String {
     let provider = if provider.is_empty() { "a lost provider" } else { provider };
@@ -214,6 +197,7 @@ fn seconds(span: Span) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::{Ending, Lost};
 
     #[test]
     fn many_notices_are_few_lines_and_a_sum() {
@@ -271,7 +255,6 @@ mod tests {
                 Level::Warn,
                 r"m\xff of p\u{a} is in quarantine: returned as failed by me\u{d}".into(),
             ),
-            (Notice::StartsAgain { pool: pool() }, Level::Info, r"starts in p\u{a} succeed again".into()),
             (
                 Notice::LeaseEnded {
                     pool: pool(),

@@ -3,9 +3,7 @@
 
 use super::Members;
 use super::event_log::StartFailure;
-use super::state::{MemberRow, PoolHealth, Starving};
-use super::wire::write_filter;
-use poolcounter_core::text::escaped;
+use super::state::PoolHealth;
 use poolcounter_core::time::Span;
 use poolcounter_service::health::{Condition, ConditionInfo, Look, TOTAL, grouped, in_words, name_of, quoted};
 
@@ -37,50 +35,26 @@ static UNCLEAN: ConditionInfo = ConditionInfo::warning(
     "Members wait to be cleaned, and no cleaner is connected; or a cleaning takes longer than the pool's clean_timeout.",
 )
 .labelled();
-static STARVES: ConditionInfo = ConditionInfo::critical(
-    "starves",
-    "A take with attributes has waited for longer than members.warn_wait, and each member that fits is kept out or held \
-     since before the take.",
-)
-.labelled();
 static OUT: ConditionInfo =
     ConditionInfo::warning("out", "A member is in quarantine, held back, or orphaned.").labelled();
 static HELD_LONG: ConditionInfo =
     ConditionInfo::warning("held long", "A member is held for longer than the pool's warn_hold.").labelled();
 static WAITS_LONG: ConditionInfo =
     ConditionInfo::warning("waits long", "A take has waited for longer than members.warn_wait.").labelled();
-static KEPT_BACK: ConditionInfo = ConditionInfo::warning(
-    "kept back",
-    "A take for several members has waited for longer than members.warn_wait, and free members are kept for it.",
-)
-.labelled();
 static START_FAILED: ConditionInfo =
     ConditionInfo::warning("start failed", "A start of a member failed in the last minute.").labelled();
 static LEAVING: ConditionInfo =
     ConditionInfo::warning("leaving", "The pool is being removed, and members of it are still in use.").labelled();
 
-pub(super) static CONDITIONS: &[&ConditionInfo] = &[
-    &NOT_KEPT,
-    &EMPTY,
-    &HALF_OUT,
-    &NO_START,
-    &NO_CLEANER,
-    &STARVES,
-    &OUT,
-    &UNCLEAN,
-    &HELD_LONG,
-    &WAITS_LONG,
-    &KEPT_BACK,
-    &START_FAILED,
-    &LEAVING,
-];
+pub(super) static CONDITIONS: &[&ConditionInfo] =
+    &[&NOT_KEPT, &EMPTY, &HALF_OUT, &NO_START, &NO_CLEANER, &OUT, &UNCLEAN, &HELD_LONG, &WAITS_LONG, &START_FAILED, &LEAVING];
 
 impl Members {
     /// Notes the conditions that hold; of many pools, some in each look.
     pub(super) fn note_conditions(&mut self, look: &mut Look<'_>) {
         let (after, peers) = (self.health.begin_part(), look.peers);
         let (state, warn_wait, now) = (&self.state, self.warn_wait, look.now);
-        let (pools, next) = state.health_after(after.as_deref(), MOST_AT_ONCE, warn_wait, now, |conn| peers.peer(conn));
+        let (pools, next) = state.health_after(after.as_deref(), MOST_AT_ONCE, now, |conn| peers.peer(conn));
         for pool in &pools {
             let failure = self.log.start_failure(pool.row.name, now);
             let failure = failure.map(|StartFailure { at, text }| (now.since(*at), &**text));
@@ -183,8 +157,6 @@ impl<'a> PoolConditions<'a> {
         } else if let Some((_, text)) = self.failure.filter(|_| waits && is_backing_off && comes == 0) {
             let sentence = format!("{} cannot start members: the last start failed at {text}; {}", name(), waiting());
             self.note(&NO_START, sentence, self.look(""));
-        } else if let Some(starving) = &pool.starving {
-            self.note(&STARVES, format!("{}: {}", name(), sentence_of(starving)), self.look(" --waiting"));
         } else if self.warn_wait > Span::ZERO && pool.longest_wait > self.warn_wait {
             let sentence = format!("{}: {}; {} of {} in use", name(), waiting(), of.in_use, of.max);
             self.note(&WAITS_LONG, sentence, self.look(" --waiting"));
@@ -209,18 +181,13 @@ impl<'a> PoolConditions<'a> {
         }
     }
 
-    /// Notes members that are kept for a take, starts that fail, and the removal of the pool.
+    /// Notes members that are not cleaned, starts that fail, and the removal of the pool.
     fn note_rest(&mut self) {
-        let (of, warn_wait) = (&self.pool.row.figures, self.warn_wait);
+        let of = &self.pool.row.figures;
         let name = || name_of(self.pool.row.name);
-        let taker = self.pool.reserving.as_ref().filter(|it| warn_wait > Span::ZERO && it.waited > warn_wait);
-        let kept = taker.filter(|_| of.free > 0).map(|taker| {
-            let (free, waited, who) = (of.free, in_words(taker.waited), name_of(taker.who.as_bytes()));
-            format!("{}: {free} free kept for {waited} for {who}, which wants {}", name(), taker.count)
-        });
         let failed =
             self.failure.map(|(ago, text)| format!("{}: a start failed {} ago at {text}", name(), in_words(ago)));
-        let is_leaving = self.pool.is_leaving && of.in_use > 0;
+        let is_leaving = of.is_removing && of.in_use > 0;
         let leaving = is_leaving.then(|| {
             let longest = self.longest().map_or(String::new(), |held| format!(", {held}"));
             format!("{} is being removed: {} still in use{longest}", name(), of.in_use)
@@ -236,14 +203,8 @@ impl<'a> PoolConditions<'a> {
             }
             _ => None,
         };
-        let found = [
-            (&UNCLEAN, unclean, ""),
-            (&KEPT_BACK, kept, " --waiting"),
-            (&START_FAILED, failed, ""),
-            (&LEAVING, leaving, ""),
-        ];
-        for (info, sentence, behind) in found {
-            sentence.into_iter().for_each(|sentence| self.note(info, sentence, self.look(behind)));
+        for (info, sentence) in [(&UNCLEAN, unclean), (&START_FAILED, failed), (&LEAVING, leaving)] {
+            sentence.into_iter().for_each(|sentence| self.note(info, sentence, self.look("")));
         }
     }
 
@@ -279,27 +240,4 @@ impl<'a> PoolConditions<'a> {
 
 fn in_plural(number: u32, one: &str, several: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {several}") }
-}
-
-/// Returns a take that starves, and the members that fit, in words.
-fn sentence_of(Starving { waiter, fitting, member }: &Starving<'_>) -> String {
-    let mut wanted = Vec::new();
-    waiter.filter.into_iter().for_each(|filter| write_filter(&mut wanted, filter));
-    let (who, waited) = (name_of(waiter.who.as_bytes()), in_words(waiter.waited));
-    let wanted = name_of(wanted.trim_ascii());
-    let members = match (fitting, member) {
-        (1, Some(member)) => format!("the only one, {}, is {}", name_of(member.name), standing_of(member)),
-        (0, _) | (_, None) => "no member has this".into(),
-        (fitting, _) => format!("{fitting} members have this, each kept out or held since before"),
-    };
-    format!("{who} has waited for {waited} for {wanted}; {members}")
-}
-
-/// Returns the state of a member that is kept out or in use, in words.
-fn standing_of(member: &MemberRow<'_>) -> String {
-    match (member.held, member.kept_out) {
-        (Some((span, _)), _) => format!("held by {} for {}", name_of(member.holder.as_bytes()), in_words(span)),
-        (None, Some(out)) => format!("{} for {}", escaped(member.state.as_bytes()), in_words(out.since)),
-        (None, None) => member.state.into(),
-    }
 }

@@ -216,7 +216,7 @@ impl Members {
         }
         self.events.clear();
         if self.state.has_changes() {
-            self.state.take_replaced().into_iter().for_each(|conn| context.end(conn));
+            std::mem::take(&mut self.state.replaced).into_iter().for_each(|conn| context.end(conn));
             for (rule, leases) in self.state.changed_rules() {
                 context.access.note_leases(&rule, leases);
             }

@@ -8,7 +8,7 @@ pub use idle::idle;
 use super::options::MembersSettings;
 use super::state::{DeclaredMember, DeclaredPool, MOST_POOLS, NOT_CHECKED, checks_of};
 use poolcounter_core::text::escaped;
-use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};
+use poolcounter_protocol::members::pool_settings::{Change, Key, MANUAL, Settings};
 use poolcounter_protocol::members::request::{Attributes, Refusal};
 use poolcounter_protocol::members::wire;
 use poolcounter_service::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean};
@@ -19,143 +19,11 @@ pub const TABLES: &[TableOpt<MembersSettings>] = &[TableOpt {
     about: TableDoc {
         key: "members.pool",
         doc_short: "Pool of members, with the settings of POOL, and its fixed members. There can be several.",
-        doc_long: POOL_DOC,
+        doc_long: MANUAL,
         example: "name = \"phones\"\nmax = 5\nfixed = [\"phone-1\", { name = \"phone-2\", os = \"android\" }]\n",
     },
     add: add_pool,
 }];
-
-/// Every setting of a pool, for the manual page.
-const POOL_DOC: &str = "
-    Times are in seconds.
-    .Va name
-    and
-    .Va max
-    are required.
-    .Va fixed
-    lists the fixed members: names, or tables of a name and attributes.
-    .Pp
-    The pools exist from the start.
-    At a reload, a pool that differs from the file is changed as
-    .Li RECONFIGURE
-    does, one that the file no longer has is removed as
-    .Li RMPOOL Ar name Li GRACEFUL
-    does, and fixed members are added and removed.
-    A change that an operator made in a pool of the file lasts until the next reload.
-    A pool that has another name in the file is a new pool beside the old one.
-    A fixed member is in one pool: one that is in use in the old pool joins the new one as soon as it has come back.
-    Pools and fixed members that never were in the file stay as they are.
-    A pool has fixed members or providers, not both.
-    The log names a fixed member that a pool cannot have yet, and it is tried again each second.
-    .Pp
-    These are all settings, which
-    .Li POOL
-    and
-    .Li RECONFIGURE
-    take as well:
-    .Bl -tag -width Ds -compact
-    .It Cm init
-    Number of members to start when the pool is declared.
-    .It Cm max
-    Maximum number of members: at least 1.
-    .It Cm group
-    Name of the pool's group; one take can ask for a member of any pool of a group.
-    Empty, the default: none.
-    .It Cm order
-    Order in which free members are handed out: the last to become free first,
-    .Cm lifo ,
-    which is the default, or the longest free first,
-    .Cm fifo .
-    .It Cm queue
-    Maximum number of waiting consumers.
-    Default: 1000.
-    .It Cm start_timeout
-    A start not answered by then has failed.
-    Default: 60.
-    .It Cm stop_timeout
-    A stop not answered by then counts as done.
-    Default: 10.
-    .It Cm max_age
-    A free member idle for longer may be culled.
-    Default: 30.
-    .It Cm cull_interval
-    Time between two culls.
-    A cull stops the members idle for longest while more than
-    .Cm init
-    exist and more than
-    .Cm min_free
-    are free.
-    Default: 60; 0: never.
-    .It Cm max_lifetime
-    A member older than this is replaced when it is free, about to be taken, or returned; never while it is in use.
-    Default: 0, never.
-    .It Cm lifetime_jitter
-    Each member's lifetime varies by up to this, either way.
-    It is less than
-    .Cm max_lifetime .
-    Default: 0.
-    .It Cm max_uses
-    A member is replaced after this number of takes.
-    Default: 0, never.
-    .It Cm grow_at
-    More members are started when a take leaves this number free or fewer.
-    Empty, the default: never.
-    .It Cm min_free
-    Number of members to keep free, as far as
-    .Cm max
-    allows.
-    Default: 0.
-    .It Cm max_hold
-    A member held longer is taken back and replaced.
-    Default: 0, never.
-    .It Cm warn_hold
-    A member held longer is logged, counted and marked in
-    .Ic MEMBERS .
-    Default: 0, never.
-    .It Cm per_client
-    Maximum number of members that one connection may hold.
-    Default: 0, without limit.
-    .It Cm on_loss
-    Outcome for the members of a lost consumer:
-    .Cm fail ,
-    which replaces them and is the default, or
-    .Cm ok .
-    .It Cm loss_delay
-    With
-    .Cm on_loss=ok ,
-    such a member is kept out for this time.
-    Default: 0.
-    .It Cm check_interval
-    Free members are checked when idle for this long.
-    Default: 0, never.
-    .It Cm check_timeout
-    A member whose check is not answered by then is dead.
-    Default: 5.
-    .It Cm check_on_take
-    A member idle for longer is checked before it is handed out.
-    Default: 0, never.
-    .It Cm clean_timeout
-    A member that was used, lost, held or in quarantine is cleaned before it is free again.
-    If that takes longer, it is kept out until its cleaner has answered or is gone.
-    Default: 0, no cleaning.
-    .It Cm clean_attempts
-    Number of failed cleanings after which a member goes into quarantine.
-    Before that they are tried again after 10 seconds, 1 minute, and then every 5 minutes.
-    Default: 3; 0: it is tried again for ever.
-    .It Cm clean_parallel
-    Maximum number of members cleaned at a time, 4096 at most.
-    Default: 10.
-    .It Cm provider_grace
-    Time for which the members of a lost provider stay: leases go on, and free members are not handed out.
-    A provider of the same session gets all of them back, and one that offers a member of the same name adopts that.
-    After this time they are removed.
-    Default: 15; 0: they are removed at once.
-    .It Cm repair_after
-    A fixed member in quarantine is repaired after this.
-    Default: 0, only by
-    .Ic REPAIR .
-    .El
-";
 
 /// Checks that there is room for all fixed members, and that each is in one pool.
 ///

@@ -13,7 +13,7 @@ use poolcounter_service::report::{Cell, Column, ColumnUnit, Counted, Emphasis, S
 pub const MOST_ROWS: usize = 256;
 
 /// Events in a pool, in the order of the columns: the statistic, its heading, and its emphasis.
-const EVENTS: [(Stat, &str, Emphasis); 19] = [
+const EVENTS: [(Stat, &str, Emphasis); 17] = [
     (Stat::AtCapacity, "full", Emphasis::None),
     (Stat::Starting, "starting", Emphasis::None),
     (Stat::NoProvider, "no provider", Emphasis::None),
@@ -28,8 +28,6 @@ const EVENTS: [(Stat, &str, Emphasis); 19] = [
     (Stat::Reconfigured, "reconfigured", Emphasis::None),
     (Stat::HeldTooLong, "held too long", Emphasis::Alarm),
     (Stat::ProviderLost, "provider lost", Emphasis::Alarm),
-    (Stat::KilledFree, "killed free", Emphasis::None),
-    (Stat::KilledInUse, "killed in use", Emphasis::None),
     (Stat::StartsFailed, "starts failed", Emphasis::Alarm),
     (Stat::StartsLate, "starts late", Emphasis::Alarm),
     (Stat::LongHolds, "long holds", Emphasis::Alarm),
@@ -99,18 +97,17 @@ impl Members {
         let (members, pools) = self.state.len();
         levels.set(Levels::Pools, pools as u64);
         levels.set(Levels::Members, members as u64);
-        let mut all = [0; 6];
         for of in self.state.pools_after(None).map(|row| row.figures) {
-            let parts = [of.in_use, of.free, of.starting, of.stopping, of.cleaning, of.quarantined];
-            all.iter_mut().zip(parts).for_each(|(sum, part)| *sum += u64::from(part));
+            let parts = [
+                (Levels::InUse, of.in_use),
+                (Levels::Free, of.free),
+                (Levels::Starting, of.starting),
+                (Levels::Stopping, of.stopping),
+                (Levels::Cleaning, of.cleaning),
+                (Levels::Quarantined, of.quarantined),
+            ];
+            parts.into_iter().for_each(|(level, part)| levels.set(level, levels.of(level) + u64::from(part)));
         }
-        let [in_use, free, starting, stopping, cleaning, quarantined] = all;
-        levels.set(Levels::InUse, in_use);
-        levels.set(Levels::Free, free);
-        levels.set(Levels::Starting, starting);
-        levels.set(Levels::Stopping, stopping);
-        levels.set(Levels::Cleaning, cleaning);
-        levels.set(Levels::Quarantined, quarantined);
         levels.set(Levels::Waiting, self.state.waiting() as u64);
         levels.set(Levels::NotKept, self.keeping.fault().is_some().into());
         levels
@@ -239,9 +236,9 @@ mod tests {
             other => panic!("{name}: {other:?}"),
         };
         let standing_now = ["max", "in_use", "free", "starting", "stopping", "cleaning", "queued", "takes", "misses"];
-        assert_eq!(standing_now.map(|name| number(standing, name)), [3, 1, 0, 2, 0, 0, 0, 3, 1]);
-        let events = ["starting", "at_capacity", "died", "failed", "killed_free", "killed_in_use", "starts_failed"];
-        assert_eq!(events.map(|name| number(history, name)), [1, 0, 1, 0, 0, 1, 0]);
+        assert_eq!(standing_now.map(|name| number(standing, name)), [3, 1, 0, 1, 0, 0, 0, 3, 1]);
+        let events = ["starting", "at_capacity", "died", "failed", "starts_failed"];
+        assert_eq!(events.map(|name| number(history, name)), [1, 0, 1, 0, 0]);
         let recorded = |table, name| match cell(table, 0, name) {
             Cell::Times(times) => times.all.as_ref().map_or(0, poolcounter_core::histogram::Histogram::count),
             other => panic!("{name}: {other:?}"),

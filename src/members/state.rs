@@ -25,7 +25,6 @@ use super::stats::MemberStat as Stat;
 
 mod agents;
 mod background;
-mod catch_up;
 mod check;
 mod cleaning;
 mod demand;
@@ -55,7 +54,7 @@ mod waiters;
 mod waits;
 
 pub use events::{Event, Notice};
-pub use health::{PoolHealth, Starving};
+pub use health::PoolHealth;
 pub use history::{Ending, PastLease};
 pub use kept::{Clock, Moment, RestoredKept};
 pub use pool_changes::{DeclaredMember, DeclaredPool, NOT_CHECKED, checks_of};
@@ -71,7 +70,7 @@ pub use waiter_list::WaiterRow;
 pub use waiters::Rank;
 
 use agents::{Agent, Agents, PROVEN_AGE, ProviderState};
-use background::{Background, BackgroundTask};
+use background::{Background, Task};
 use cleaning::{Cleanings, FailedCleanings, Release};
 use fixed::RefusedMembers;
 use history::History;
@@ -84,7 +83,7 @@ use pools::{Pool, Pools};
 use reasons::Reason;
 use restored::Loading;
 use side_table::SideTable;
-use starts::{Start, StartProgress, Starts};
+use starts::{Start, Starts};
 use waiters::{Cursor, Place, Waiter, Waiters};
 
 id! {
@@ -204,8 +203,8 @@ impl Step<'_, '_> {
 pub struct State {
     /// Most members, starts under way and waiters together.
     most: usize,
-    /// True while new takes are refused.
-    refuses_new: bool,
+    /// True while new takes are refused. Waiters are still served.
+    pub refuses_new: bool,
     /// Number of pools at which the takes of this turn have looked, to find one in a group.
     pub walked: Cell<usize>,
     pools: Pools,
@@ -218,8 +217,8 @@ pub struct State {
     cleanings: Cleanings,
     history: History,
     refused: RefusedMembers,
-    /// Connections that were replaced in this step by another one with the same session.
-    replaced: Vec<ConnId>,
+    /// Connections that were replaced by another one with the same session, and must be closed.
+    pub replaced: Vec<ConnId>,
     kept: Kept,
     /// Members of another process that are not read yet.
     loading: Option<Box<Loading>>,
@@ -292,7 +291,8 @@ impl State {
             Request::RemoveGroup { name, graceful } => {
                 let id = self.pools.find_group(name).ok_or(Refusal::NoPool)?;
                 step.tell(conn, What::Ok);
-                self.remove_group(id, graceful, step);
+                self.pools.group_mut(id).removal = Some((graceful, self.pools.joins));
+                self.pools.touch_group(id);
             }
             Request::Provide { pool, capacity, session } => return self.provide(conn, pool, capacity, session, step),
             Request::Clean { pool } => return self.clean(conn, pool, step),
@@ -345,15 +345,10 @@ impl State {
         self.settle(step);
     }
 
-    /// Returns whether connections were replaced, or numbers of leases of rules have changed, since the last calls of
-    /// [`State::take_replaced`] and [`State::changed_rules`].
+    /// Returns whether connections were replaced, or numbers of leases of rules have changed, since the last call of
+    /// [`State::changed_rules`], with `replaced` taken.
     pub fn has_changes(&self) -> bool {
         !self.replaced.is_empty() || !self.leases.changed_rules.is_empty()
-    }
-
-    /// Takes the connections that were replaced since the last call, which must be closed.
-    pub fn take_replaced(&mut self) -> Vec<ConnId> {
-        std::mem::take(&mut self.replaced)
     }
 
     /// Returns whether there is no pool and no trace of any connection.
@@ -362,7 +357,7 @@ impl State {
             && self.members.is_empty()
             && self.leases.is_empty()
             && self.waiters.is_empty()
-            && self.starts.is_empty()
+            && self.starts.len() == 0
             && self.agents.is_empty()
             && self.background.is_empty()
     }
@@ -373,15 +368,14 @@ impl State {
             while let Some(id) = self.pools.next_touched() {
                 self.settle_pool(id, step);
             }
-            if let Some(group) = self.pools.next_touched_group() {
-                self.begin(BackgroundTask::Group(group), step);
-            } else if self.has_room() && !self.pools.cramped.is_empty() && !self.background.is_launching() {
-                self.begin(BackgroundTask::Launch, step);
+            if let Some(group) = self.pools.touched_groups.pop() {
+                self.begin(Task::Group(group), step);
+            } else if self.has_room() && !self.pools.cramped.is_empty() && !self.background.has(Task::Launch) {
+                self.begin(Task::Launch, step);
             } else {
                 break;
             }
         }
-        self.members.note_used(None);
         self.background.go_on(step.timers);
     }
 
@@ -428,7 +422,7 @@ impl State {
 
     /// Returns whether there is room for one member, start or waiter more.
     fn has_room(&self) -> bool {
-        self.members.len() + self.starts.under_way() + self.waiters.len() < self.most
+        self.members.len() + self.starts.len() + self.waiters.len() < self.most
     }
 
     /// Returns whether a pool has more members than it may have; stopping members do not count.
@@ -441,10 +435,9 @@ impl State {
         self.members.in_pool(id).count(PhaseKind::Free)
     }
 
-    /// Returns the number of free members, longest idle first, that background work must stop because there are too
-    /// many.
+    /// Returns the number of free members that background work must stop because there are too many.
     fn surplus(&self, id: PoolId) -> u32 {
-        if !self.background.of_pool(id).is_behind {
+        if !self.pool(id).is_behind {
             return 0;
         }
         let surplus = self.members.in_pool(id).live().saturating_sub(u64::from(self.pool(id).settings.max));

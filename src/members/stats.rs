@@ -31,8 +31,6 @@ statistics! {
         LeaseDied = "leases_ended:died", Count, "Leases that ended because their member died.";
         LeaseProviderLost = "leases_ended:provider_lost", Count, "Leases that ended because the provider was lost.";
         LeaseRemoved = "leases_ended:removed", Count, "Leases that ended because their pool was removed.";
-        KilledFree = "killed_free", Count, "Members that ended while they were not in use.";
-        KilledInUse = "killed_in_use", Count, "Members that ended while they were in use, or as they were returned.";
         StartsFailed = "starts_failed", Count, "Starts that failed, including late ones.";
         StartsLate = "starts_late", Count, "Starts that were not answered in time.";
         CleaningsFailed = "cleanings_failed", Count, "Cleanings that failed.";

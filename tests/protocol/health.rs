@@ -271,42 +271,14 @@ fn members_out_or_held_long_are_reported() {
     let waiters = [0; 2].map(|_| rig.client("members", "TAKE phones 600\n"));
     rig.pass(90);
     assert_eq!(rig.names("Members")[0], "empty", "the other one is held for long");
-    rig.say(operator, "POOL accounts 0 2 queue=9\nADD accounts x\nADD accounts y\nHOLD accounts x 600\n");
-    let others = [0; 2].map(|_| rig.client("members", "TAKE accounts 600\n"));
-    rig.pass(12);
-    let on = rig.on("Members");
-    assert!(on.iter().any(|(name, sentence)| *name == "half out" && sentence.starts_with("accounts: 1 of 2 kept out; 1 waiting")), "{on:?}");
-    others.into_iter().for_each(|client| rig.world.reset(client));
     waiters.into_iter().for_each(|client| rig.world.reset(client));
 }
 
 #[test]
-fn starving_takes_and_kept_members_are_reported() {
+fn a_pool_that_is_being_removed_is_reported() {
     let mut rig = Rig::new();
-    let operator = rig.client(
-        "members",
-        "POOL acc 0 3 queue=9 on_loss=ok\nADD acc us region=us\nADD acc eu1 region=eu\nADD acc eu2 region=eu\n",
-    );
-    let holder = rig.client("members", "TAKE acc 0 region=us\n");
-    let waiter = rig.client("members", "TAKE acc 600 region=us\n");
-    rig.pass(50);
-    assert_eq!(rig.names("Members"), [""; 0]);
-    rig.pass(30);
-    let on = rig.on("Members");
-    assert_eq!(on[0].0, "starves", "{on:?}");
-    let sentence = " has waited for 1 min 20 s for region=us; the only one, us, is held by client:1 for 1 min 20 s";
-    assert!(on[0].1.ends_with(sentence), "{on:?}");
-    rig.world.reset(holder);
-    rig.pass(70);
-    assert_eq!(rig.names("Members"), [""; 0]);
-    rig.world.reset(waiter);
+    let operator = rig.client("members", "POOL acc 0 1 on_loss=ok\nADD acc us\n");
     let taker = rig.client("members", "TAKE acc 0\n");
-    let several = rig.client("members", "TAKE acc 600 n=3\n");
-    rig.pass(80);
-    let on = rig.on("Members");
-    let kept = on.iter().find(|(name, _)| *name == "kept back").map(|(_, sentence)| sentence);
-    assert!(kept.is_some_and(|it| it.starts_with("acc: 2 free kept for 1 min 20 s for ") && it.ends_with(", which wants 3")), "{on:?}");
-    rig.world.reset(several);
     rig.say(operator, "RMPOOL acc GRACEFUL\n");
     rig.pass(80);
     let on = rig.on("Members");

@@ -111,7 +111,8 @@ fn work_of_providers_and_cleaners_continues() {
     let third = number_behind(&provider.line(), "!START s ");
     assert!(third > second);
     at.upgrade();
-    at.step(&mut provider, &format!("STARTED {second} m9"), "ERROR BAD_START");
+    at.step(&mut provider, &format!("STARTED {second} m9"), "ERROR TOO_LATE");
+    assert_eq!(provider.line(), "!STOP s m9");
     at.step(&mut provider, &format!("STARTED {third} m2"), "OK");
     let lease_b = lease_of(&b.line());
     assert!(lease_b > lease_a);

@@ -2,7 +2,7 @@
 
 use super::*;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 mod backoff;
 mod loads;
@@ -12,9 +12,6 @@ pub(super) use backoff::{Backoff, PROVEN_AGE};
 use loads::ByLoad;
 pub(super) use room::Share;
 use room::{Room, Rooms};
-
-/// Most stops without an answer in time that are remembered for a provider.
-const MOST_LATE_STOPS: usize = 65_536;
 
 /// Connection that provides or cleans for a pool.
 #[derive(Serialize, Deserialize)]
@@ -27,17 +24,12 @@ pub(super) struct Agent {
     /// Maximum number of its members; None for that of the pool.
     pub capacity: Option<u32>,
     /// Number of its members that background work has yet to suspend, or to pass to its new connection.
-    #[serde(skip)]
-    pub to_suspend: u32,
-    /// True while background work is under way for its members.
-    pub is_pending: bool,
+    pub to_pass: u32,
     pub backoff: Backoff,
     /// Number of members, of any provider, that it is asked to clean.
     #[serde(skip)]
     pub cleaning: u32,
-    /// Number in the order of arrival, while it is in the orders of its pool: while it is connected and, in a removed pool,
-    /// until the pool is dropped.
-    #[serde(skip)]
+    /// Place of its connection in the order of arrival, while it is connected.
     pub place: Option<u64>,
     /// Position among the providers of its pool by room.
     #[serde(skip)]
@@ -51,7 +43,7 @@ pub(super) struct Agent {
 /// State of an agent. `T` is its timer, or the deadline of that in a record.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) enum ProviderState<T = TimerId> {
-    /// It is connected. Its pool may be removed.
+    /// It is connected.
     Serves(ConnId),
     /// It is lost. Its members stay until the timer fires.
     Grace(T),
@@ -80,8 +72,7 @@ impl Agent {
             provides: false,
             cleans: false,
             capacity: None,
-            to_suspend: 0,
-            is_pending: false,
+            to_pass: 0,
             backoff: Backoff::default(),
             cleaning: 0,
             place: None,
@@ -95,6 +86,11 @@ impl Agent {
     pub fn to_save(&self) -> Self {
         let (session, lost) = (self.session.clone(), self.lost.clone());
         Agent { state: ProviderState::Lost, backoff: self.backoff.to_save(), session, lost, ..*self }
+    }
+
+    /// Returns whether background work is under way for its members.
+    pub fn is_pending(&self) -> bool {
+        self.to_pass > 0 || matches!(self.state, ProviderState::Lost)
     }
 
     /// Returns its connection, if it has one.
@@ -114,7 +110,7 @@ pub(super) struct Agents {
     by_conn: SideTable<ConnId, Option<Box<ConnAgents>>>,
     /// Providers that serve or are in their grace, by the names of their sessions.
     by_session: BTreeMap<(PoolId, Arc<[u8]>), AgentId>,
-    /// Number of the next agent in the order of arrival.
+    /// Place of the next connection in the order of arrival.
     next_place: u64,
 }
 
@@ -125,20 +121,16 @@ struct PoolAgents {
     cleaners: ByLoad,
     /// Number of providers among them.
     providers: u32,
-    /// Number of agents with `is_pending`.
-    pending: u32,
-    /// True if the pool is removed: its agents may work for other pools.
-    is_removed: bool,
     /// Providers by room: first all that may be asked for starts, then all in backoff.
     rooms: [Rooms; 2],
 }
 
-#[derive(Default)]
 struct ConnAgents {
     serving: Option<AgentId>,
-    /// Agents of removed pools that are not dropped yet.
-    dismissed: Vec<AgentId>,
-    late_stops: HashSet<Arc<[u8]>>,
+    /// Place in the order of arrival.
+    place: u64,
+    /// Name of the pool that it serves or has served last.
+    pool: Arc<[u8]>,
 }
 
 impl Agents {
@@ -159,17 +151,15 @@ impl Agents {
         &mut self.agents[id.index()]
     }
 
-    /// Returns whether background work is under way for members of a lost provider of the pool: some may still be in
-    /// the free list.
-    pub fn has_orphaned_free(&self, pool: PoolId) -> bool {
-        self.by_pool.get(pool).pending > 0
+    /// Returns an agent, unless it has ended.
+    pub fn find(&self, id: AgentId) -> Option<&Agent> {
+        self.agents.get(id.index())
     }
 
-    /// Returns the agent of a connection, and its pool, unless that is removed.
+    /// Returns the agent of a connection, and its pool, which may have been removed.
     pub fn serving(&self, conn: ConnId) -> Option<(AgentId, PoolId)> {
         let agent = self.of_conn(conn)?.serving?;
-        let pool = self.get(agent).pool;
-        (!self.by_pool.get(pool).is_removed).then_some((agent, pool))
+        Some((agent, self.get(agent).pool))
     }
 
     /// Returns whether a connection is or was a provider or cleaner.
@@ -182,40 +172,17 @@ impl Agents {
         self.by_conn.iter().any(|(_, of_conn)| of_conn.is_some())
     }
 
-    /// Adds an agent to the table and, unless it is lost, to the orders of its pool. Returns None if its connection serves
+    /// Adds an agent to the table and, if it is connected, to the orders of its pool. Returns None if its connection serves
     /// already, or another provider has its session.
-    pub fn insert(&mut self, agent: Agent) -> Option<AgentId> {
-        let (id, pool) = (self.next_id(), agent.pool);
-        if let ProviderState::Serves(conn) = agent.state {
-            self.dismiss(conn);
-            let is_removed = self.by_pool.get(pool).is_removed;
-            let of_conn = self.of_conn_mut(conn);
-            match is_removed {
-                true => of_conn.dismissed.push(id),
-                false => of_conn.serving.replace(id).is_none().then_some(())?,
-            }
-        }
-        let is_listed = match agent.state {
-            ProviderState::Serves(_) => true,
-            ProviderState::Grace(_) => false,
-            ProviderState::Lost => !agent.is_pending,
-        };
-        let of_pool = self.by_pool.get_mut(pool);
-        of_pool.pending += u32::from(agent.is_pending);
-        let session = agent.session.clone();
+    pub fn insert(&mut self, mut agent: Agent) -> Option<AgentId> {
+        let (id, conn, session) = (self.next_id(), agent.conn(), agent.session.clone());
+        self.next_place = agent.place.take().unwrap_or(self.next_place);
         self.agents.insert(agent);
-        if is_listed {
+        if let Some(conn) = conn {
+            self.of_conn_mut(conn).serving.replace(id).is_none().then_some(())?;
             self.enlist(id);
         }
         session.is_none_or(|session| self.set_session(id, session)).then_some(id)
-    }
-
-    /// Moves the agent of a connection to the agents of removed pools, if its pool is removed.
-    fn dismiss(&mut self, conn: ConnId) {
-        let is_serving = self.serving(conn).is_some();
-        let Some(of_conn) = self.by_conn.get_mut(conn) else { return };
-        let removed = of_conn.serving.take_if(|_| !is_serving);
-        of_conn.dismissed.extend(removed);
     }
 
     /// Returns the id of the next agent.
@@ -261,24 +228,16 @@ impl Agents {
 
     /// Gives a provider that serves or is in its grace another connection, which serves no pool.
     pub fn replace_conn(&mut self, id: AgentId, conn: ConnId, step: &mut Step<'_, '_>) {
-        self.dismiss(conn);
+        self.delist(id);
         let agent = &mut self.agents[id.index()];
         agent.lost = None;
         match std::mem::replace(&mut agent.state, ProviderState::Serves(conn)) {
-            ProviderState::Serves(before) => {
-                let before = self.of_conn_mut(before);
-                before.serving = None;
-                for member in std::mem::take(&mut before.late_stops) {
-                    self.remember_late_stop(conn, member);
-                }
-            }
-            ProviderState::Grace(timer) => {
-                step.timers.cancel(timer);
-                self.enlist(id);
-            }
+            ProviderState::Serves(before) => self.of_conn_mut(before).serving = None,
+            ProviderState::Grace(timer) => step.timers.cancel(timer),
             ProviderState::Lost => unreachable!("it has no session"),
         }
         self.of_conn_mut(conn).serving = Some(id);
+        self.enlist(id);
     }
 
     /// Removes an agent from the orders of its pool and from its connection, before it is lost.
@@ -298,16 +257,6 @@ impl Agents {
         self.agents[id.index()].state = grace.map_or(ProviderState::Lost, ProviderState::Grace);
     }
 
-    /// Marks the agents of a connection in removed pools as lost.
-    pub fn lose_dismissed(&mut self, conn: ConnId) {
-        self.dismiss(conn);
-        let Some(of_conn) = self.by_conn.get_mut(conn) else { return };
-        for id in std::mem::take(&mut of_conn.dismissed) {
-            self.leave_room(id);
-            self.agents[id.index()].state = ProviderState::Lost;
-        }
-    }
-
     /// Ends the grace of a lost agent whose timer has fired.
     pub fn end_grace(&mut self, id: AgentId) {
         self.end_session(id);
@@ -317,36 +266,9 @@ impl Agents {
         }
     }
 
-    /// Starts background work for the members of an agent that is lost or has another connection.
-    pub fn begin_pending(&mut self, id: AgentId, members: u32) {
-        let agent = &mut self.agents[id.index()];
-        (agent.is_pending, agent.to_suspend) = (true, members);
-        self.by_pool.get_mut(agent.pool).pending += 1;
-    }
-
-    /// Ends background work for the members of an agent.
-    pub fn end_pending(&mut self, id: AgentId) {
-        let agent = &mut self.agents[id.index()];
-        (agent.is_pending, agent.to_suspend) = (false, 0);
-        self.by_pool.get_mut(agent.pool).pending -= 1;
-    }
-
-    /// Notes that a pool was removed at once: its agents may work for other pools.
-    pub fn dismiss_pool(&mut self, pool: PoolId) {
-        self.by_pool.get_mut(pool).is_removed = true;
-    }
-
     /// Forgets a pool without agents.
     pub fn forget_pool(&mut self, pool: PoolId) {
         self.by_pool.clear(pool);
-    }
-
-    /// Removes a lost agent that has no members, unless background work or the list of a removed pool still has it.
-    pub fn remove_if_over(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
-        let agent = self.get(id);
-        if agent.conn().is_none() && !agent.is_pending && agent.place.is_none() {
-            self.remove(id, step);
-        }
     }
 
     /// Removes an agent, and cancels its timers.
@@ -355,36 +277,22 @@ impl Agents {
         self.leave_room(id);
         self.delist(id);
         let mut agent = self.agents.remove(id.index());
-        agent.backoff.cancel(step);
-        self.by_pool.get_mut(agent.pool).pending -= u32::from(agent.is_pending);
+        agent.backoff.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         match agent.state {
-            ProviderState::Serves(conn) => {
-                let of_conn = self.of_conn_mut(conn);
-                of_conn.serving.take_if(|serving| *serving == id);
-                of_conn.dismissed.retain(|other| *other != id);
-            }
+            ProviderState::Serves(conn) => self.of_conn_mut(conn).serving = None,
             ProviderState::Grace(timer) => step.timers.cancel(timer),
             ProviderState::Lost => {}
         }
     }
 
-    /// Remembers that a connection may still report this member as stopped. Beyond [`MOST_LATE_STOPS`] it is not
-    /// remembered.
-    pub fn remember_late_stop(&mut self, conn: ConnId, member: Arc<[u8]>) {
-        let stops = &mut self.of_conn_mut(conn).late_stops;
-        if stops.len() < MOST_LATE_STOPS {
-            stops.insert(member);
-        }
+    /// Returns the name of the pool that a connection serves or has served last.
+    pub fn last_pool(&self, conn: ConnId) -> Option<&Arc<[u8]>> {
+        self.of_conn(conn).map(|of_conn| &of_conn.pool)
     }
 
-    /// Removes a late stop; returns false if there is none of this name.
-    pub fn take_late_stop(&mut self, conn: ConnId, member: &[u8]) -> bool {
-        self.by_conn.get_mut(conn).as_mut().is_some_and(|of_conn| of_conn.late_stops.remove(member))
-    }
-
-    /// Returns the members that a connection may still report as stopped.
-    pub fn late_stops(&self, conn: ConnId) -> impl Iterator<Item = &Arc<[u8]>> {
-        self.of_conn(conn).into_iter().flat_map(|of_conn| &of_conn.late_stops)
+    /// Notes the name of the pool that a connection serves.
+    pub fn set_last_pool(&mut self, conn: ConnId, name: Arc<[u8]>) {
+        self.of_conn_mut(conn).pool = name;
     }
 
     /// Returns a number above every connection that is or was a provider or cleaner.
@@ -402,7 +310,11 @@ impl Agents {
     }
 
     fn of_conn_mut(&mut self, conn: ConnId) -> &mut ConnAgents {
-        self.by_conn.get_mut(conn).get_or_insert_default()
+        let next = &mut self.next_place;
+        self.by_conn.get_mut(conn).get_or_insert_with(|| {
+            let place = std::mem::replace(next, next.saturating_add(1));
+            Box::new(ConnAgents { serving: None, place, pool: Arc::default() })
+        })
     }
 
     /// Compares the orders of pools and connections with the agents.
@@ -420,8 +332,7 @@ impl Agents {
             assert!(entry.is_none_or(|entry| cleaners.contains(&entry) == agent.cleans), "cleaners have an order");
             assert!(agent.conn().is_none() || agent.place.is_some(), "connected agents are in the order of their pool");
             let of_conn = agent.conn().map(|conn| self.of_conn(conn).expect("a connected agent has a connection"));
-            let is_found = |of_conn: &ConnAgents| of_conn.serving == Some(id) || of_conn.dismissed.contains(&id);
-            assert!(of_conn.is_none_or(is_found), "an agent is found by its connection");
+            assert!(of_conn.is_none_or(|of_conn| of_conn.serving == Some(id)), "an agent is found by its connection");
         }
         let named = self.iter().filter(|(_, agent)| agent.session.is_some()).count();
         assert_eq!(self.by_session.len(), named, "each session is found");
@@ -434,7 +345,6 @@ impl Agents {
             let count = |is_it: &dyn Fn(&Agent) -> bool| {
                 self.iter().filter(|(_, agent)| agent.pool == pool && is_it(agent)).count()
             };
-            assert_eq!(of_pool.pending as usize, count(&|agent| agent.is_pending), "agents with background work");
             let listed = |agent: &Agent| agent.place.is_some();
             assert_eq!(of_pool.workers.len(), count(&listed), "agents of a pool");
             assert_eq!(of_pool.cleaners.len(), count(&|agent| listed(agent) && agent.cleans), "cleaners of a pool");
@@ -443,8 +353,8 @@ impl Agents {
             assert_eq!(rooms, count(&|agent| agent.room.is_some()), "providers by room");
         }
         for (conn, of_conn) in self.by_conn.iter() {
-            let mut agents = of_conn.iter().flat_map(|of_conn| of_conn.serving.iter().chain(&of_conn.dismissed));
-            assert!(agents.all(|id| self.get(*id).conn() == Some(conn)), "a connection has its own agents");
+            let serving = of_conn.as_ref().and_then(|of_conn| of_conn.serving);
+            assert!(serving.is_none_or(|id| self.get(id).conn() == Some(conn)), "a connection has its own agent");
         }
     }
 }

@@ -1,8 +1,17 @@
 //! Background work: work that is too much for one step goes on in slices of the tick's budget, while others are served
-//! in between.
+//! in between. A task brings one thing in line with what was decided about it; what it has not reached yet goes on as
+//! before the decision. Each thing has one task at most, and a task whose thing has ended finds nothing to do.
 
-use super::*;
+use super::lifecycle::Then;
+use super::waiters::Place;
+use super::{
+    AgentId, GroupId, HoldingId, Lost, MemberId, MemberOwner, MemberPhase, NoMembers, PhaseKind, PoolId, ProviderState,
+    Stat, State, Step, Timer, What,
+};
 use poolcounter_core::slices::Slices;
+use poolcounter_core::wheel::Timers;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Cost of a member that is stopped, lost, returned or timed anew: half a microsecond, or a whole one with a holder.
 pub(super) const COST: u32 = 2;
@@ -12,81 +21,25 @@ pub(super) fn spend(cost: u32, step: &mut Step<'_, '_>) -> bool {
     step.timers.spend(cost.min(step.timers.budget().max(COST)))
 }
 
-pub(super) enum BackgroundTask {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Task {
     /// Return the members of a connection that has closed.
     Holding(HoldingId),
-    /// End the members of a lost provider, or suspend them for its grace.
+    /// End the members of a lost provider, suspend them for its grace, or pass them to its new connection.
     Agent(AgentId),
-    /// Stop the members of a pool that was removed at once.
-    Remove(PoolId),
-    /// Stop the unused members of a pool that is being removed, from the one after this name on.
-    Retire(PoolId, Option<Arc<[u8]>>),
-    /// Time the members of a pool anew, from the one after this name on.
-    Retime(PoolId, Option<Arc<[u8]>>),
-    /// Offer the free members of a pool to its waiters, from the class behind this one on.
-    Offer(PoolId, Option<Cursor>),
-    /// Offer the free members of a group's pools again, and start members for its waiters.
+    /// Bring the members and waiters of a pool in line with its settings, settle it, and offer its free members.
+    Pool(PoolId),
+    /// Remove the pools of a group, refuse its waiters, or offer them free members and start more.
     Group(GroupId),
-    /// Refuse the waiters of a group all pools of which are being removed, and remove it once it has none.
-    EndGroup(GroupId),
-    /// Remove the pools of a group that joined it with a serial number below this one, gracefully (true) or at once.
-    RemoveGroup(GroupId, bool, u64),
-    /// Refuse this number of the newest waiters of a pool, because its queue is too long.
-    Shorten(PoolId, u32),
-    /// Settle a pool that has too many members, or some that wait to be cleaned and need not.
-    Settle(PoolId),
     /// Settle the pools that lacked room for starts.
     Launch,
-}
-
-impl BackgroundTask {
-    /// Returns the pool of a task, if it concerns one.
-    pub fn pool(&self) -> Option<PoolId> {
-        match self {
-            BackgroundTask::Holding(_)
-            | BackgroundTask::Agent(_)
-            | BackgroundTask::Group(_)
-            | BackgroundTask::RemoveGroup(..)
-            | BackgroundTask::EndGroup(_)
-            | BackgroundTask::Launch => None,
-            BackgroundTask::Remove(id)
-            | BackgroundTask::Retire(id, _)
-            | BackgroundTask::Retime(id, _)
-            | BackgroundTask::Offer(id, _)
-            | BackgroundTask::Shorten(id, _)
-            | BackgroundTask::Settle(id) => Some(*id),
-        }
-    }
 }
 
 /// Queue of the tasks.
 #[derive(Default)]
 pub(super) struct Background {
-    tasks: Slices<BackgroundTask>,
-    by_pool: SideTable<PoolId, PoolTasks>,
-    by_group: SideTable<GroupId, GroupTasks>,
-    /// True while a [`BackgroundTask::Launch`] is queued.
-    is_launching: bool,
-}
-
-/// Tasks under way for a pool.
-#[derive(Clone, Copy, Default)]
-pub(super) struct PoolTasks {
-    /// Number of all of them.
-    pub queued: u32,
-    pub is_retiring: bool,
-    pub is_retiming: bool,
-    pub is_offering: bool,
-    /// True while a [`BackgroundTask::Settle`] is queued.
-    pub is_behind: bool,
-}
-
-/// Tasks under way for a group.
-#[derive(Clone, Copy, Default)]
-pub(super) struct GroupTasks {
-    /// Number of all but [`BackgroundTask::EndGroup`].
-    pub queued: u32,
-    pub is_ending: bool,
+    tasks: Slices<Task>,
+    queued: BTreeSet<Task>,
 }
 
 impl Background {
@@ -94,23 +47,8 @@ impl Background {
         self.tasks.is_empty()
     }
 
-    pub fn len(&self) -> usize {
-        self.tasks.len()
-    }
-
-    /// Returns the tasks under way for a pool.
-    pub fn of_pool(&self, pool: PoolId) -> PoolTasks {
-        *self.by_pool.get(pool)
-    }
-
-    /// Returns the tasks under way for a group.
-    pub fn of_group(&self, group: GroupId) -> GroupTasks {
-        *self.by_group.get(group)
-    }
-
-    /// Returns whether pools that lacked room for starts are to be settled.
-    pub fn is_launching(&self) -> bool {
-        self.is_launching
+    pub fn has(&self, task: Task) -> bool {
+        self.queued.contains(&task)
     }
 
     /// Asks for a slice, if there are tasks.
@@ -118,81 +56,248 @@ impl Background {
         self.tasks.go_on(Timer::Background, timers);
     }
 
-    /// Adds a task as the last one.
-    pub fn push(&mut self, task: BackgroundTask) {
-        self.mark(&task, true);
-        self.tasks.push(task);
+    /// Adds a task as the last one, unless it is queued.
+    pub fn push(&mut self, task: Task) {
+        if self.queued.insert(task) {
+            self.tasks.push(task);
+        }
     }
+}
 
-    /// Removes and returns the first task.
-    pub fn pop(&mut self) -> Option<BackgroundTask> {
-        let task = self.tasks.pop()?;
-        self.mark(&task, false);
-        Some(task)
-    }
-
-    /// Adds a task that settles a pool later, unless there is one.
-    pub fn fall_behind(&mut self, pool: PoolId) {
-        if !self.of_pool(pool).is_behind {
-            self.push(BackgroundTask::Settle(pool));
+impl State {
+    /// Runs a task as far as the budget lasts, and queues the rest.
+    pub(super) fn begin(&mut self, task: Task, step: &mut Step<'_, '_>) {
+        let is_more = match task {
+            Task::Holding(id) => self.drain_holding(id, None, step),
+            Task::Agent(id) => self.reconcile_agent(id, step),
+            Task::Pool(id) => self.reconcile_pool(id, step),
+            Task::Group(id) => self.reconcile_group(id, step),
+            Task::Launch => self.launch_cramped(step),
+        };
+        if is_more {
+            self.background.push(task);
         }
     }
 
-    /// Removes and returns the tasks for which `is_over` is true.
-    pub fn remove(&mut self, is_over: impl Fn(&BackgroundTask) -> bool) -> Vec<BackgroundTask> {
-        let removed = self.tasks.remove(is_over);
-        removed.iter().for_each(|task| self.mark(task, false));
-        removed
-    }
-
-    fn mark(&mut self, task: &BackgroundTask, is_queued: bool) {
-        let count = |queued: &mut u32| *queued = if is_queued { *queued + 1 } else { *queued - 1 };
-        if let Some(pool) = task.pool() {
-            let of_pool = self.by_pool.get_mut(pool);
-            count(&mut of_pool.queued);
-            match task {
-                BackgroundTask::Retire(..) => of_pool.is_retiring = is_queued,
-                BackgroundTask::Retime(..) => of_pool.is_retiming = is_queued,
-                BackgroundTask::Offer(..) => of_pool.is_offering = is_queued,
-                BackgroundTask::Settle(_) => of_pool.is_behind = is_queued,
-                _ => {}
+    /// Continues each task in turn, as far as the budget lasts. Those whose turn does not come are the first next time.
+    pub(super) fn resume_background(&mut self, step: &mut Step<'_, '_>) {
+        for _ in 0..self.background.tasks.len() {
+            let Some(task) = self.background.tasks.pop() else { return };
+            self.background.queued.remove(&task);
+            self.begin(task, step);
+            if step.timers.budget() < COST {
+                return;
             }
         }
-        match task {
-            BackgroundTask::Group(id) | BackgroundTask::RemoveGroup(id, ..) => {
-                count(&mut self.by_group.get_mut(*id).queued);
-            }
-            BackgroundTask::EndGroup(id) => self.by_group.get_mut(*id).is_ending = is_queued,
-            BackgroundTask::Launch => self.is_launching = is_queued,
+    }
+
+    /// Settles a pool later: it has too many members, or some that wait to be cleaned and need not.
+    pub(super) fn fall_behind(&mut self, id: PoolId) {
+        self.pools.get_mut(id).is_behind = true;
+        self.background.push(Task::Pool(id));
+    }
+
+    /// Brings a pool in line with its settings. Returns whether there is more to do.
+    fn reconcile_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
+        if !self.pools.has(id) {
+            return false;
+        }
+        if self.walk(id, step) || self.shorten_queue(id, step) {
+            return true;
+        }
+        if std::mem::take(&mut self.pools.get_mut(id).is_behind) {
+            // Fixed members in excess of the maximum are not stopped, and so are free for waiters.
+            self.pools.reconsider(id);
+            // It is settled now, while the other tasks have left some of the budget.
+            self.settle_pool(id, step);
+        }
+        self.pools.has(id) && self.offer_free(id, step)
+    }
+
+    /// Brings each member of a pool in line with the pool, which is being removed or has other settings.
+    pub(super) fn begin_walk(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        self.pools.get_mut(id).walk = Some(Arc::default());
+        if self.walk(id, step) {
+            self.background.push(Task::Pool(id));
+        }
+    }
+
+    /// Goes on with the walk over the members of a pool, if there is one. Returns whether there are more.
+    fn walk(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
+        let Some(after) = self.pools.get_mut(id).walk.take() else { return false };
+        let is_leaving = self.pool(id).is_leaving;
+        let rest = match is_leaving && (self.end_starts(id, step) || self.refuse_waiters(Place::Pool(id), step)) {
+            true => Some(after),
+            false => self.walk_slice(id, &after, step),
+        };
+        let is_more = rest.is_some();
+        self.pools.get_mut(id).walk = rest;
+        self.pools.touch(id);
+        is_more
+    }
+
+    /// Walks over members with a name behind `after`, as many as the budget allows; returns the name of the last one if
+    /// there are more.
+    fn walk_slice(&mut self, id: PoolId, after: &Arc<[u8]>, step: &mut Step<'_, '_>) -> Option<Arc<[u8]>> {
+        let mut behind = self.members.named_after(id, Some(after));
+        let most = step.timers.budget() / COST;
+        let slice: Vec<(&Arc<[u8]>, MemberId)> = behind.by_ref().take(most as usize).collect();
+        let last = slice.last().map_or(after, |(name, _)| *name).clone();
+        let rest = behind.next().map(|_| last);
+        drop(behind);
+        let slice: Vec<MemberId> = slice.into_iter().map(|(_, member)| member).collect();
+        // Lossless: it is at most the budget.
+        step.timers.spend(slice.len() as u32 * COST);
+        slice.into_iter().for_each(|member| self.reconcile_member(member, step));
+        rest
+    }
+
+    /// Ends a member of a pool that is being removed, unless it is in use and may be until its return, or times one of
+    /// another pool anew.
+    pub(super) fn reconcile_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let (pool, kind) = (self.pools.get(self.members.get(id).pool), self.phase_of(id));
+        if pool.is_removed {
+            return self.remove_member(id, step);
+        }
+        if pool.is_leaving && !matches!(kind, PhaseKind::InUse | PhaseKind::Stopping) {
+            self.keep_unknown(id, step);
+            return self.stop_member(id, Stat::Reconfigured, Then::Nothing, step);
+        }
+        self.members.arm_life(id, &pool.settings, step);
+        match self.members.get(id).phase {
+            MemberPhase::InUse(lease) => self.leases.arm(lease, &pool.settings, step),
+            MemberPhase::Free(_) => self.members.arm_check(id, &pool.settings, step),
             _ => {}
         }
     }
 
-    /// Returns the tasks, the first one first.
-    pub fn tasks(&self) -> impl Iterator<Item = &BackgroundTask> {
-        self.tasks.iter()
-    }
-
-    /// Returns the number of tasks for which `is_it` is true.
-    pub fn count(&self, is_it: impl Fn(&BackgroundTask) -> bool) -> usize {
-        self.tasks.iter().filter(|task| is_it(task)).count()
-    }
-
-    /// Compares the flags of pools with the tasks.
-    pub fn check(&self) {
-        let launches = self.count(|task| matches!(task, BackgroundTask::Launch));
-        assert_eq!(launches, usize::from(self.is_launching), "pools that lacked room are settled by one task");
-        for (id, of_pool) in self.by_pool.iter() {
-            let counts = [
-                self.count(|task| matches!(task, BackgroundTask::Retire(of, _) if *of == id)),
-                self.count(|task| matches!(task, BackgroundTask::Retime(of, _) if *of == id)),
-                self.count(|task| matches!(task, BackgroundTask::Offer(of, _) if *of == id)),
-                self.count(|task| matches!(task, BackgroundTask::Settle(of) if *of == id)),
-            ];
-            let flags = [of_pool.is_retiring, of_pool.is_retiming, of_pool.is_offering, of_pool.is_behind];
-            assert_eq!(counts, flags.map(usize::from), "the tasks of a pool");
-            let queued = self.count(|task| task.pool() == Some(id));
-            assert_eq!(of_pool.queued as usize, queued, "number of the tasks of a pool");
+    /// Stops a member of a pool that was removed, and removes it at once.
+    fn remove_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        if let MemberPhase::InUse(lease) = self.member(id).phase {
+            self.lose_lease(lease, Lost::Removed, String::new(), b"", step);
         }
+        if self.phase_of(id) != PhaseKind::Stopping {
+            self.count_end(self.member(id).pool, Stat::Reconfigured, Then::Nothing);
+            if let Some(conn) = self.conn_of(id) {
+                let (pool, member) = self.names_of(id);
+                step.tell(conn, What::Stop { pool, member });
+            }
+        }
+        self.drop_member(id, step);
+    }
+
+    /// Ends the starts of a pool that is being removed. Returns whether there are more.
+    fn end_starts(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
+        while let Some(start) = self.starts.first_in_pool(id) {
+            if !step.timers.spend(COST) {
+                return true;
+            }
+            self.finish_start(start, step);
+        }
+        false
+    }
+
+    /// Refuses the waiters for a pool or group that is being removed. Returns whether there are more.
+    fn refuse_waiters(&mut self, place: Place, step: &mut Step<'_, '_>) -> bool {
+        while let Some(waiter) = self.waiters.first(place) {
+            if !step.timers.spend(COST) {
+                return true;
+            }
+            self.refuse_wait(waiter, What::NoMembers(NoMembers::Removed), step);
+        }
+        false
+    }
+
+    /// Refuses the newest waiters of a pool, as many as were too many, as long as its queue is too long. Returns whether
+    /// there are more.
+    pub(super) fn shorten_queue(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
+        while self.pool(id).excess > 0
+            && self.queued(id) > self.pool(id).settings.queue
+            && let Some(waiter) = self.waiters.newest(Place::Pool(id))
+        {
+            if !step.timers.spend(COST) {
+                return true;
+            }
+            self.pools.get_mut(id).excess -= 1;
+            self.pools.count(id, Stat::QueueFull);
+            self.refuse_wait(waiter, What::QueueFull, step);
+        }
+        self.pools.get_mut(id).excess = 0;
+        false
+    }
+
+    /// Ends or suspends the members of a lost provider, or passes them to its new connection. Returns whether there are
+    /// more.
+    fn reconcile_agent(&mut self, id: AgentId, step: &mut Step<'_, '_>) -> bool {
+        let Some(pool) = self.agents.find(id).map(|agent| agent.pool) else { return false };
+        while let Some(agent) = self.agents.find(id).filter(|agent| agent.is_pending())
+            && let Some(member) = self.members.first_of_agent(id)
+        {
+            let is_lost = matches!(agent.state, ProviderState::Lost);
+            if !step.timers.spend(COST) {
+                return true;
+            }
+            if is_lost {
+                let stat = (self.phase_of(member) != PhaseKind::Stopping).then_some(Stat::ProviderLost);
+                self.end_anywhere(member, Lost::ProviderLost, String::new(), stat, step);
+                continue;
+            }
+            self.members.move_to_last_of_agent(member);
+            self.agents.get_mut(id).to_pass -= 1;
+            match self.conn_of(member) {
+                Some(conn) => self.resume_member(member, conn, step),
+                None => self.suspend_member(member, step),
+            }
+        }
+        if self.agents.find(id).is_some() {
+            self.agents.get_mut(id).to_pass = 0;
+            self.drop_owner_if_over(MemberOwner::Agent(id), step);
+        }
+        self.pools.reconsider(pool);
+        false
+    }
+
+    /// Keeps a free member out whose provider is in its grace, and ends one that was being stopped.
+    fn suspend_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        match self.phase_of(id) {
+            PhaseKind::Stopping => self.end_member(id, None, Then::Nothing, step),
+            PhaseKind::Free | PhaseKind::Checking => self.leave_state(id, step),
+            _ => {}
+        }
+    }
+
+    /// Removes the pools of a group that are to be removed, refuses its waiters if no pool is left for them, or offers
+    /// them free members and starts more. Returns whether there is more to do.
+    fn reconcile_group(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
+        if !self.pools.has_group(id) {
+            return false;
+        }
+        if self.remove_pools(id, step) || !self.pools.is_lasting(id) && self.refuse_waiters(Place::Group(id), step) {
+            return true;
+        }
+        if self.pools.group(id).pools.is_empty() {
+            self.pools.remove_group(id);
+            return false;
+        }
+        self.settle_group(id, step)
+    }
+
+    /// Removes the pools of a group that have joined it before it was removed, last one first. Returns whether there are
+    /// more.
+    fn remove_pools(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
+        while let Some((graceful, before)) = self.pools.group(id).removal {
+            let Some((joined, pool)) = self.pools.last_joined(id, before) else {
+                self.pools.group_mut(id).removal = None;
+                break;
+            };
+            if !step.timers.spend(COST) {
+                return true;
+            }
+            self.pools.group_mut(id).removal = Some((graceful, joined));
+            if !graceful || !self.pool(pool).is_leaving {
+                self.remove(pool, graceful, step);
+            }
+        }
+        false
     }
 }

@@ -1,6 +1,5 @@
 //! Invariants of the state. The checks change nothing.
 
-use super::takes::Picked;
 use super::*;
 
 impl State {
@@ -23,7 +22,6 @@ impl State {
             (self.members.of_agent(id) + starts, starts)
         });
         self.starts.check();
-        self.background.check();
         let mut members = 0;
         for (id, pool) in self.pools.iter() {
             members += self.members.in_pool(id).len();
@@ -42,41 +40,34 @@ impl State {
     }
 
     fn check_pool(&self, id: PoolId, pool: &Pool) {
-        let (slots, of_pool, tasks) = (self.slots(id), self.members.in_pool(id), self.background.of_pool(id));
+        let (slots, of_pool) = (self.slots(id), self.members.in_pool(id));
         let has_waiters = self.waiters.queued(Place::Pool(id)) > 0;
         assert!(
             !pool.is_leaving || slots > 0 || has_waiters || self.agents.has_any(id),
             "a pool that leaves has something to wait for"
         );
         let is_idle = self.free_count(id) == 0 && !has_waiters;
-        assert!(
-            !pool.is_leaving || pool.is_removed || tasks.is_retiring || is_idle,
-            "a pool that leaves hands out nothing"
-        );
-        let removals = self.background.count(|task| matches!(task, BackgroundTask::Remove(of) if *of == id));
-        assert_eq!(removals, usize::from(pool.is_removed), "the members of a removed pool are stopped");
-        assert!(slots <= pool.most_slots, "members, starts and stops never exceed max, unless it was lowered");
-        let is_cleaned = !pool.is_leaving && !tasks.is_behind && self.agents.has_any(id);
+        assert!(!pool.is_leaving || pool.walk.is_some() || is_idle, "a pool that leaves hands out nothing");
+        assert!(pool.is_leaving || !pool.is_removed, "a pool is removed by and by");
+        let is_busy = pool.walk.is_some() || pool.excess > 0 || pool.is_behind || pool.offering.is_some();
+        assert!(!is_busy || self.background.has(Task::Pool(id)), "a pool has a task for its background work");
+        let is_cleaned = !pool.is_leaving && !pool.is_behind && self.agents.has_any(id);
         let is_stuck = is_cleaned && of_pool.count(PhaseKind::Cleaning) < self.most_cleaned(id);
-        assert!(!is_stuck || of_pool.first_unclean().is_none(), "agents are asked to clean");
+        assert!(!is_stuck || of_pool.unclean.front().is_none(), "agents are asked to clean");
     }
 
     /// Checks that wanted members are started, as far as there is room.
     fn check_demand(&self, id: PoolId, pool: &Pool) {
-        let is_behind = self.background.of_pool(id).is_behind;
+        let is_behind = pool.is_behind;
         let is_able = self.next_provider(id).is_some() && self.has_room();
-        let is_possible = is_able && !is_behind && !self.background.is_launching();
+        let is_possible = is_able && !is_behind && !self.background.has(Task::Launch);
         assert!(!is_possible || self.wanted(id) == 0, "wanted members are started");
         let is_stoppable = |id: MemberId| self.member(id).owner != MemberOwner::Fixed;
         let has_surplus = self.is_above_max(id) && self.members.free(id).any(is_stoppable);
         assert!(!has_surplus || is_behind, "free members above max are stopped");
         let Some(group) = pool.group else { return };
-        assert_eq!(
-            self.members.in_pool(id).group(),
-            Some(group).filter(|_| !pool.is_leaving),
-            "a pool is in its group"
-        );
-        if !self.pools.is_touched(group) {
+        assert_eq!(self.members.in_pool(id).group, Some(group).filter(|_| !pool.is_leaving), "a pool is in its group");
+        if !self.pools.group(group).is_touched {
             assert_eq!(pool.supply, self.supply_of(id), "a group knows what its pools have for it");
             assert!(!is_possible || !self.lacks_in_group(group), "members for a group are started");
         }
@@ -87,14 +78,13 @@ impl State {
         let (kind, is_orphan) = (member.phase.kind(), self.is_orphan(id));
         let is_pending = match member.owner {
             MemberOwner::Fixed => false,
-            MemberOwner::Agent(agent) => self.agents.get(agent).is_pending || pool.is_removed,
+            MemberOwner::Agent(agent) => self.agents.get(agent).is_pending(),
         };
         let is_out = !matches!(kind, PhaseKind::Free | PhaseKind::Checking | PhaseKind::Stopping);
         assert!(!is_orphan || is_pending || is_out, "an orphan is kept out");
         assert!(kind != PhaseKind::Orphaned || is_orphan || is_pending, "only orphans are orphaned");
         let is_limited = self.members.end_of_life(id, &pool.settings).is_some();
-        let is_retiming = self.background.of_pool(member.pool).is_retiming;
-        assert!(is_limited || is_retiming || member.life.is_none(), "no limit, no timer of a lifetime");
+        assert!(is_limited || pool.walk.is_some() || member.life.is_none(), "no limit, no timer of a lifetime");
         if let MemberPhase::InUse(lease) = member.phase {
             assert_eq!(self.leases.get(lease).member, id, "a lease names its member");
         }
@@ -102,19 +92,15 @@ impl State {
 
     fn check_agents(&self) {
         for (id, agent) in self.agents.iter() {
-            let (pool, members) = (self.pool(agent.pool), self.members.of_agent(id));
+            let members = self.members.of_agent(id);
             match agent.state {
                 ProviderState::Serves(_) => {}
-                ProviderState::Grace(_) => assert!(members > 0 || agent.is_pending, "a grace is for members"),
-                ProviderState::Lost => assert!(agent.is_pending || pool.is_removed, "a lost agent is removed"),
+                ProviderState::Grace(_) | ProviderState::Lost => {
+                    assert!(members > 0, "a lost provider is removed with its last member");
+                }
             }
-            let tasks = self.background.count(|task| matches!(task, BackgroundTask::Agent(of) if *of == id));
-            assert_eq!(tasks, usize::from(agent.is_pending), "the members of a lost provider are ended");
-            let born_of = |member: MemberId| {
-                let of_agent = self.members.find(member).filter(|member| member.owner == MemberOwner::Agent(id));
-                of_agent.map(|member| member.born)
-            };
-            agent.backoff.check(born_of);
+            let has_task = self.background.has(Task::Agent(id));
+            assert!(!agent.is_pending() || has_task, "the members of a lost provider are ended");
             let cleans = |member: &MemberId| self.is_cleaned_by(*member, id);
             let cleaned = self.members.in_pool(agent.pool).all().filter(cleans).count();
             assert_eq!(agent.cleaning as usize, cleaned, "members that an agent cleans");
@@ -138,14 +124,12 @@ impl State {
         let in_use: u32 = self.pools.iter().map(|(id, _)| self.members.in_pool(id).count(PhaseKind::InUse)).sum();
         assert_eq!(in_use, leases, "each member in use has one lease");
         for start in self.starts.iter() {
-            if let StartProgress::UnderWay { pool, agent, .. } = start.progress {
-                let Agent { pool: of, .. } = self.agents.get(agent);
-                assert!(self.agents.get(agent).conn() == Some(start.conn) && *of == pool, "a start is of its provider");
-            }
+            let agent = self.agents.get(start.agent);
+            assert!(agent.conn().is_some() && agent.pool == start.pool, "a start is of a connected provider");
         }
-        let left = self.leases.holdings().filter(|(_, holding)| holding.conn.is_none()).count();
-        let tasks = self.background.count(|task| matches!(task, BackgroundTask::Holding(_)));
-        assert_eq!(tasks, left, "the leases of connections that are gone are ended");
+        let mut left = self.leases.holdings().filter(|(_, holding)| holding.conn.is_none());
+        let has_task = |(id, _): (HoldingId, &_)| self.background.has(Task::Holding(id));
+        assert!(left.all(has_task), "the leases of connections that are gone are ended");
     }
 
     /// Returns whether changes are being applied in slices.
@@ -162,20 +146,21 @@ impl State {
         let is_settled = |pool: PoolId| {
             // A check under way is for a waiter.
             let has_checks = self.members.in_pool(pool).count(PhaseKind::Checking) > 0;
-            let tasks = self.background.of_pool(pool);
-            !has_checks && !tasks.is_offering && !tasks.is_behind && !self.agents.has_orphaned_free(pool)
+            let Pool { offering, is_behind, .. } = self.pool(pool);
+            !has_checks && offering.is_none() && !is_behind
         };
         for (_, waiter) in self.waiters.iter() {
             let is_ready = match waiter.place {
                 Place::Pool(pool) => is_settled(pool),
                 Place::Group(group) => {
                     self.pools.group(group).pools.values().all(|pool| is_settled(*pool))
-                        && !self.pools.is_touched(group)
+                        && !self.pools.group(group).is_touched
                 }
             };
             let found = self.find(waiter.place, waiter.filter.as_deref(), waiter.members(), waiter.rank);
-            let is_proved = |members: Picked| self.unproved(&members, waiter.since, now).is_empty();
-            assert!(!is_ready || !found.is_some_and(is_proved), "{} waits for a free member", waiter.conn);
+            let found = found.filter(|members| is_ready && self.unproved(members, waiter.since, now).is_empty());
+            let names: Vec<_> = found.iter().flat_map(|members| members.iter()).map(|id| self.names_of(*id)).collect();
+            assert!(names.is_empty(), "{} waits for members that are free: {names:?}", waiter.conn);
         }
     }
 }

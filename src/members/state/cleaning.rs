@@ -31,8 +31,8 @@ pub(super) struct Cleanings {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct FailedCleanings {
     pub times: u32,
-    /// Cleaner that has failed last. Other cleaners are asked before it.
-    pub by: Option<AgentId>,
+    /// Place in the order of arrival of the cleaner that has failed last. Other cleaners are asked before it.
+    pub by: Option<u64>,
 }
 
 /// Request of an operator that ends the time in which a member is kept out.
@@ -91,7 +91,7 @@ impl State {
             return self.free_unclean(id, step);
         }
         while self.members.in_pool(id).count(PhaseKind::Cleaning) < self.most_cleaned(id) {
-            let Some(member) = self.members.in_pool(id).first_unclean() else { return };
+            let Some(member) = self.members.in_pool(id).unclean.front() else { return };
             let provider = match self.member(member).owner {
                 MemberOwner::Agent(agent) => Some(agent),
                 MemberOwner::Fixed => None,
@@ -117,9 +117,9 @@ impl State {
 
     /// Frees members that wait to be cleaned in a pool that does not clean any more.
     fn free_unclean(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        while let Some(member) = self.members.in_pool(id).first_unclean() {
+        while let Some(member) = self.members.in_pool(id).unclean.front() {
             if !step.timers.spend(background::COST) {
-                return self.background.fall_behind(id);
+                return self.fall_behind(id);
             }
             self.leave_state(member, step);
             self.release_member(member, Cause::Other, step);
@@ -129,7 +129,7 @@ impl State {
     /// `CLEANED member`.
     pub(super) fn cleaned(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
-        let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
+        let id = self.members.find_named(pool, name).ok_or(Refusal::NoSuchMember)?;
         step.tell(conn, What::Ok);
         if self.is_cleaned_by(id, agent) {
             let took = step.now.since(self.member(id).proved);
@@ -145,7 +145,7 @@ impl State {
     /// in use, kept out or cleaned by another.
     pub(super) fn cleaning(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
-        let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
+        let id = self.members.find_named(pool, name).ok_or(Refusal::NoSuchMember)?;
         let is_open = matches!(self.phase_of(id), PhaseKind::Free | PhaseKind::Unclean | PhaseKind::CleanLater)
             && self.pool(pool).settings.clean_timeout > Span::ZERO;
         if self.is_cleaned_by(id, agent) {
@@ -188,7 +188,7 @@ impl State {
         let of = if limit > 0 { format!(" of {limit}") } else { String::new() };
         let why = Reason::said(&format!("cleaning failed ({times}{of})"), text);
         self.report_unclean(id, &why, &by, step);
-        self.cleanings.failed.insert(id, FailedCleanings { times, by: Some(agent) });
+        self.cleanings.failed.insert(id, FailedCleanings { times, by: self.agents.get(agent).place });
         let after = TRY_AGAIN[TRY_AGAIN.len().min(times as usize) - 1];
         self.clean_later(id, after, Reason::new(why, by), step);
     }
@@ -209,9 +209,6 @@ impl State {
     /// Keeps out a member whose cleaning takes too long, until its cleaner has answered or is lost.
     pub(super) fn cleaning_is_late(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.members.cleaning_fired(id);
-        if !self.catch_up(id, step) {
-            return;
-        }
         let Member { pool, phase: MemberPhase::Cleaning { agent, .. }, .. } = *self.member(id) else { return };
         let by = self.agents.get(agent).conn().map_or_else(String::new, |conn| self.who(conn, step));
         let span = WireSeconds(self.pool(pool).settings.clean_timeout);
@@ -244,7 +241,7 @@ impl State {
         release: Release,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.find_member(named, step)?;
+        let id = self.find_member(named)?;
         step.tell(conn, What::Ok);
         if !release.ends(self.phase_of(id)) {
             return Ok(());

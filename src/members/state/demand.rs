@@ -2,8 +2,16 @@
 
 use super::lifecycle::{Cause, Then};
 use super::pools::Supply;
-use super::waiters::Place;
-use super::*;
+use super::{
+    AgentId, GroupId, MemberOwner, Notice, PhaseKind, Place, Pool, PoolId, Start, StartId, State, Step, background,
+};
+use crate::stats::MemberStat as Stat;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::time::Span;
+use poolcounter_core::time::Time;
+use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::members::pool_settings::Settings;
+use poolcounter_protocol::members::request::{Attributes, NoMembers, Refusal, What};
 
 /// Most members that are culled at once; the rest follows a millisecond later, so that others are served in between.
 const MOST_CULLED: u32 = 1_000;
@@ -16,27 +24,26 @@ impl State {
         if *owed > 0 || self.members.in_pool(id).live() > u64::from(settings.max) {
             self.trim(id, step);
         }
-        if self.members.in_pool(id).first_unclean().is_some() {
+        if self.members.in_pool(id).unclean.front().is_some() {
             self.clean_next(id, step);
         }
         self.offer_again(id, step);
         let wanted = self.wanted(id);
         if wanted > 0 {
             if !self.launch(id, wanted, step) {
-                self.background.fall_behind(id);
+                self.fall_behind(id);
             }
             self.note_cramped(id);
         }
         let slots = self.slots(id);
         let pool = self.pools.get_mut(id);
         pool.is_to_grow = false;
-        pool.most_slots = pool.most_slots.min(slots).max(u64::from(pool.settings.max));
         if self.pool(id).group.is_some() {
             self.note_supply(id);
         }
         if slots == 0 && self.pool(id).is_leaving && self.waiters.queued(Place::Pool(id)) == 0 {
             match self.drop_agents(id, step) {
-                true => self.background.fall_behind(id),
+                true => self.fall_behind(id),
                 false => self.drop_pool(id, step),
             }
         }
@@ -73,11 +80,11 @@ impl State {
     /// Offers the free members of a group's pools again if they are to be, and starts the members that its waiters
     /// lack. Returns whether there is more to do.
     pub(super) fn settle_group(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
-        if self.pools.is_to_reconsider(id) {
+        if self.pools.group(id).to_reconsider > 0 {
             // The pools are settled first, so that it is known what they have for the group.
             let is_more = self.offer_in_group(id, step);
             if !is_more {
-                self.pools.set_settled(id);
+                self.pools.group_mut(id).is_touched = false;
                 self.pools.touch_group(id);
             }
             return is_more;
@@ -95,7 +102,7 @@ impl State {
             self.launch(pool, 1, step);
             self.pools.set_supply(pool, self.supply_of(pool));
         }
-        self.pools.set_settled(id);
+        self.pools.group_mut(id).is_touched = false;
         false
     }
 
@@ -135,15 +142,13 @@ impl State {
         }
     }
 
-    /// Removes a start that was answered.
-    fn finish_start(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Start {
-        let agent = match self.starts.get(id).progress {
-            StartProgress::UnderWay { agent, .. } => Some(agent),
-            StartProgress::Late => None,
-        };
-        let start = self.starts.finish(id, step);
-        agent.into_iter().for_each(|agent| self.note_room(agent));
-        start
+    /// Removes a start that was answered, or is not wanted any more.
+    pub(super) fn finish_start(&mut self, id: StartId, step: &mut Step<'_, '_>) -> (PoolId, AgentId, Time) {
+        let Start { pool, agent, since, timer, .. } = self.starts.remove(id);
+        step.timers.cancel(timer);
+        self.note_room(agent);
+        self.pools.touch(pool);
+        (pool, agent, since)
     }
 
     /// Stops free members of a pool that has too many, longest idle first.
@@ -157,7 +162,7 @@ impl State {
         while self.is_above_max(id) {
             let Some(member) = self.members.oldest_provided(id) else { break };
             if !step.timers.spend(background::COST) {
-                return self.background.fall_behind(id);
+                return self.fall_behind(id);
             }
             self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
         }
@@ -182,7 +187,7 @@ impl State {
     /// Asks providers for members, as far as there is room. Returns false if the budget was used up: the first start needs
     /// none, unless the pool is to be settled later anyway.
     pub(super) fn launch(&mut self, id: PoolId, wanted: u64, step: &mut Step<'_, '_>) -> bool {
-        let is_behind = self.background.of_pool(id).is_behind;
+        let is_behind = self.pool(id).is_behind;
         for start in 0..wanted {
             if (start > 0 || is_behind) && !step.timers.spend(background::COST) {
                 return false;
@@ -191,7 +196,7 @@ impl State {
             let Some(conn) = self.agents.get(agent).conn() else { break };
             let Pool { name, settings, .. } = self.pools.get(id);
             let pool = name.clone();
-            let start = self.starts.begin(conn, agent, (id, pool.clone()), settings.start_timeout, step);
+            let start = self.starts.begin(id, agent, settings.start_timeout, step);
             self.note_room(agent);
             step.tell(conn, What::Start { pool, start });
             let owed = &mut self.pools.get_mut(id).owed;
@@ -228,13 +233,14 @@ impl State {
         false
     }
 
-    /// Returns a start of a connection that ends, with its provider and pool; without these if it is late, as each is in
-    /// a pool that is being removed.
-    fn find_start(&mut self, conn: ConnId, number: u64) -> Option<(StartId, Option<(AgentId, PoolId)>)> {
-        let id = self.starts.find(conn, number)?;
-        let StartProgress::UnderWay { agent, pool, .. } = self.starts.get(id).progress else { return Some((id, None)) };
-        self.pools.touch(pool);
-        Some((id, (!self.pool(pool).is_leaving).then_some((agent, pool))))
+    /// Returns a start of a connection that is under way; None if it has ended, so that its answer is late.
+    fn find_start(&self, conn: ConnId, number: u64) -> Result<Option<StartId>, Refusal> {
+        let agent = self.agents.serving(conn).map(|(agent, _)| agent);
+        match self.starts.find(number) {
+            Some(id) if Some(self.starts.get(id).agent) == agent => Ok(Some(id)),
+            None if (1..self.starts.next_number).contains(&number) && self.agents.knows(conn) => Ok(None),
+            _ => Err(Refusal::BadStart),
+        }
     }
 
     /// `STARTED id member [attr=value ...]`.
@@ -245,21 +251,18 @@ impl State {
         named: Result<(&[u8], Attributes), Refusal>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let Some((id, under_way)) = self.find_start(conn, number) else {
-            return Err(named.err().unwrap_or(Refusal::BadStart));
+        let found = match self.find_start(conn, number) {
+            Ok(found) => found,
+            Err(refusal) => return Err(named.err().unwrap_or(refusal)),
         };
-        let Some((agent, pool)) = under_way else {
-            let start = self.finish_start(id, step);
-            let member: Arc<[u8]> = named?.0.into();
-            self.agents.remember_late_stop(conn, member.clone());
-            step.tell(conn, What::Error(Refusal::TooLate));
-            step.tell(conn, What::Stop { pool: start.pool_name, member });
-            return Ok(());
+        let Some(id) = found.filter(|id| !self.pool(self.starts.get(*id).pool).is_leaving) else {
+            found.into_iter().for_each(|id| _ = self.finish_start(id, step));
+            return self.refuse_late(conn, named?.0, step);
         };
-        let cause = self.needed_by(pool).map_or(Cause::Other, Cause::Start);
-        let start = self.finish_start(id, step);
+        let cause = self.needed_by(self.starts.get(id).pool).map_or(Cause::Other, Cause::Start);
+        let (pool, agent, since) = self.finish_start(id, step);
         let (name, attributes) = match named {
-            Ok((name, _)) if self.known_member(pool, name, step).is_some() => {
+            Ok((name, _)) if self.members.find_named(pool, name).is_some() => {
                 self.note_failure(agent, b"the pool has a member of this name", step);
                 return Err(Refusal::MemberExists);
             }
@@ -269,10 +272,19 @@ impl State {
                 return Err(refusal);
             }
         };
-        self.pools.times(pool).start.record(step.now.since(start.since));
+        self.pools.times(pool).start.record(step.now.since(since));
         step.tell(conn, What::Ok);
         let member = self.create_member(pool, name, attributes, MemberOwner::Agent(agent), step);
         self.release_member(member, cause, step);
+        Ok(())
+    }
+
+    /// Requests a stop of a member whose start has ended. A member that the connection provides was answered before.
+    fn refuse_late(&self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let pool = self.agents.last_pool(conn).filter(|_| self.own_member(conn, name).is_err());
+        let pool = pool.ok_or(Refusal::BadStart)?.clone();
+        step.tell(conn, What::Error(Refusal::TooLate));
+        step.tell(conn, What::Stop { pool, member: name.into() });
         Ok(())
     }
 
@@ -284,10 +296,11 @@ impl State {
         text: &[u8],
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let (id, under_way) = self.find_start(conn, number).ok_or(Refusal::BadStart)?;
-        self.finish_start(id, step);
-        if let Some((agent, _)) = under_way {
-            self.note_failure(agent, text, step);
+        if let Some(id) = self.find_start(conn, number)? {
+            let (pool, agent, _) = self.finish_start(id, step);
+            if !self.pool(pool).is_leaving {
+                self.note_failure(agent, text, step);
+            }
         }
         step.tell(conn, What::Ok);
         Ok(())
@@ -295,7 +308,8 @@ impl State {
 
     /// Fails a start that was not answered in time.
     pub(super) fn start_is_late(&mut self, id: StartId, step: &mut Step<'_, '_>) {
-        let (pool, agent) = self.starts.time_out(id);
+        let Start { pool, agent, timer, .. } = self.starts.remove(id);
+        timer.fired();
         self.pools.touch(pool);
         self.note_room(agent);
         if self.pool(pool).is_leaving {
@@ -327,16 +341,9 @@ impl State {
 
     /// Asks a provider for starts again after its backoff.
     pub(super) fn backoff_is_over(&mut self, id: AgentId) {
-        self.agents.get_mut(id).backoff.fired();
+        self.agents.get_mut(id).backoff.timer.take().into_iter().for_each(TimerId::fired);
         self.note_room(id);
         self.pools.touch(self.agents.get(id).pool);
-    }
-
-    /// Notes, if `has`, that a member has proved that starts of its provider succeed again.
-    pub(super) fn note_success(&mut self, pool: PoolId, has: bool, step: &mut Step<'_, '_>) {
-        if has {
-            step.notices.push(Notice::StartsAgain { pool: self.pool(pool).name.clone() });
-        }
     }
 
     /// Stops members that are idle for longer than `max_age`, longest idle first.

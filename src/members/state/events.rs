@@ -23,8 +23,6 @@ pub enum Notice {
     LongHold { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, held: Span, holder: String },
     /// A start failed, with the address of the provider and the reason.
     StartFailed { pool: Arc<[u8]>, provider: String, text: Box<[u8]> },
-    /// A start has succeeded after earlier starts had failed.
-    StartsAgain { pool: Arc<[u8]> },
     /// A lease has ended without a return, after this time, with the peer that has caused it, if there is one, and its
     /// note.
     LeaseEnded {

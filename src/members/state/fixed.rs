@@ -45,7 +45,10 @@ impl State {
         if checks_of(&self.pool(pool).settings).is_some() {
             return Err(Refusal::BadSyntax(NOT_CHECKED));
         }
-        let known = self.members.find_fixed(name).filter(|id| self.catch_up(*id, step));
+        let mut known = self.members.find_fixed(name);
+        if let Some(id) = known.take_if(|id| self.pool(self.member(*id).pool).is_removed) {
+            self.reconcile_member(id, step);
+        }
         self.check_room(pool, known)
     }
 
@@ -72,7 +75,7 @@ impl State {
         now: bool,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.find_member(named, step)?;
+        let id = self.find_member(named)?;
         if self.member(id).owner != MemberOwner::Fixed {
             return Err(Refusal::NoSuchMember);
         }

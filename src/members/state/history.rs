@@ -1,9 +1,14 @@
 //! Ends of leases, and the last holders of each fixed member: who had it, from when until when, and how that ended.
 
-use super::*;
+use super::{Lease, LeaseId, Member, MemberId, MemberOwner, Moment, Notice, State, Step};
+use crate::stats::MemberStat as Stat;
+use poolcounter_core::id::ConnId;
+use poolcounter_protocol::members::request::{Lost, Named, Refusal};
 use poolcounter_protocol::members::wire::replies::lost_of;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Most holders that are kept for a fixed member.
 const MOST_HOLDERS: usize = 16;
@@ -22,29 +27,32 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Returns its word in the protocol.
-    pub fn name(self) -> &'static str {
-        match self {
-            Ending::Returned => "returned",
-            Ending::Failed => "failed",
-            Ending::Gone => "lost",
-            Ending::Lost(reason) => lost_of(reason),
-        }
+    /// Returns its word in the protocol, its words in the log, and its statistic, unless it is a return.
+    fn row(self) -> (&'static str, &'static str, Option<Stat>) {
+        let (words, stat) = match self {
+            Ending::Returned => return ("returned", "was returned", None),
+            Ending::Failed => return ("failed", "was returned", None),
+            Ending::Gone => return ("lost", "ended with its connection", Some(Stat::LeaseLost)),
+            Ending::Lost(Lost::Died) => ("ended because the member was reported dead", Stat::LeaseDied),
+            Ending::Lost(Lost::Withdrawn) => ("ended because the member was withdrawn", Stat::LeaseWithdrawn),
+            Ending::Lost(Lost::TakenBack) => ("was taken back", Stat::LeaseTakenBack),
+            Ending::Lost(Lost::HeldTooLong) => ("was held for longer than max_hold", Stat::LeaseHeldTooLong),
+            Ending::Lost(Lost::ProviderLost) => ("ended with the provider", Stat::LeaseProviderLost),
+            Ending::Lost(Lost::Removed) => ("ended because the pool was removed", Stat::LeaseRemoved),
+            Ending::Lost(Lost::Expired) => ("ran out", Stat::LeaseExpired),
+        };
+        let name = if let Ending::Lost(reason) = self { lost_of(reason) } else { "" };
+        (name, words, Some(stat))
     }
 
-    /// Returns the statistic of an end without a return.
-    fn stat(self) -> Option<Stat> {
-        Some(match self {
-            Ending::Returned | Ending::Failed => return None,
-            Ending::Gone => Stat::LeaseLost,
-            Ending::Lost(Lost::Died) => Stat::LeaseDied,
-            Ending::Lost(Lost::Withdrawn) => Stat::LeaseWithdrawn,
-            Ending::Lost(Lost::TakenBack) => Stat::LeaseTakenBack,
-            Ending::Lost(Lost::HeldTooLong) => Stat::LeaseHeldTooLong,
-            Ending::Lost(Lost::ProviderLost) => Stat::LeaseProviderLost,
-            Ending::Lost(Lost::Removed) => Stat::LeaseRemoved,
-            Ending::Lost(Lost::Expired) => Stat::LeaseExpired,
-        })
+    /// Returns its word in the protocol.
+    pub fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// Returns its words in the log.
+    pub fn words(self) -> &'static str {
+        self.row().1
     }
 }
 
@@ -143,7 +151,7 @@ impl State {
         if owner == MemberOwner::Fixed {
             self.history.end(id, number, (self.moment(step.now), ending, by.as_bytes().into()));
         }
-        if let Some(stat) = ending.stat() {
+        if let (.., Some(stat)) = ending.row() {
             self.pools.count(pool, stat);
             let ((pool, member), held, note) = (self.names_of(id), step.now.since(since), note.into());
             step.notices.push(Notice::LeaseEnded { pool, member, lease: number, held, holder, ending, by, note });
@@ -156,8 +164,7 @@ impl State {
     ///
     /// Fails if there is no such pool or member.
     pub fn history(&self, named: Named<'_>) -> Result<impl Iterator<Item = &PastLease>, Refusal> {
-        let pool = self.pools.find(named.pool)?;
-        let member = self.members.find_named(pool, named.member).ok_or(Refusal::NoSuchMember)?;
+        let member = self.find_member(named)?;
         Ok(self.history.of(member).into_iter().flat_map(|leases| leases.iter().rev()))
     }
 }

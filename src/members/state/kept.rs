@@ -185,18 +185,18 @@ impl State {
 
     /// Returns whether rows are to be written.
     pub fn has_rows_to_write(&self) -> bool {
-        let is_numbered = !self.pools.marks.is_off && self.leases.next_number() > 1;
+        let is_numbered = !self.pools.marks.is_off && self.leases.next_number > 1;
         !(self.pools.marks.changed.is_empty()
             && self.members.marks.changed.is_empty()
             && self.leases.marks.changed.is_empty())
-            || is_numbered && self.kept.reserved < self.leases.next_number() + FEWEST_LEFT
+            || is_numbered && self.kept.reserved < self.leases.next_number + FEWEST_LEFT
     }
 
     /// Returns the rows that have changed since the last call.
     pub fn take_changes(&mut self, clock: &Clock<'_, '_>) -> Vec<ledger::Change> {
         let mut changes = Vec::new();
-        if self.kept.reserved < self.leases.next_number() + FEWEST_LEFT {
-            self.kept.reserved = self.leases.next_number() + RESERVED;
+        if self.kept.reserved < self.leases.next_number + FEWEST_LEFT {
+            self.kept.reserved = self.leases.next_number + RESERVED;
             self.kept.put(OF_VERSION, b"", Some(&VERSION), &mut changes);
             let reserved = self.kept.reserved;
             self.kept.put(OF_NUMBER, b"", Some(&reserved), &mut changes);
@@ -239,7 +239,7 @@ impl State {
 
     /// Keeps what is known of a fixed member that the configuration file no longer has, if it is kept out.
     pub(super) fn keep_unknown(&mut self, id: MemberId, step: &Step<'_, '_>) {
-        if !self.member(id).is_from_file() {
+        if !self.member(id).is_from_file {
             return;
         }
         let clock = Clock { timers: step.timers, peer: step.peer };
@@ -288,13 +288,13 @@ impl State {
         at: impl Fn(Time) -> Time,
     ) -> SavedMember {
         let member = self.member(id);
-        let hold = self.members.hold(id);
+        let hold = self.members.holds.get(&id);
         SavedMember {
             member: member.to_save(),
             phase: member.phase.map(|timer| at(timers.deadline(timer))),
             attributes: self.members.attributes(id).cloned(),
             hold: hold.map(|hold| ComingHold { since: at(hold.since), reason: hold.reason.clone(), ..*hold }),
-            reason: self.members.reason(id).map(|(since, reason)| (at(*since), reason.clone())),
+            reason: self.members.reasons.get(&id).map(|(since, reason)| (at(*since), reason.clone())),
             failed: self.cleanings.failed.get(&id).copied(),
             history: self.history.of(id).cloned().unwrap_or_default(),
         }
@@ -309,7 +309,7 @@ impl KeptMember {
     /// Returns true if the configuration file does not have it.
     fn is_added(&self) -> bool {
         let member = &self.saved.member;
-        member.owner != MemberOwner::Fixed || !member.is_from_file() && !member.is_leaving
+        member.owner != MemberOwner::Fixed || !member.is_from_file && !member.is_leaving
     }
 
     /// Returns true if it is free, as it would be after a start without its row.

@@ -68,7 +68,8 @@ pub(super) struct Consumer {
 #[derive(Default)]
 pub(super) struct Leases {
     leases: Slab<Lease>,
-    next_number: u64,
+    /// Number of the next lease.
+    pub next_number: u64,
     by_number: Names<LeaseId>,
     by_token: Names<LeaseId>,
     pub holdings: Slab<Holding>,
@@ -145,11 +146,6 @@ impl Leases {
 
     pub fn armed_timers(&self) -> usize {
         self.leases.iter().filter(|(_, lease)| lease.timer.is_some()).count()
-    }
-
-    /// Returns the number of the next lease.
-    pub fn next_number(&self) -> u64 {
-        self.next_number
     }
 
     /// Numbers leases from `number` on, unless they have come further.

@@ -105,7 +105,6 @@ impl State {
         self.leave_state(member, step);
         self.members.get_mut(member).since = step.now;
         self.pools.times(self.members.get(member).pool).hold.record(step.now.since(since));
-        self.members.note_used(Some(member));
         member
     }
 
@@ -130,10 +129,7 @@ impl State {
     /// Returns, fails or loses a member that is in no queue.
     pub(super) fn conclude(&mut self, id: MemberId, outcome: Outcome, step: &mut Step<'_, '_>) {
         match outcome {
-            Outcome::Good => {
-                self.note_returned(id, step);
-                self.return_member(id, step);
-            }
+            Outcome::Good => self.return_member(id, step),
             Outcome::Failed(stat, by) => self.fail_member(id, stat, by, step),
             Outcome::Lost(by) => self.lose_member(id, by, step),
         }
@@ -159,7 +155,7 @@ impl State {
             LeaseName::Number(number) => self.leases.find(number).filter(|id| self.leases.conn_of(*id) == Some(conn)),
             LeaseName::Token(token) => self.leases.find_token(&token),
         };
-        let Some(id) = self.catch_up_lease(found, step) else { return step.tell(conn, What::NotTaken) };
+        let Some(id) = found else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Returned);
         let (outcome, ending) = match condition {
             Condition::Fail => {
@@ -174,8 +170,7 @@ impl State {
 
     /// `RENEW token [seconds]`.
     pub(super) fn renew(&mut self, conn: ConnId, token: &Token, span: Option<Span>, step: &mut Step<'_, '_>) {
-        let found = self.leases.find_token(token);
-        let Some(id) = self.catch_up_lease(found, step) else { return step.tell(conn, What::NotTaken) };
+        let Some(id) = self.leases.find_token(token) else { return step.tell(conn, What::NotTaken) };
         self.leases.renew(id, span, step.now);
         self.members.clear_reason(self.leases.get(id).member);
         if self.leases.conn_of(id) != Some(conn) {
@@ -190,10 +185,6 @@ impl State {
     /// Ends a lease that has run out or was held for too long, or reports one that is held for long.
     pub(super) fn lease_is_due(&mut self, id: LeaseId, step: &mut Step<'_, '_>) {
         self.leases.fired(id);
-        let Some(id) = self.catch_up_lease(Some(id), step) else { return };
-        if !self.catch_up_with_holder(id, step) {
-            return;
-        }
         let Lease { since, token, member, .. } = self.leases.get(id);
         let held = step.now.since(*since);
         let has_run_out = token.as_ref().is_some_and(|token| token.until <= step.now);
@@ -227,9 +218,7 @@ impl State {
 
     /// `TAKEBACK lease [note]`.
     pub(super) fn take_back(&mut self, conn: ConnId, number: u64, note: &[u8], step: &mut Step<'_, '_>) {
-        let found = self.leases.find(number);
-        let found = self.catch_up_lease(found, step).filter(|id| self.catch_up_with_holder(*id, step));
-        let Some(id) = found else { return step.tell(conn, What::NotTaken) };
+        let Some(id) = self.leases.find(number) else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Ok);
         let outcome = Outcome::Lost(self.failed_by(("an operator took it back", " from "), id, None, step));
         let by = self.who(conn, step);
@@ -249,7 +238,7 @@ impl State {
         let Some(id) = self.leases.leave_holding(conn, is_bye) else { return };
         if self.drain_holding(id, Some(conn), step) {
             self.leases.holdings[id.index()].address = (step.peer)(conn).into_bytes().into();
-            self.background.push(BackgroundTask::Holding(id));
+            self.background.push(Task::Holding(id));
         }
     }
 
@@ -281,22 +270,6 @@ impl State {
         };
         let member = self.end_lease(id, conn, End::plain(ending), step);
         self.conclude(member, outcome, step);
-    }
-
-    /// Applies the pending background work to a lease whose connection has ended. Returns whether the lease remains.
-    fn catch_up_with_holder(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> bool {
-        let number = self.leases.get(id).number;
-        let is_left = |holding: HoldingId| self.leases.holding(holding).conn.is_none();
-        if self.leases.get(id).holding.is_some_and(is_left) {
-            self.let_lease_go(id, None, step);
-            return self.leases.find(number).is_some();
-        }
-        true
-    }
-
-    /// Applies the pending background work to the member of a lease. Returns None if it has ended the lease.
-    fn catch_up_lease(&mut self, id: Option<LeaseId>, step: &mut Step<'_, '_>) -> Option<LeaseId> {
-        id.filter(|id| self.catch_up(self.leases.get(*id).member, step))
     }
 
     /// Ends a member in any phase, and its lease with it: `by` is the peer that has caused it, if there is one. It is not

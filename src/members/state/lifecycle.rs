@@ -45,7 +45,6 @@ impl State {
         let member = Member::new(pool, name.into(), owner, share, step.now);
         let id = self.members.create(member, attributes).expect("the callers have looked for this name");
         if let MemberOwner::Agent(agent) = owner {
-            self.agents.get_mut(agent).backoff.add(id, step.now);
             self.note_room(agent);
         }
         self.arm_life(id, step);
@@ -70,7 +69,11 @@ impl State {
         let (pool, left) = (self.member(id).pool, self.members.leave_state(id));
         match &left {
             // Waiters for this check need another member.
-            MemberPhase::Checking(_) => self.pools.reconsider(pool),
+            MemberPhase::Checking(_) => {
+                self.pools.reconsider(pool);
+                let group = self.pool(pool).group.filter(|group| self.waiters.queued(Place::Group(*group)) > 0);
+                group.into_iter().for_each(|group| self.pools.reconsider_group(group));
+            }
             _ => self.pools.touch(pool),
         }
         if let MemberPhase::Cleaning { agent, .. } = left {
@@ -116,9 +119,6 @@ impl State {
 
     /// Ends a member that may not be handed out again; returns any other.
     pub(super) fn check_usable(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> Option<MemberId> {
-        if !self.catch_up(id, step) {
-            return None;
-        }
         let member = self.member(id);
         let Pool { is_leaving, settings, .. } = self.pool(member.pool);
         let is_fixed = member.owner == MemberOwner::Fixed;
@@ -141,8 +141,8 @@ impl State {
     /// Ends a member in any phase but in use: its provider stops it, or it is removed if it has none.
     pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, then: Then, step: &mut Step<'_, '_>) {
         let Some(conn) = self.conn_of(id) else { return self.end_member(id, Some(stat), then, step) };
-        let (pool, was_used) = (self.member(id).pool, self.members.was_used(id));
-        self.count_end(pool, stat, was_used, then);
+        let pool = self.member(id).pool;
+        self.count_end(pool, stat, then);
         self.leave_state(id, step);
         let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Phase(id));
         self.members.enter_state(id, MemberPhase::Stopping(timer));
@@ -152,16 +152,15 @@ impl State {
 
     /// Removes a member that need not be stopped.
     pub(super) fn end_member(&mut self, id: MemberId, stat: Option<Stat>, then: Then, step: &mut Step<'_, '_>) {
-        let (pool, was_used) = (self.member(id).pool, self.members.was_used(id));
+        let pool = self.member(id).pool;
         self.drop_member(id, step);
         // Its slot is free at once, so that there is room for a replacement.
-        stat.into_iter().for_each(|stat| self.count_end(pool, stat, was_used, then));
+        stat.into_iter().for_each(|stat| self.count_end(pool, stat, then));
     }
 
     /// Counts the end of a member, and owes a replacement if `then` asks for one.
-    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat, was_used: bool, then: Then) {
+    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {
         self.pools.count(pool, stat);
-        self.pools.count(pool, if was_used { Stat::KilledInUse } else { Stat::KilledFree });
         let Pool { is_leaving, settings, .. } = self.pool(pool);
         if then == Then::Replace && !is_leaving && self.slots(pool) <= u64::from(settings.max) {
             self.pools.get_mut(pool).owed += 1;
@@ -172,7 +171,6 @@ impl State {
     pub(super) fn drop_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.leave_state(id, step);
         let owner = self.member(id).owner;
-        self.disown(id, step);
         self.cleanings.failed.remove(&id);
         self.history.forget(id);
         self.members.remove(id, step);
@@ -188,31 +186,13 @@ impl State {
         self.agents.set_room(id, self.members.of_agent(id) + starts, starts);
     }
 
-    /// Notes that a provider does not have a member any more.
-    pub(super) fn disown(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let Member { owner, born, pool, .. } = *self.member(id);
-        if let MemberOwner::Agent(agent) = owner {
-            let has_succeeded = self.agents.get_mut(agent).backoff.remove(id, born, step.now);
-            self.note_success(pool, has_succeeded, step);
-        }
-    }
-
-    /// Notes that a consumer has returned a member in good state.
-    pub(super) fn note_returned(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let Member { owner, born, pool, .. } = *self.member(id);
-        self.members.get_mut(id).set_proven();
-        if let MemberOwner::Agent(agent) = owner {
-            let has_succeeded = self.agents.get_mut(agent).backoff.note_returned(id, born);
-            self.note_success(pool, has_succeeded, step);
-        }
-    }
-
-    /// Removes a lost provider without members, unless background work or the list of its pool still has it.
+    /// Removes a lost provider without members.
     pub(super) fn drop_owner_if_over(&mut self, owner: MemberOwner, step: &mut Step<'_, '_>) {
         if let MemberOwner::Agent(agent) = owner
             && self.members.of_agent(agent) == 0
+            && self.agents.get(agent).conn().is_none()
         {
-            self.agents.remove_if_over(agent, step);
+            self.agents.remove(agent, step);
         }
     }
 
@@ -237,14 +217,11 @@ impl State {
 
     /// Ends a dead member that is not in use. A member that dies young counts as a failed start of its provider.
     pub(super) fn member_died(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let member = self.member(id);
-        let is_proven = member.is_proven();
-        let Member { owner, is_leaving, born, .. } = *member;
+        let Member { owner, is_leaving, born, .. } = *self.member(id);
         let then = if is_leaving { Then::Nothing } else { Then::Replace };
         let age = step.now.since(born);
         if let MemberOwner::Agent(agent) = owner
             && !is_leaving
-            && !is_proven
             && age < PROVEN_AGE
         {
             let age_ms = age.as_micros() / 1_000;
@@ -257,9 +234,6 @@ impl State {
     /// Stops a free member that has reached its lifetime. Members in use are checked when they are returned.
     pub(super) fn life_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.members.get_mut(id).life.take().into_iter().for_each(TimerId::fired);
-        if !self.catch_up(id, step) {
-            return;
-        }
         let settings = &self.pool(self.member(id).pool).settings;
         if !self.members.is_past_lifetime(id, settings, step.now) {
             // Its pool has other settings by now.
@@ -274,7 +248,7 @@ impl State {
         match self.phase_of(id) {
             PhaseKind::Free => {
                 self.members.check_fired(id);
-                if !self.catch_up(id, step) || self.is_orphan(id) {
+                if self.is_orphan(id) {
                     return;
                 }
                 let Member { pool, proved, .. } = *self.member(id);
@@ -289,14 +263,11 @@ impl State {
             PhaseKind::Cleaning => self.cleaning_is_late(id, step),
             PhaseKind::Stopping => {
                 self.unlink_state(id).into_iter().for_each(TimerId::fired);
-                self.remember_stop(id);
                 self.drop_member(id, step);
             }
             kind => {
                 self.unlink_state(id).into_iter().for_each(TimerId::fired);
-                if self.catch_up(id, step) {
-                    self.go_on_after_phase(id, kind, step);
-                }
+                self.go_on_after_phase(id, kind, step);
             }
         }
     }
@@ -319,7 +290,8 @@ impl State {
 
     /// Asks the provider of a free member if it is alive.
     pub(super) fn begin_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let conn = self.conn_of(id).expect("fixed members are not checked, and orphans are not free");
+        // Background work has yet to end or suspend the members of a provider that was just lost.
+        let Some(conn) = self.conn_of(id) else { return };
         let pool = self.member(id).pool;
         self.members.begin_check(id, self.pools.get(pool).settings.check_timeout, step);
         self.pools.touch(pool);
@@ -338,7 +310,7 @@ impl State {
         let pool = self.member(id).pool;
         let Pool { is_leaving, settings, .. } = self.pools.get(pool);
         let is_over = *is_leaving || self.is_above_max(pool) || self.members.is_past_lifetime(id, settings, step.now);
-        if is_over || self.members.hold(id).is_some() {
+        if is_over || self.members.holds.contains_key(&id) {
             self.leave_state(id, step);
             self.release_member(id, Cause::Other, step);
         } else {

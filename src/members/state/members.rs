@@ -32,22 +32,13 @@ pub(super) struct Member {
     pub share: u16,
     /// True if it was withdrawn or deleted while in use.
     pub is_leaving: bool,
-    origin: Origin,
+    /// True for a fixed member that the configuration file had at the last reading.
+    pub is_from_file: bool,
     #[serde(skip)]
     pub phase: MemberPhase,
     /// Timer of the end of its lifetime.
     #[serde(skip)]
     pub life: Option<TimerId>,
-}
-
-/// Origin of a member: a provider's may be proven, a fixed one may be the file's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-enum Origin {
-    Unknown,
-    /// It was returned in good state.
-    Proven,
-    /// The configuration file had it at the last reading.
-    File,
 }
 
 impl Member {
@@ -63,7 +54,7 @@ impl Member {
             uses: 0,
             share,
             is_leaving: false,
-            origin: Origin::Unknown,
+            is_from_file: false,
             phase: MemberPhase::Orphaned,
             life: None,
         }
@@ -72,21 +63,6 @@ impl Member {
     /// Returns a copy without its phase and timer, for a record.
     pub fn to_save(&self) -> Self {
         Member { name: self.name.clone(), phase: MemberPhase::Orphaned, life: None, ..*self }
-    }
-
-    /// Returns true if it was ever returned in good state. That is not noted of the file's members.
-    pub fn is_proven(&self) -> bool {
-        self.origin == Origin::Proven
-    }
-
-    /// Notes that it was returned in good state.
-    pub fn set_proven(&mut self) {
-        self.origin = if self.origin == Origin::Unknown { Origin::Proven } else { self.origin };
-    }
-
-    /// Returns true for a fixed member that the configuration file had at the last reading.
-    pub fn is_from_file(&self) -> bool {
-        self.origin == Origin::File
     }
 }
 
@@ -104,11 +80,9 @@ pub(super) struct MemberTable {
     members: Slab<Member>,
     attributes: MemberAttributes,
     /// Members that will be held when they become free.
-    holds: BTreeMap<MemberId, ComingHold>,
+    pub holds: BTreeMap<MemberId, ComingHold>,
     /// Members that are kept out for other reasons than their provider, with the begin.
-    reasons: BTreeMap<MemberId, (Time, Reason)>,
-    /// The member whose lease has ended last in this step.
-    used: Option<MemberId>,
+    pub reasons: BTreeMap<MemberId, (Time, Reason)>,
     by_pool: SideTable<PoolId, PoolMembers>,
     by_agent: SideTable<AgentId, List<MemberId>>,
     /// Pools of a group that have free members, by their number.
@@ -142,15 +116,15 @@ pub(super) struct PoolMembers {
     /// Members that are free or checked, longest idle first.
     idle: List<MemberId>,
     /// Members that wait to be cleaned, longest returned first.
-    unclean: List<MemberId>,
+    pub unclean: List<MemberId>,
     cleaning: List<MemberId>,
     /// Number of members whose cleaning takes longer than `clean_timeout`.
-    late: u32,
+    pub late: u32,
     counts: [u32; PhaseKind::COUNT],
     /// Number of fixed members: all members of the pool, or none.
     fixed: u32,
     /// Group whose takes and waiters get its members, and the number of free ones under which it has the pool.
-    group: Option<GroupId>,
+    pub group: Option<GroupId>,
     free_in_group: u32,
 }
 
@@ -162,11 +136,6 @@ impl PoolMembers {
 
     pub fn len(&self) -> usize {
         self.by_name.len()
-    }
-
-    /// Returns the group whose takes and waiters get its members.
-    pub fn group(&self) -> Option<GroupId> {
-        self.group
     }
 
     /// Returns whether the pool has fixed members, and so no members of providers.
@@ -192,16 +161,6 @@ impl PoolMembers {
     /// Returns all members, by name.
     pub fn all(&self) -> impl Iterator<Item = MemberId> {
         self.by_name.iter().copied()
-    }
-
-    /// Returns the number of members whose cleaning takes longer than `clean_timeout`.
-    pub fn late(&self) -> u32 {
-        self.late
-    }
-
-    /// Returns the member that has waited to be cleaned for longest.
-    pub fn first_unclean(&self) -> Option<MemberId> {
-        self.unclean.front()
     }
 }
 
@@ -248,16 +207,6 @@ impl MemberTable {
     /// Returns the first member of a provider.
     pub fn first_of_agent(&self, agent: AgentId) -> Option<MemberId> {
         self.by_agent.get(agent).front()
-    }
-
-    /// Returns the hold of a member that begins when it becomes free.
-    pub fn hold(&self, id: MemberId) -> Option<&ComingHold> {
-        self.holds.get(&id)
-    }
-
-    /// Returns the time since which a member is kept out for another reason than its provider, and that reason.
-    pub fn reason(&self, id: MemberId) -> Option<&(Time, Reason)> {
-        self.reasons.get(&id)
     }
 
     /// Returns the time at which a member reaches its lifetime; None without a limit.
@@ -401,18 +350,8 @@ impl MemberTable {
     }
 
     pub fn set_from_file(&mut self, id: MemberId, is_from_file: bool) {
-        self.members[id.index()].origin = if is_from_file { Origin::File } else { Origin::Unknown };
+        self.members[id.index()].is_from_file = is_from_file;
         self.mark(id);
-    }
-
-    /// Notes the member whose lease has ended last in this step.
-    pub fn note_used(&mut self, id: Option<MemberId>) {
-        self.used = id;
-    }
-
-    /// Returns whether the lease of a member has ended last in this step.
-    pub fn was_used(&self, id: MemberId) -> bool {
-        self.used == Some(id)
     }
 
     /// Arms the timer of a lifetime anew. Past its lifetime, only a free member has one: others are checked when they

@@ -1,7 +1,12 @@
 //! Declaration, change and removal of pools, by requests and by the configuration file.
 
-use super::*;
+use super::{MOST_POOLS, Member, Notice, Pool, PoolId, State, Step, Task, background};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::time::Span;
+use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};
+use poolcounter_protocol::members::request::{Attributes, Refusal, What};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// A pool of the configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,12 +92,15 @@ impl State {
         let before = self.pools.set_settings(id, settings);
         self.apply_timing(id, &before, step);
         if before.group != self.pool(id).settings.group {
-            self.leave_group(id, step);
+            self.leave_group(id);
             if !self.pool(id).is_leaving {
                 self.join_group(id);
             }
         }
-        self.shorten_queue(id, step);
+        self.pools.get_mut(id).excess = self.queued(id).saturating_sub(self.pool(id).settings.queue);
+        if self.shorten_queue(id, step) {
+            self.background.push(Task::Pool(id));
+        }
         self.pools.reconsider(id);
     }
 
@@ -107,48 +115,8 @@ impl State {
             self.pools.arm_cull(id, step);
         }
         if lives || checks || holds {
-            if self.background.of_pool(id).is_retiming {
-                self.background.remove(|task| matches!(task, BackgroundTask::Retime(of, _) if *of == id));
-            }
-            self.begin(BackgroundTask::Retime(id, None), step);
+            self.begin_walk(id, step);
         }
-    }
-
-    /// Refuses the newest waiters of a pool whose queue is too long.
-    fn shorten_queue(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let excess = self.queued(id).saturating_sub(self.pool(id).settings.queue);
-        if excess > 0 {
-            if self.background.of_pool(id).queued > 0 {
-                self.background.remove(|task| matches!(task, BackgroundTask::Shorten(of, _) if *of == id));
-            }
-            self.begin(BackgroundTask::Shorten(id, excess), step);
-        }
-    }
-
-    /// Removes the pools of a group, last one first. Pools that join it meanwhile stay.
-    pub(super) fn remove_group(&mut self, id: GroupId, graceful: bool, step: &mut Step<'_, '_>) {
-        self.begin(BackgroundTask::RemoveGroup(id, graceful, self.pools.joins), step);
-    }
-
-    /// Removes the pools of a group that have joined it before one of this number, as far as the budget lasts. Returns
-    /// the number before which some are left.
-    pub(super) fn remove_pools(
-        &mut self,
-        id: GroupId,
-        graceful: bool,
-        mut before: u64,
-        step: &mut Step<'_, '_>,
-    ) -> Option<u64> {
-        while let Some((joined, pool)) = self.pools.last_joined(id, before) {
-            if !step.timers.spend(background::COST) {
-                return Some(before);
-            }
-            before = joined;
-            if !graceful || !self.pool(pool).is_leaving {
-                self.remove(pool, graceful, step);
-            }
-        }
-        None
     }
 
     /// Removes a pool, at once or as its members are returned.
@@ -156,42 +124,18 @@ impl State {
         self.pools.set_leaving(id, true);
         self.members.set_group(id, None);
         if let Some(group) = self.pool(id).group {
-            self.end_group_if_over(group, step);
+            self.pools.touch_group(group);
         }
         if !graceful {
             // It is not visible any more, and its name is free.
-            self.leave_group(id, step);
+            self.leave_group(id);
             self.pools.unname(id);
-            self.end_resuming(id);
-            self.agents.dismiss_pool(id);
-            self.begin(BackgroundTask::Remove(id), step);
-        } else if !self.background.of_pool(id).is_retiring {
-            self.begin(BackgroundTask::Retire(id, None), step);
         }
-        self.pools.touch(id);
-    }
-
-    /// Ends background work for the members of connected providers, in a pool that is removed.
-    fn end_resuming(&mut self, id: PoolId) {
-        if !self.agents.has_orphaned_free(id) {
-            return;
-        }
-        let agents = &self.agents;
-        let is_resuming = |agent: &Agent| agent.pool == id && agent.conn().is_some();
-        let tasks = self.background.remove(|task| match task {
-            BackgroundTask::Agent(agent) => is_resuming(agents.get(*agent)),
-            _ => false,
-        });
-        for task in tasks {
-            if let BackgroundTask::Agent(agent) = task {
-                self.agents.end_pending(agent);
-            }
-        }
+        self.begin_walk(id, step);
     }
 
     /// Removes the agents of a pool that is dropped, as far as the budget lasts. Returns whether there are more.
     pub(super) fn drop_agents(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
-        self.end_resuming(id);
         while let Some(agent) = self.agents.first_in_pool(id) {
             if !step.timers.spend(background::COST) {
                 return true;
@@ -203,21 +147,8 @@ impl State {
 
     /// Drops a pool without members, starts and agents.
     pub(super) fn drop_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        self.end_resuming(id);
-        if self.background.of_pool(id).queued > 0 || self.agents.has_orphaned_free(id) {
-            let agents = &self.agents;
-            let tasks = self.background.remove(|task| match task {
-                BackgroundTask::Agent(agent) => agents.get(*agent).pool == id,
-                task => task.pool() == Some(id),
-            });
-            for task in tasks {
-                if let BackgroundTask::Agent(agent) = task {
-                    self.agents.remove(agent, step);
-                }
-            }
-        }
         self.agents.forget_pool(id);
-        self.leave_group(id, step);
+        self.leave_group(id);
         self.pools.remove(id, step);
     }
 
@@ -231,20 +162,12 @@ impl State {
     }
 
     /// Removes a pool from its group. A group without pools is removed, and its waiters are refused.
-    fn leave_group(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
+    fn leave_group(&mut self, pool: PoolId) {
         let Some(group) = self.pools.leave_group(pool) else { return };
         self.members.set_group(pool, None);
         // Waiters of the group have nothing kept here any more, and want starts elsewhere.
         self.pools.reconsider(pool);
         self.pools.touch_group(group);
-        self.end_group_if_over(group, step);
-    }
-
-    /// Refuses the waiters of a group of which every pool is being removed, and removes the group if it has no pools.
-    fn end_group_if_over(&mut self, id: GroupId, step: &mut Step<'_, '_>) {
-        if !self.pools.is_lasting(id) && !self.background.of_group(id).is_ending {
-            self.begin(BackgroundTask::EndGroup(id), step);
-        }
     }
 
     /// Applies the pools and fixed members of the configuration file, each name once. Pools of requests stay, unless
@@ -275,7 +198,7 @@ impl State {
         let DeclaredPool { name, settings, fixed } = declared;
         let id = match self.pools.find(name) {
             Ok(id) => {
-                self.revive(id, step);
+                self.revive(id);
                 if self.pool(id).settings != *settings {
                     self.change(id, settings.clone(), step);
                 }
@@ -294,10 +217,10 @@ impl State {
     }
 
     /// Keeps a pool that was being removed.
-    fn revive(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+    fn revive(&mut self, id: PoolId) {
         if self.pool(id).is_leaving {
             self.pools.set_leaving(id, false);
-            self.leave_group(id, step);
+            self.leave_group(id);
             self.join_group(id);
             self.pools.touch(id);
         }
@@ -306,7 +229,7 @@ impl State {
     /// Withdraws the fixed members that are not in the file any more.
     fn withdraw_undeclared(&mut self, id: PoolId, fixed: &[DeclaredMember], step: &mut Step<'_, '_>) {
         let names: HashSet<&[u8]> = fixed.iter().map(|member| &*member.name).collect();
-        let is_gone = |member: &Member| member.is_from_file() && !names.contains(&*member.name);
+        let is_gone = |member: &Member| member.is_from_file && !names.contains(&*member.name);
         let gone = self.members.in_pool(id).all().filter(|member| is_gone(self.member(*member)));
         for id in gone.collect::<Vec<_>>() {
             self.keep_unknown(id, step);

@@ -1,9 +1,9 @@
 //! Table of the pools and groups: names, settings, statistics, and the pools that a step has changed.
 
-use super::saved::SavedPool;
 use super::*;
 use crate::stats::Times;
 use poolcounter_core::list::Queue;
+use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 
 mod check;
@@ -11,11 +11,14 @@ mod groups;
 
 pub(super) use groups::{Group, Supply};
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Pool {
     pub name: Arc<[u8]>,
     pub settings: Settings,
+    #[serde(skip)]
     pub group: Option<GroupId>,
     /// Number of its entry into its group, among all entries of pools into groups.
+    #[serde(skip)]
     pub joined: u64,
     /// True if it is removed as soon as its members are returned.
     pub is_leaving: bool,
@@ -24,20 +27,32 @@ pub(super) struct Pool {
     /// True if it was removed at once: it has no name and no group, and is dropped once its members are.
     pub is_removed: bool,
     /// True if a take in this step left few members free.
+    #[serde(skip)]
     pub is_to_grow: bool,
+    /// Name up to which its members were brought in line with a change; None once all are.
+    pub walk: Option<Arc<[u8]>>,
+    /// Number of waiters to refuse because its queue was too long.
+    pub excess: u32,
+    /// True if it is to be settled again because the budget was used up.
+    pub is_behind: bool,
+    /// Class of waiters up to which its free members were offered again; None once they were to all.
+    #[serde(skip)]
+    pub offering: Option<Option<Cursor>>,
     /// Number of replacements to start.
     pub owed: u32,
-    /// Most members and starts that it may have: `max`, or more while members are left from before `max` was lowered.
-    pub most_slots: u64,
+    #[serde(skip)]
     pub cull: Option<TimerId>,
+    #[serde(skip)]
     pub figures: Figures<Stat>,
     pub times: Box<Times>,
-    hash: Hash,
     /// True if it is in [`Pools::touched`].
+    #[serde(skip)]
     is_touched: bool,
     /// True if waiters may want a member that became free in another way than by a return.
+    #[serde(skip)]
     pub is_to_reconsider: bool,
     /// Part of the supply of its group.
+    #[serde(skip)]
     pub supply: Supply,
 }
 
@@ -45,19 +60,16 @@ pub(super) struct Pool {
 #[derive(Default)]
 pub(super) struct Pools {
     pools: Slab<Pool>,
-    names: Names<PoolId>,
-    /// Pool of the last take. It may have been removed since.
-    last: Option<PoolId>,
     /// Pools that are not removed, in the order of their names.
     by_name: BTreeMap<Arc<[u8]>, PoolId>,
     groups: Slab<Group>,
     /// Number of times that a pool has joined a group.
     pub joins: u64,
-    group_names: Names<GroupId>,
+    group_names: BTreeMap<Arc<[u8]>, GroupId>,
     /// Pools that have changed in this step.
     touched: Vec<PoolId>,
-    /// Groups whose demand or supply has changed.
-    touched_groups: Vec<GroupId>,
+    /// Groups whose demand or supply has changed. A group stays touched until it is settled.
+    pub touched_groups: Vec<GroupId>,
     /// Pools that could start members if there was room in the daemon, the first to wait for room first.
     pub cramped: Queue<PoolId>,
     /// Statistics of dropped pools.
@@ -88,23 +100,12 @@ impl Pools {
     ///
     /// Fails if there is no pool of this name.
     pub fn find(&self, name: &[u8]) -> Result<PoolId, Refusal> {
-        let found = self.names.find(self.names.hash(name), |id| *self.get(id).name == *name);
-        found.ok_or(Refusal::NoPool)
+        self.by_name.get(name).copied().ok_or(Refusal::NoPool)
     }
 
-    /// Returns the pool of a take, as [`Pools::find`] does, and without a hash if it is that of the take before.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no pool of this name.
-    pub fn find_for_take(&mut self, name: &[u8]) -> Result<PoolId, Refusal> {
-        let last = self.last.filter(|id| {
-            let pool = self.pools.get(id.index());
-            pool.is_some_and(|pool| *pool.name == *name && !pool.is_removed)
-        });
-        let id = last.map_or_else(|| self.find(name), Ok)?;
-        self.last = Some(id);
-        Ok(id)
+    /// Returns whether a pool has not ended.
+    pub fn has(&self, id: PoolId) -> bool {
+        self.pools.contains(id.index())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
@@ -129,33 +130,31 @@ impl Pools {
         self.insert(Pool::new(name, settings))
     }
 
-    /// Adds a pool of a handover. Returns None if there is one of its name, its settings contradict each other, or it is
-    /// removed without leaving: nothing would end it.
-    pub fn restore(&mut self, saved: SavedPool, step: &mut Step<'_, '_>) -> Option<PoolId> {
-        saved.settings.check().ok()?;
-        let is_sound = if saved.is_removed { saved.is_leaving } else { self.find(&saved.name).is_err() };
+    /// Adds a pool of a handover, with the time of its next cull and its statistics. Returns None if there is one of its
+    /// name, its settings contradict each other, or it is removed without leaving: nothing would end it.
+    pub fn restore(
+        &mut self,
+        mut pool: Pool,
+        cull: Option<Time>,
+        figures: &[(String, u64)],
+        step: &mut Step<'_, '_>,
+    ) -> Option<PoolId> {
+        pool.settings.check().ok()?;
+        let is_sound = if pool.is_removed { pool.is_leaving } else { self.find(&pool.name).is_err() };
         is_sound.then_some(())?;
         let id = PoolId::from_index(self.pools.vacant_key());
-        let mut pool = Pool {
-            is_leaving: saved.is_leaving,
-            is_from_file: saved.is_from_file,
-            is_removed: saved.is_removed,
-            owed: saved.owed,
-            cull: saved.cull.map(|at| step.timers.arm(at, Timer::Cull(id))),
-            times: Box::new(saved.times),
-            ..Pool::new(saved.name, saved.settings)
-        };
-        pool.figures.restore(&saved.figures);
+        pool.cull = cull.map(|at| step.timers.arm(at, Timer::Cull(id)));
+        if pool.is_removed {
+            pool.walk = Some(Arc::default());
+        }
+        pool.figures.restore(figures);
         Some(self.insert(pool))
     }
 
-    fn insert(&mut self, mut pool: Pool) -> PoolId {
-        pool.hash = self.names.hash(&pool.name);
-        let (name, hash, is_removed) = (pool.name.clone(), pool.hash, pool.is_removed);
+    fn insert(&mut self, pool: Pool) -> PoolId {
+        let (name, is_removed) = (pool.name.clone(), pool.is_removed);
         let id = PoolId::from_index(self.pools.insert(pool));
         if !is_removed {
-            let pools = &self.pools;
-            self.names.insert(hash, id, |id| pools[id.index()].hash);
             self.by_name.insert(name, id);
             self.mark(id);
         }
@@ -167,7 +166,6 @@ impl Pools {
         self.mark(id);
         let pool = &mut self.pools[id.index()];
         pool.is_removed = true;
-        self.names.remove(pool.hash, id);
         self.by_name.remove(&pool.name);
     }
 
@@ -187,7 +185,6 @@ impl Pools {
     /// Replaces the settings of a pool, and returns the previous ones.
     pub fn set_settings(&mut self, id: PoolId, settings: Settings) -> Settings {
         let pool = &mut self.pools[id.index()];
-        pool.most_slots = pool.most_slots.max(u64::from(settings.max));
         self.marks.add(pool.name.clone());
         if let Some(group) = pool.group {
             let limits = &mut self.groups[group.index()].limits;
@@ -276,6 +273,22 @@ impl Pools {
 }
 
 impl Pool {
+    /// Returns a copy without its timer, its group and its statistics, for a record.
+    pub fn to_save(&self) -> Self {
+        Pool {
+            walk: self.walk.clone(),
+            // A pool that is settled offers its free members again.
+            is_behind: self.is_behind || self.offering.is_some(),
+            is_leaving: self.is_leaving,
+            is_from_file: self.is_from_file,
+            is_removed: self.is_removed,
+            excess: self.excess,
+            owed: self.owed,
+            times: self.times.clone(),
+            ..Pool::new(self.name.clone(), self.settings.clone())
+        }
+    }
+
     fn new(name: Arc<[u8]>, settings: Settings) -> Self {
         Pool {
             name,
@@ -286,11 +299,13 @@ impl Pool {
             is_removed: false,
             is_to_grow: false,
             owed: 0,
-            most_slots: u64::from(settings.max),
+            walk: None,
+            excess: 0,
+            is_behind: false,
+            offering: None,
             cull: None,
             figures: Figures::default(),
             times: Box::default(),
-            hash: Hash::default(),
             is_touched: false,
             is_to_reconsider: false,
             supply: Supply::default(),

@@ -8,11 +8,12 @@ impl State {
     /// Makes a connection an agent of a pool, unless it is one of another.
     fn enlist(&mut self, conn: ConnId, name: &[u8]) -> Result<AgentId, Refusal> {
         if let Some((agent, pool)) = self.agents.serving(conn) {
-            let is_same = *self.pool(pool).name == *name;
+            let is_same = self.pools.find(name) == Ok(pool);
             return if is_same { Ok(agent) } else { Err(Refusal::BadSyntax("the connection works for another pool")) };
         }
         let pool = self.lasting_pool(name)?;
         let agent = self.agents.insert(Agent::new(ProviderState::Serves(conn), pool));
+        self.agents.set_last_pool(conn, name.into());
         Ok(agent.expect("the connection serves no pool"))
     }
 
@@ -27,7 +28,7 @@ impl State {
     ) -> Result<(), Refusal> {
         if let Some((agent, pool)) = self.agents.serving(conn) {
             let Agent { provides, session: known, .. } = self.agents.get(agent);
-            if *self.pool(pool).name != *name {
+            if self.pools.find(name) != Ok(pool) {
                 return Err(Refusal::BadSyntax("the connection works for another pool"));
             }
             if *provides && session.is_some() && session != known.as_deref() {
@@ -75,19 +76,19 @@ impl State {
         if let Some(before) = before {
             self.leave_wait(before, step);
             self.lose_consumer(before, false, step);
-            self.fail_starts(before, step);
+            self.fail_starts(id, step);
             self.replaced.push(before);
         }
         self.lose_cleanings(pool, id, step);
         self.agents.replace_conn(id, conn, step);
+        self.agents.set_last_pool(conn, self.pools.get(pool).name.clone());
         self.end_lost_members(id, step);
         self.pools.reconsider(pool);
     }
 
     /// Repeats the pending requests about a member to the new connection of its provider, and frees a suspended member.
-    pub(super) fn resume_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+    pub(super) fn resume_member(&mut self, id: MemberId, conn: ConnId, step: &mut Step<'_, '_>) {
         let Settings { stop_timeout, check_timeout, .. } = self.pool(self.member(id).pool).settings;
-        let Some(conn) = self.conn_of(id) else { return };
         let (pool, member) = self.names_of(id);
         match self.phase_of(id) {
             PhaseKind::Orphaned => self.release_member(id, Cause::Other, step),
@@ -103,16 +104,12 @@ impl State {
         }
     }
 
-    /// Fails the starts under way of a connection that ends, without a backoff, and removes all of its starts.
-    fn fail_starts(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
-        for start in self.starts.of_conn(conn).collect::<Vec<_>>() {
-            if let Some((pool, agent)) = self.starts.end(start, step) {
-                self.pools.count(pool, Stat::StartsFailed);
-                self.pools.touch(pool);
-                self.note_room(agent);
-            }
+    /// Fails the starts of a provider whose connection ends, without a backoff.
+    fn fail_starts(&mut self, agent: AgentId, step: &mut Step<'_, '_>) {
+        while let Some(start) = self.starts.first_of_agent(agent) {
+            let (pool, ..) = self.finish_start(start, step);
+            self.pools.count(pool, Stat::StartsFailed);
         }
-        self.starts.forget(conn);
     }
 
     /// `CLEAN pool`.
@@ -127,6 +124,12 @@ impl State {
     /// Returns the pool of this name, unless it is being removed.
     pub(super) fn lasting_pool(&self, name: &[u8]) -> Result<PoolId, Refusal> {
         self.pools.find(name).ok().filter(|pool| !self.pool(*pool).is_leaving).ok_or(Refusal::NoPool)
+    }
+
+    /// Returns the member of this name.
+    pub(super) fn find_member(&self, named: Named<'_>) -> Result<MemberId, Refusal> {
+        let pool = self.pools.find(named.pool)?;
+        self.members.find_named(pool, named.member).ok_or(Refusal::NoSuchMember)
     }
 
     /// Returns the member of this name that the connection provides.
@@ -147,7 +150,7 @@ impl State {
         let pool = self.lasting_pool(named.pool)?;
         let agent = self.agents.serving(conn).filter(|(agent, of)| *of == pool && self.agents.get(*agent).provides);
         let (agent, _) = agent.ok_or(Refusal::NotProvider)?;
-        let known = self.known_member(pool, named.member, step);
+        let known = self.members.find_named(pool, named.member);
         if let Some(id) = known.filter(|id| self.is_orphan(*id)) {
             step.tell(conn, What::Ok);
             self.adopt(id, agent, attributes, step);
@@ -173,10 +176,8 @@ impl State {
 
     /// Passes a member of a lost provider to another one, and frees it if it was suspended.
     fn adopt(&mut self, id: MemberId, agent: AgentId, attributes: Attributes, step: &mut Step<'_, '_>) {
-        let Member { pool, owner, born, .. } = *self.member(id);
-        self.disown(id, step);
+        let Member { pool, owner, .. } = *self.member(id);
         self.members.set_owner(id, agent);
-        self.agents.get_mut(agent).backoff.add(id, born);
         self.note_room(agent);
         self.drop_owner_if_over(owner, step);
         if !attributes.is_empty() {
@@ -197,7 +198,7 @@ impl State {
         now: bool,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.find_member(named, step)?;
+        let id = self.find_member(named)?;
         let agent = self.agents.serving(conn).map(|(agent, _)| MemberOwner::Agent(agent));
         if agent != Some(self.member(id).owner) {
             return Err(Refusal::NoSuchMember);
@@ -218,22 +219,18 @@ impl State {
         }
     }
 
-    /// `STOPPED member`.
+    /// `STOPPED member`. A member that is not there was stopped before.
     pub(super) fn stopped(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
-        let own = self.own_member(conn, name);
-        if let Some(id) = own.ok().filter(|id| self.phase_of(*id) == PhaseKind::Stopping) {
-            step.tell(conn, What::Ok);
-            self.drop_member(id, step);
-            return Ok(());
+        if !self.agents.knows(conn) {
+            return Err(Refusal::NoSuchMember);
         }
-        if self.agents.take_late_stop(conn, name) {
-            step.tell(conn, What::Ok);
-            return Ok(());
-        }
-        // It has stopped by itself.
-        let id = own?;
         step.tell(conn, What::Ok);
-        self.end_dead_member(id, conn, b"", step);
+        match self.own_member(conn, name) {
+            Ok(id) if self.phase_of(id) == PhaseKind::Stopping => self.drop_member(id, step),
+            // It has stopped by itself.
+            Ok(id) => self.end_dead_member(id, conn, b"", step),
+            Err(_) => {}
+        }
         Ok(())
     }
 
@@ -246,7 +243,7 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NoSuchMember)?;
-        let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
+        let id = self.members.find_named(pool, name).ok_or(Refusal::NoSuchMember)?;
         let (is_own, is_asked) = (self.member(id).owner == MemberOwner::Agent(agent), self.is_cleaned_by(id, agent));
         if !is_own && !is_asked && !self.agents.get(agent).cleans {
             return Err(Refusal::NoSuchMember);
@@ -275,19 +272,10 @@ impl State {
         }
     }
 
-    /// Remembers that a provider may still report a member as stopped that it did not stop in time.
-    pub(super) fn remember_stop(&mut self, id: MemberId) {
-        if let Some(conn) = self.conn_of(id) {
-            self.agents.remember_late_stop(conn, self.members.get(id).name.clone());
-        }
-    }
-
     /// Fails the starts of a connection that ends, and ends its members or suspends them for `provider_grace`.
     pub(super) fn lose_agent(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
-        let agent = self.agents.serving(conn);
-        self.fail_starts(conn, step);
-        self.agents.lose_dismissed(conn);
-        let Some((agent, pool)) = agent else { return };
+        let Some((agent, pool)) = self.agents.serving(conn) else { return };
+        self.fail_starts(agent, step);
         self.agents.unlist(agent);
         self.lose_cleanings(pool, agent, step);
         let Pool { is_leaving, settings, .. } = self.pools.get(pool);
@@ -301,21 +289,14 @@ impl State {
     /// Ends the members of a lost provider, suspends them for its grace, or passes them to its new connection, in the
     /// background.
     fn end_lost_members(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
-        if self.agents.get(id).is_pending {
-            self.agents.get_mut(id).to_suspend = self.members.of_agent(id);
-            return;
-        }
-        self.agents.begin_pending(id, self.members.of_agent(id));
-        self.begin(BackgroundTask::Agent(id), step);
+        self.agents.get_mut(id).to_pass = self.members.of_agent(id);
+        self.begin(Task::Agent(id), step);
     }
 
     /// Ends the members of a lost provider that were not adopted in its grace.
     pub(super) fn grace_is_over(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         self.agents.end_grace(id);
-        // Pending background work that would suspend them ends them instead.
-        if !self.agents.get(id).is_pending {
-            self.end_lost_members(id, step);
-        }
+        self.end_lost_members(id, step);
     }
 
     /// Ends the work of a connection as a provider and cleaner, as if it were lost.
@@ -333,7 +314,7 @@ impl State {
         note: &[u8],
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.find_member(named, step)?;
+        let id = self.find_member(named)?;
         step.tell(conn, What::Ok);
         let (pool, member) = self.names_of(id);
         let by = self.who(conn, step);

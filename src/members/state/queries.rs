@@ -1,9 +1,16 @@
 //! Lists, figures and reports of pools and members. They change nothing.
 
-use super::*;
+use super::{Agent, KeptOut, MemberId, MemberPhase, PhaseKind, Place, Pool, PoolId, ProviderState, State};
+use crate::stats::MemberStat as Stat;
 use crate::stats::{Times, misses_of};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::Span;
+use poolcounter_core::time::Time;
+use poolcounter_protocol::members::request::{Attributes, From, Named, Refusal};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 /// Holder of a lease, for operators.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -171,9 +178,7 @@ impl State {
         now: Time,
         peer: impl Fn(ConnId) -> String,
     ) -> Result<MemberRow<'_>, Refusal> {
-        let pool = self.pools.find(named.pool)?;
-        let id = self.members.find_named(pool, named.member).ok_or(Refusal::NoSuchMember)?;
-        Ok(self.member_row(id, now, peer))
+        Ok(self.member_row(self.find_member(named)?, now, peer))
     }
 
     pub(super) fn member_row(&self, id: MemberId, now: Time, peer: impl Fn(ConnId) -> String) -> MemberRow<'_> {
@@ -197,7 +202,7 @@ impl State {
                 .and_then(|lease| lease.token.as_ref())
                 .filter(|token| token.until < Time::NEVER)
                 .map(|token| token.until.since(now)),
-            hold: self.members.hold(id).map(|hold| hold.span),
+            hold: self.members.holds.get(&id).map(|hold| hold.span),
             kept_out: self.kept_out(id, now),
             attributes: self.members.attributes(id).map(|attributes| &**attributes),
         }
@@ -261,13 +266,13 @@ impl State {
 
     /// Returns the number of armed timers.
     pub fn armed_timers(&self) -> usize {
-        let armed = |agent: &Agent| [matches!(agent.state, ProviderState::Grace(_)), agent.backoff.is_running()];
+        let armed = |agent: &Agent| [matches!(agent.state, ProviderState::Grace(_)), agent.backoff.timer.is_some()];
         let of_agents = self.agents.iter().flat_map(|(_, agent)| armed(agent)).filter(|is_armed| *is_armed).count();
         let of_tables = usize::from(self.refused.timer.is_some())
             + self.pools.armed_timers()
             + self.members.armed_timers()
             + self.leases.armed_timers();
-        of_tables + of_agents + self.starts.under_way() + self.waiters.len()
+        of_tables + of_agents + self.starts.len() + self.waiters.len()
     }
 
     /// Returns the pool for which a connection provides or cleans.
@@ -293,7 +298,7 @@ impl State {
     /// and the members of lost providers for their grace.
     pub fn knows_nobody(&self) -> bool {
         self.waiters.is_empty()
-            && self.starts.is_empty()
+            && self.starts.len() == 0
             && !self.leases.knows_any()
             && !self.agents.knows_any()
             && self.background.is_empty()

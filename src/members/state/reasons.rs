@@ -1,6 +1,8 @@
 //! Reasons for which members are kept out, for operators.
 
-use super::*;
+use super::{Member, MemberId, MemberOwner, PhaseKind, State};
+use poolcounter_core::time::Span;
+use poolcounter_core::time::Time;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -76,8 +78,8 @@ impl State {
             MemberOwner::Agent(agent) if kind == PhaseKind::Orphaned => self.agents.get(*agent).lost.as_deref(),
             _ => None,
         };
-        let hold = self.members.hold(id).filter(|_| kind == PhaseKind::InUse);
-        let reason = self.members.reason(id).map(|(since, reason)| (since, reason));
+        let hold = self.members.holds.get(&id).filter(|_| kind == PhaseKind::InUse);
+        let reason = self.members.reasons.get(&id).map(|(since, reason)| (since, reason));
         if let Some((since, Reason { why, by })) = reason.or(hold.map(|hold| (&hold.since, &hold.reason))) {
             return Some(KeptOut { why, by, since: now.since(*since) });
         }

@@ -1,7 +1,7 @@
 //! Reading of a handover, in slices after an upgrade. Until the last record is read nothing else happens to the state.
 //! Records that contradict each other are refused.
 
-use super::saved::{Saved, SavedPool};
+use super::saved::Saved;
 use super::*;
 use poolcounter_core::record::{KeptRecords, Reader, Unreadable};
 
@@ -18,8 +18,6 @@ pub(super) struct Loading {
     groups: BTreeMap<GroupId, GroupId>,
     agents: BTreeMap<AgentId, AgentId>,
     holdings: BTreeMap<HoldingId, HoldingId>,
-    /// Background work that begins at the end.
-    tasks: Vec<BackgroundTask>,
     joins: u64,
 }
 
@@ -38,7 +36,6 @@ impl State {
             groups: BTreeMap::new(),
             agents: BTreeMap::new(),
             holdings: BTreeMap::new(),
-            tasks: Vec::new(),
             joins: 0,
         }));
         Ok(())
@@ -71,29 +68,24 @@ impl State {
     fn finish_restore(&mut self, loading: Loading) {
         self.pools.joins = loading.joins;
         for (id, _) in self.leases.holdings().filter(|(_, holding)| holding.conn.is_none()) {
-            self.background.push(BackgroundTask::Holding(id));
+            self.background.push(Task::Holding(id));
         }
         for id in self.agents.iter().map(|(id, _)| id).collect::<Vec<_>>() {
-            if self.agents.get(id).is_pending {
-                self.agents.get_mut(id).to_suspend = self.members.of_agent(id);
-                self.background.push(BackgroundTask::Agent(id));
+            if self.agents.get(id).is_pending() {
+                self.agents.get_mut(id).to_pass = self.members.of_agent(id);
+                self.background.push(Task::Agent(id));
             }
             self.note_room(id);
         }
         for id in loading.pools.values() {
-            let (slots, pool) = (self.slots(*id), self.pools.get_mut(*id));
-            pool.most_slots = slots.max(u64::from(pool.settings.max));
             // It may lack room for its starts.
             self.pools.touch(*id);
         }
-        loading.tasks.into_iter().for_each(|task| self.background.push(task));
         for group in loading.groups.into_values() {
             if self.waiters.queued(Place::Group(group)) > 0 {
                 self.pools.reconsider_group(group);
             }
-            if !self.pools.is_lasting(group) {
-                self.background.push(BackgroundTask::EndGroup(group));
-            }
+            self.pools.touch_group(group);
         }
     }
 }
@@ -106,13 +98,20 @@ impl Loading {
             Saved::Numbers { lease, arrival, start, joins, members, past } => {
                 state.pools.past.restore(&past);
                 state.leases.number_from(lease);
-                state.waiters.number_from(arrival);
-                state.starts.number_from(start);
+                state.waiters.next_arrival = arrival;
+                state.starts.next_number = start;
                 state.members.reserve(members.min(MOST_ROOM));
                 self.joins = joins;
             }
-            Saved::Pool(saved) => self.read_pool(*saved, state, step)?,
-            Saved::Group { id, name, pools } => self.read_group(id, &name, &pools, state)?,
+            Saved::Pool { id: saved, pool, cull, figures } => {
+                let id = state.pools.restore(*pool, cull, &figures, step)?;
+                state.background.push(Task::Pool(id));
+                self.pools.insert(saved, id);
+            }
+            Saved::Group { id, name, pools, removal } => {
+                self.read_group(id, &name, &pools, state)?;
+                state.pools.group_mut(self.groups[&id]).removal = removal;
+            }
             Saved::Agent { id, agent, state: provider, backoff } => {
                 let agent = self.read_agent(*agent, &provider, backoff, state, step)?;
                 self.agents.insert(id, agent);
@@ -123,40 +122,18 @@ impl Loading {
             Saved::Member(saved) => self.read_member(*saved, state, step)?,
             Saved::Lease(saved) => self.read_lease(*saved, state, step)?,
             Saved::Waiter(saved) => self.read_waiter(*saved, state, step)?,
-            Saved::Start { number, conn, pool_name, since, under_way } => {
-                let under_way = match under_way {
-                    Some((agent, until)) => Some((*self.agents.get(&agent)?, until)),
-                    None => None,
-                };
-                let under_way = under_way.map(|(agent, until)| (state.agents.get(agent).pool, agent, until));
-                state.starts.insert(number, conn, pool_name, since, under_way, step).then_some(())?;
+            Saved::Start { number, agent, since, until } => {
+                let agent = *self.agents.get(&agent)?;
+                let pool = state.agents.get(agent).pool;
+                state.agents.get(agent).conn()?;
+                state.starts.insert(number, (pool, agent), since, until, step).then_some(())?;
             }
             Saved::Unknown(kept) => _ = state.kept.unknown.insert(kept.name().clone(), kept),
-            Saved::RemoveGroup { group, graceful, before } => {
-                self.tasks.push(BackgroundTask::RemoveGroup(*self.groups.get(&group)?, graceful, before));
-            }
-            Saved::Client { conn, name, late_stops } => {
+            Saved::Client { conn, name, pool } => {
                 state.leases.set_name(conn, name);
-                late_stops.into_iter().for_each(|member| state.agents.remember_late_stop(conn, member));
+                pool.into_iter().for_each(|pool| state.agents.set_last_pool(conn, pool));
             }
         }
-        Some(())
-    }
-
-    fn read_pool(&mut self, saved: SavedPool, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
-        let SavedPool { id: saved_id, is_removed, is_retiring, is_retiming, is_behind, .. } = saved;
-        let id = state.pools.restore(saved, step)?;
-        if is_removed {
-            state.agents.dismiss_pool(id);
-        }
-        let tasks = [
-            is_removed.then_some(BackgroundTask::Remove(id)),
-            is_retiring.then_some(BackgroundTask::Retire(id, None)),
-            is_retiming.then_some(BackgroundTask::Retime(id, None)),
-            is_behind.then_some(BackgroundTask::Settle(id)),
-        ];
-        self.tasks.extend(tasks.into_iter().flatten());
-        self.pools.insert(saved_id, id);
         Some(())
     }
 
@@ -202,11 +179,8 @@ impl Loading {
         }
         // Queues are in the order of time.
         member.since = member.since.min(step.now);
-        let (pool, owner, born) = (member.pool, member.owner, member.born);
+        let pool = member.pool;
         let id = state.members.create(member, attributes.unwrap_or_default())?;
-        if let MemberOwner::Agent(agent) = owner {
-            state.agents.get_mut(agent).backoff.add(id, born);
-        }
         let kind = phase.kind();
         let mut phase = phase.map(|at| step.timers.arm(*at, Timer::Phase(id)));
         match &mut phase {
@@ -223,10 +197,7 @@ impl Loading {
             PhaseKind::REASONED.contains(&kind).then_some(())?;
             state.members.set_reason(id, since, reason);
         }
-        if let Some(mut failed) = failed {
-            failed.by = failed.by.and_then(|by| self.agents.get(&by).copied());
-            state.cleanings.failed.insert(id, failed);
-        }
+        failed.into_iter().for_each(|failed| _ = state.cleanings.failed.insert(id, failed));
         if !history.is_empty() {
             state.history.restore(id, history);
         }

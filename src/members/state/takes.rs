@@ -5,9 +5,6 @@ use super::*;
 use poolcounter_core::meter;
 use std::ops::Deref;
 
-/// Most free members that a take without attributes scans while some belong to a lost provider; beyond that it fails,
-/// until these are ended.
-const MOST_ORPHANED_FREE: usize = 64;
 /// Most free members that a take scans for some that are kept for no waiter: more than are kept, except while they are
 /// checked or stopped.
 const MOST_KEPT: usize = 2 * MOST_AT_ONCE as usize;
@@ -39,11 +36,6 @@ impl Deref for Picked {
 }
 
 impl State {
-    /// Sets whether new takes are refused. Waiters are still served.
-    pub fn set_refusing(&mut self, refuses_new: bool) {
-        self.refuses_new = refuses_new;
-    }
-
     /// `TAKE` and `TAKEGROUP`.
     pub(super) fn take(&mut self, conn: ConnId, take: Take<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         if self.waiters.of_conn(conn).is_some() {
@@ -55,7 +47,7 @@ impl State {
             return Ok(());
         }
         let place = match take.from {
-            From::Pool(name) => Place::Pool(self.pools.find_for_take(name)?),
+            From::Pool(name) => Place::Pool(self.pools.find(name)?),
             From::Group(name) => Place::Group(self.pools.find_group(name).ok_or(Refusal::NoPool)?),
         };
         if !self.is_lasting(place) {
@@ -117,7 +109,9 @@ impl State {
         }
         let is_full = match place {
             Place::Pool(pool) => self.queued(pool) >= self.pool(pool).settings.queue,
-            Place::Group(group) => self.waiters.queued(place) >= self.pools.places_in(group),
+            Place::Group(group) => {
+                self.waiters.queued(place) >= self.pools.group(group).places.last().map_or(0, |(places, _)| *places)
+            }
         };
         // A take that waits for the check of a free member comes before those of the queue.
         if to_check.is_empty() && is_full {
@@ -246,37 +240,27 @@ impl State {
         rank: Rank,
         mut visit: impl FnMut(MemberId),
     ) {
-        let (free, surplus) = (self.free_count(id), self.surplus(id));
+        let free = self.free_count(id) - self.surplus(id);
         let kept = self.reserving_waiter(id).filter(|(first, _)| *first < rank);
         let kept = kept.map(|(_, waiter)| self.waiters.get(waiter).filter.as_deref());
-        if free == surplus || matches!(kept, Some(None)) {
+        if free == 0 || matches!(kept, Some(None)) {
             return;
         }
-        let has_orphans = self.agents.has_orphaned_free(id);
-        let is_given = |member: &MemberId| {
-            (!has_orphans || !self.is_orphan(*member))
-                && kept.flatten().is_none_or(|filter| !self.members.matches(filter, *member))
-        };
+        let is_given = |member: &MemberId| kept.flatten().is_none_or(|filter| !self.members.matches(filter, *member));
         if let Some(name) = filter.and_then(|filter| filter.member.as_ref()) {
             let member = self.members.find_named(id, name).filter(|member| self.phase_of(*member) == PhaseKind::Free);
             let fits = |member: &MemberId| filter.is_none_or(|filter| self.members.matches(filter, *member));
             return member.filter(fits).filter(is_given).into_iter().for_each(visit);
         }
-        // Members in excess are the longest idle.
-        let (most, is_back) =
-            (most.min((free - surplus) as usize), surplus > 0 || self.pool(id).settings.order == Order::Lifo);
-        if let Some(Filter { attributes, .. }) = filter.filter(|_| surplus == 0) {
+        let (most, is_back) = (most.min(free as usize), self.pool(id).settings.order == Order::Lifo);
+        if let Some(Filter { attributes, .. }) = filter {
             let wanted = Wanted { attributes, members: most, is_back };
             return self.members.find_free(id, &wanted, is_given).into_iter().for_each(visit);
         }
-        let scanned = if has_orphans { MOST_ORPHANED_FREE } else { MOST_KEPT };
-        let scanned = scanned.max(most).min((free - surplus) as usize);
-        let is_meant =
-            |member: &MemberId| filter.is_none_or(|filter| self.members.matches(filter, *member)) && is_given(member);
         if is_back {
-            self.members.free_back(id).take(scanned).filter(is_meant).take(most).for_each(&mut visit);
+            self.members.free_back(id).take(MOST_KEPT).filter(is_given).take(most).for_each(&mut visit);
         } else {
-            self.members.free(id).take(scanned).filter(is_meant).take(most).for_each(&mut visit);
+            self.members.free(id).take(MOST_KEPT).filter(is_given).take(most).for_each(&mut visit);
         }
     }
 

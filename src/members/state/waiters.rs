@@ -86,7 +86,8 @@ struct WaitQueue {
 pub(super) struct Waiters {
     waiters: Slab<Waiter>,
     classes: Classes,
-    next_arrival: u64,
+    /// Number of the next arrival.
+    pub next_arrival: u64,
     by_pool: SideTable<PoolId, WaitQueue>,
     by_group: SideTable<GroupId, WaitQueue>,
     by_conn: SideTable<ConnId, Option<WaiterId>>,
@@ -127,16 +128,6 @@ impl Waiters {
 
     pub fn of_conn(&self, conn: ConnId) -> Option<WaiterId> {
         *self.by_conn.get(conn)
-    }
-
-    /// Returns the number of the next arrival.
-    pub fn next_arrival(&self) -> u64 {
-        self.next_arrival
-    }
-
-    /// Sets the number of the next arrival.
-    pub fn number_from(&mut self, arrival: u64) {
-        self.next_arrival = arrival;
     }
 
     fn queue(&self, place: Place) -> &WaitQueue {

@@ -84,25 +84,24 @@ impl State {
     /// Offers the free members of a pool to its waiters again, in the background if there are many.
     pub(super) fn offer_again(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         // Offers that go on come to their end first, whatever happens meanwhile. A pool that is behind is settled again.
-        let tasks = self.background.of_pool(pool);
-        if !tasks.is_offering && std::mem::take(&mut self.pools.get_mut(pool).is_to_reconsider) && !tasks.is_behind {
-            self.begin(BackgroundTask::Offer(pool, None), step);
+        let of_pool = self.pools.get_mut(pool);
+        if of_pool.offering.is_none() && std::mem::take(&mut of_pool.is_to_reconsider) && !of_pool.is_behind {
+            of_pool.offering = Some(None);
+            if self.offer_free(pool, step) {
+                self.background.push(Task::Pool(pool));
+            }
         }
     }
 
-    /// Offers the free members of a pool to one waiter of each kind behind `after`, until the budget is used up. A kind
-    /// whose waiter gets some is served again. Returns the last kind if there are more.
-    pub(super) fn offer_free(
-        &mut self,
-        pool: PoolId,
-        mut after: Option<Cursor>,
-        step: &mut Step<'_, '_>,
-    ) -> Option<BackgroundTask> {
-        // This is called again once the free members of lost providers are ended.
-        while self.free_count(pool) > 0 && !self.agents.has_orphaned_free(pool) {
+    /// Goes on to offer the free members of a pool to one waiter of each kind, until the budget is used up. A kind whose
+    /// waiter gets some is served again. Returns whether there are more.
+    pub(super) fn offer_free(&mut self, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
+        let Some(mut after) = self.pool(pool).offering else { return false };
+        while self.free_count(pool) > 0 {
             let Some((class, (rank, id))) = self.waiters.class_after(pool, self.pool(pool).group, after) else { break };
             if !background::spend(OFFER_COST, step) {
-                return Some(BackgroundTask::Offer(pool, after));
+                self.pools.get_mut(pool).offering = Some(after);
+                return true;
             }
             let (waiter, free) = (self.waiters.get(id), self.free_count(pool));
             let found = self.find(waiter.place, waiter.filter.as_deref(), waiter.members(), rank);
@@ -111,8 +110,9 @@ impl State {
                 after = Some(class);
             }
         }
+        self.pools.get_mut(pool).offering = None;
         self.pools.touch(pool);
-        None
+        false
     }
 
     /// Offers the free members of a group's pools again, as far as the budget lasts. Returns whether there are more.
@@ -121,7 +121,7 @@ impl State {
             self.pools.reconsider(pool);
             self.offer_again(pool, step);
             if !background::spend(OFFER_COST, step) {
-                return self.pools.is_to_reconsider(group);
+                return self.pools.group(group).to_reconsider > 0;
             }
         }
         false

@@ -82,7 +82,11 @@ impl Contradiction {
 }
 
 macro_rules! settings {
-    ($($key:ident: $type:ty = $default:expr, $kind:ident, $help:literal;)*) => {
+    ($manual:literal $($key:ident: $type:ty = $default:expr, $kind:ident, $help:literal;)*) => {
+        /// Every setting, in the language of manual pages.
+        pub const MANUAL: &str =
+            concat!($manual, "\n.Bl -tag -width Ds -compact\n", $(".It Cm ", stringify!($key), "\n", $help, "\n",)* ".El\n");
+
         /// Settings of a pool.
         #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
@@ -113,10 +117,6 @@ macro_rules! settings {
                 match self { $(Key::$key => Kind::$kind,)* }
             }
 
-            /// Returns one sentence about it.
-            pub fn help(self) -> &'static str {
-                match self { $(Key::$key => $help,)* }
-            }
         }
 
         impl Settings {
@@ -137,33 +137,60 @@ macro_rules! settings {
 }
 
 settings! {
+    "
+    Times are in seconds.
+    .Va name
+    and
+    .Va max
+    are required.
+    .Va fixed
+    lists the fixed members: names, or tables of a name and attributes.
+    .Pp
+    The pools exist from the start.
+    At a reload, a pool that differs from the file is changed as
+    .Li RECONFIGURE
+    does, one that the file no longer has is removed as
+    .Li RMPOOL Ar name Li GRACEFUL
+    does, and fixed members are added and removed.
+    A change that an operator made in a pool of the file lasts until the next reload.
+    A pool that has another name in the file is a new pool beside the old one.
+    A fixed member is in one pool: one that is in use in the old pool joins the new one as soon as it has come back.
+    Pools and fixed members that never were in the file stay as they are.
+    A pool has fixed members or providers, not both.
+    The log names a fixed member that a pool cannot have yet, and it is tried again each second.
+    .Pp
+    These are all settings, which
+    .Li POOL
+    and
+    .Li RECONFIGURE
+    take as well:"
     init: u32 = 0, Number, "Number of members to start when the pool is declared.";
-    max: u32 = 1, Number, "Maximum number of members.";
-    group: Option<Arc<[u8]>> = None, Group, "Group of the pool; TAKEGROUP takes from any pool of a group.";
-    order: Order = Order::Lifo, Order, "Order in which free members are handed out: lifo or fifo.";
-    queue: u32 = 1000, Number, "Maximum number of waiting consumers.";
-    start_timeout: Span = Span::from_secs(60), Seconds, "A start not answered by then has failed.";
-    stop_timeout: Span = Span::from_secs(10), Seconds, "A stop not answered by then counts as done.";
-    max_age: Span = Span::from_secs(30), Seconds, "A free member idle for longer may be culled.";
-    cull_interval: Span = Span::from_secs(60), Seconds, "Time between two culls; 0 = never.";
-    max_lifetime: Span = Span::ZERO, Seconds, "A member older than this is replaced, but never while in use; 0 = never.";
-    lifetime_jitter: Span = Span::ZERO, Seconds, "Each member's lifetime varies by up to this, either way.";
-    max_uses: u32 = 0, Number, "A member is replaced after this number of takes; 0 = never.";
-    grow_at: Option<u32> = None, Optional, "More members are started when a take leaves this many free or fewer.";
-    min_free: u32 = 0, Number, "Number of members to keep free while max allows.";
-    max_hold: Span = Span::ZERO, Seconds, "A member held longer is taken back and replaced; 0 = never.";
-    warn_hold: Span = Span::ZERO, Seconds, "A member held longer is reported; 0 = never.";
-    per_client: u32 = 0, Number, "Maximum number of members that one consumer may hold; 0 = unlimited.";
-    on_loss: OnLoss = OnLoss::Fail, OnLoss, "Outcome for the members of a lost consumer: fail or ok.";
-    loss_delay: Span = Span::ZERO, Seconds, "With on_loss=ok, such a member is kept out this long.";
-    check_interval: Span = Span::ZERO, Seconds, "Free members are checked when idle for this long; 0 = never.";
-    check_timeout: Span = Span::from_secs(5), Seconds, "A check not answered by then means that the member is dead.";
-    check_on_take: Span = Span::ZERO, Seconds, "A member idle for longer is checked before it is handed out; 0 = never.";
-    clean_timeout: Span = Span::ZERO, Seconds, "A returned member is cleaned, and kept out until then, also if that takes longer; 0 = no cleaning.";
-    clean_attempts: u32 = 3, Number, "Number of failed cleanings after which a member goes into quarantine; 0 = never.";
-    clean_parallel: u32 = 10, Number, "Maximum number of members cleaned at a time.";
-    provider_grace: Span = Span::from_secs(15), Seconds, "Time for which the members of a lost provider stay; 0 = they are removed at once.";
-    repair_after: Span = Span::ZERO, Seconds, "A quarantined fixed member is repaired after this; 0 = only by REPAIR.";
+    max: u32 = 1, Number, "Maximum number of members: at least 1.";
+    group: Option<Arc<[u8]>> = None, Group, "Name of the pool's group; one take can ask for a member of any pool of a group.\nEmpty, the default: none.";
+    order: Order = Order::Lifo, Order, "Order in which free members are handed out: the last to become free first, lifo, which is the default, or the longest free first, fifo.";
+    queue: u32 = 1000, Number, "Maximum number of waiting consumers.\nDefault: 1000.";
+    start_timeout: Span = Span::from_secs(60), Seconds, "A start not answered by then has failed.\nDefault: 60.";
+    stop_timeout: Span = Span::from_secs(10), Seconds, "A stop not answered by then counts as done.\nDefault: 10.";
+    max_age: Span = Span::from_secs(30), Seconds, "A free member idle for longer may be culled.\nDefault: 30.";
+    cull_interval: Span = Span::from_secs(60), Seconds, "Time between two culls.\nA cull stops the members idle for longest while more than init exist and more than min_free are free.\nDefault: 60; 0: never.";
+    max_lifetime: Span = Span::ZERO, Seconds, "A member older than this is replaced when it is free, about to be taken, or returned; never while it is in use.\nDefault: 0, never.";
+    lifetime_jitter: Span = Span::ZERO, Seconds, "Each member's lifetime varies by up to this, either way.\nIt is less than max_lifetime.\nDefault: 0.";
+    max_uses: u32 = 0, Number, "A member is replaced after this number of takes.\nDefault: 0, never.";
+    grow_at: Option<u32> = None, Optional, "More members are started when a take leaves this number free or fewer.\nEmpty, the default: never.";
+    min_free: u32 = 0, Number, "Number of members to keep free, as far as max allows.\nDefault: 0.";
+    max_hold: Span = Span::ZERO, Seconds, "A member held longer is taken back and replaced.\nDefault: 0, never.";
+    warn_hold: Span = Span::ZERO, Seconds, "A member held longer is logged, counted and marked in MEMBERS.\nDefault: 0, never.";
+    per_client: u32 = 0, Number, "Maximum number of members that one connection may hold.\nDefault: 0, without limit.";
+    on_loss: OnLoss = OnLoss::Fail, OnLoss, "Outcome for the members of a lost consumer: fail, which replaces them and is the default, or ok.";
+    loss_delay: Span = Span::ZERO, Seconds, "With on_loss=ok, such a member is kept out for this time.\nDefault: 0.";
+    check_interval: Span = Span::ZERO, Seconds, "Free members are checked when idle for this long.\nDefault: 0, never.";
+    check_timeout: Span = Span::from_secs(5), Seconds, "A member whose check is not answered by then is dead.\nDefault: 5.";
+    check_on_take: Span = Span::ZERO, Seconds, "A member idle for longer is checked before it is handed out.\nDefault: 0, never.";
+    clean_timeout: Span = Span::ZERO, Seconds, "A member that was used, lost, held or in quarantine is cleaned before it is free again.\nIf that takes longer, it is kept out until its cleaner has answered or is gone.\nDefault: 0, no cleaning.";
+    clean_attempts: u32 = 3, Number, "Number of failed cleanings after which a member goes into quarantine.\nBefore that they are tried again after 10 seconds, 1 minute, and then every 5 minutes.\nDefault: 3; 0: it is tried again for ever.";
+    clean_parallel: u32 = 10, Number, "Maximum number of members cleaned at a time, 4096 at most.\nDefault: 10.";
+    provider_grace: Span = Span::from_secs(15), Seconds, "Time for which the members of a lost provider stay: leases go on, and free members are not handed out.\nA provider of the same session gets all of them back, and one that offers a member of the same name adopts that.\nAfter this time they are removed.\nDefault: 15; 0: they are removed at once.";
+    repair_after: Span = Span::ZERO, Seconds, "A fixed member in quarantine is repaired after this.\nDefault: 0, only by REPAIR.";
 }
 
 /// A key and its new value, of its kind.

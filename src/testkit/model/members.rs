@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const SECOND: u64 = 1_000_000;
 const FIRST_BACKOFF: u64 = SECOND;
 const LONGEST_BACKOFF: u64 = 60 * SECOND;
-/// Age at which a member shows that starts succeed.
+/// Time since the failure before, after which a failure is a first one.
+const CALM: u64 = 300 * SECOND;
+/// Age from which the death of a member is no failure of its provider.
 const PROVEN_AGE: u64 = 10 * SECOND;
 /// Wait after which a waiter counts as one of the most urgent.
 const AGED: u64 = 60 * SECOND;
@@ -128,8 +130,6 @@ struct Member {
     uses: u64,
     freed: u64,
     is_leaving: bool,
-    /// True when it was ever returned in good state.
-    is_proven: bool,
     /// Hold that begins when it is free or returned: its length, the time of the request, and the reason.
     hold: Option<(u64, u64, Out)>,
     /// Number of cleanings that have failed since its last use, and the cleaner of the last one.
@@ -148,10 +148,10 @@ type Out = (String, String);
 struct Backoff {
     /// Earliest and latest end.
     ends: Option<(u64, u64)>,
-    /// Number of failures since a member has shown that starts succeed.
+    /// Number of failures that have each followed another before long.
     doubled: u32,
     /// Time of the last of these failures.
-    failed: Option<u64>,
+    failed: u64,
 }
 
 /// Rest of a provider in its grace.
@@ -169,8 +169,8 @@ struct Conn {
     provides: bool,
     cleans: bool,
     capacity: Option<u64>,
-    late_starts: BTreeMap<u64, String>,
-    late_stops: BTreeSet<String>,
+    /// Pool for which it works or has worked last.
+    last_pool: Option<String>,
 }
 
 /// A pool or a group, by its name.
@@ -411,7 +411,6 @@ impl Members {
     /// Handles one line of a client.
     pub fn say(&mut self, conn: usize, line: &str) {
         self.conns.entry(conn).or_default();
-        self.prove_by_age();
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match words[0] {
             "POOL" => self.declare(words[1], &words[2..]),
@@ -532,10 +531,7 @@ impl Members {
         for waiter in self.waiters.extract_if(.., is_over).collect::<Vec<_>>() {
             self.tell(waiter.conn, "NO_MEMBERS removed");
         }
-        for start in self.starts.extract_if(.., |start| start.pool == name) {
-            let conn = self.conns.get_mut(&start.conn).expect("it is known");
-            conn.late_starts.insert(start.number, start.pool);
-        }
+        self.starts.retain(|start| start.pool != name);
         for member in self.names_in(p) {
             let m = self.pools[p].at(&member).expect("it is known");
             if self.pools[p].members[m].state == State::InUse {
@@ -549,9 +545,6 @@ impl Members {
         if !graceful {
             for member in self.names_in(p) {
                 let m = self.pools[p].at(&member).expect("it is known");
-                if let Owner::Provider(conn) = self.pools[p].members[m].owner {
-                    self.conns.get_mut(&conn).expect("it is known").late_stops.insert(member);
-                }
                 self.pools[p].members.remove(m);
             }
         }
@@ -601,7 +594,7 @@ impl Members {
         }
         let conn = self.conns.get_mut(&conn).expect("it is known");
         conn.session = session.map(String::from).or(conn.session.take());
-        conn.pool = Some(name);
+        (conn.pool, conn.last_pool) = (Some(name.clone()), Some(name));
         conn.cleans |= !provides;
         if provides {
             (conn.provides, conn.capacity) = (true, capacity);
@@ -638,7 +631,6 @@ impl Members {
         let new = self.conns.get_mut(&conn).expect("it is known");
         if let Some(old) = old {
             (new.cleans, new.backoff) = (new.cleans || old.cleans, old.backoff);
-            new.late_stops.extend(old.late_stops);
         }
         if let Some(lost) = lost {
             (new.cleans, new.backoff) = (new.cleans || lost.cleans, lost.backoff);
@@ -671,10 +663,23 @@ impl Members {
         }
     }
 
+    /// Returns whether a start has ended, as far as a provider can know.
+    fn is_late(&self, conn: usize, number: u64) -> bool {
+        let has_ended = self.numbers.contains(&number) && self.starts.iter().all(|start| start.number != number);
+        has_ended && self.conns[&conn].last_pool.is_some()
+    }
+
+    fn owns(&self, p: usize, conn: usize, member: &str) -> bool {
+        self.pools[p].at(member).is_some_and(|m| self.pools[p].members[m].owner == Owner::Provider(conn))
+    }
+
     fn started(&mut self, conn: usize, number: u64, member: &str) -> Answer {
-        if let Some(pool) = self.conns.get_mut(&conn).expect("it is known").late_starts.remove(&number) {
+        if self.is_late(conn, number) {
+            if self.own_pool(conn).is_some_and(|p| self.owns(p, conn, member)) {
+                return Err("BAD_START");
+            }
+            let pool = self.conns[&conn].last_pool.clone().expect("it has worked");
             self.tell(conn, format!("!STOP {pool} {member}"));
-            self.conns.get_mut(&conn).expect("it is known").late_stops.insert(member.into());
             return Err("TOO_LATE");
         }
         let at =
@@ -697,7 +702,7 @@ impl Members {
     }
 
     fn failed(&mut self, conn: usize, number: u64) -> Answer {
-        if self.conns.get_mut(&conn).expect("it is known").late_starts.remove(&number).is_some() {
+        if self.is_late(conn, number) {
             return Ok("OK");
         }
         let at =
@@ -723,35 +728,19 @@ impl Members {
         if backoff.ends.is_some() {
             return;
         }
+        if now - backoff.failed >= CALM {
+            backoff.doubled = 0;
+        }
         let span = LONGEST_BACKOFF.min(FIRST_BACKOFF << backoff.doubled);
         // Wheels turn by the millisecond, so it may take a little longer.
         backoff.ends = Some((now + span * 3 / 4, now + span * 5 / 4 + 1_000));
-        (backoff.doubled, backoff.failed) = (6.min(backoff.doubled + 1), Some(now));
-    }
-
-    /// Notes that a member shows that starts of its provider succeed, if it came after the last failure.
-    fn prove(&mut self, p: usize, m: usize) {
-        let (owner, born) = (self.pools[p].members[m].owner.clone(), self.pools[p].members[m].born);
-        let Some(backoff) = self.backoff_of(p, &owner) else { return };
-        if backoff.failed.is_some_and(|failed| born > failed) {
-            (backoff.doubled, backoff.failed) = (0, None);
-        }
-    }
-
-    fn prove_by_age(&mut self) {
-        for p in 0..self.pools.len() {
-            for m in 0..self.pools[p].members.len() {
-                if self.now - self.pools[p].members[m].born >= PROVEN_AGE {
-                    self.prove(p, m);
-                }
-            }
-        }
+        (backoff.doubled, backoff.failed) = (6.min(backoff.doubled + 1), now);
     }
 
     /// Removes a dead member: a member that dies young counts as a failed start.
     fn die(&mut self, p: usize, m: usize) {
         let member = self.pools[p].members.remove(m);
-        let is_young = !member.is_proven && !member.is_leaving && self.now - member.born < PROVEN_AGE;
+        let is_young = !member.is_leaving && self.now - member.born < PROVEN_AGE;
         if is_young {
             self.back_off(p, &member.owner);
         }
@@ -763,7 +752,7 @@ impl Members {
     fn enter(&mut self, p: usize, name: &str, owner: Owner) {
         let now = self.now;
         let (name, state) = (name.into(), State::Orphaned);
-        let (uses, freed, is_leaving, is_proven, hold, failures) = (0, 0, false, false, None, (0, None));
+        let (uses, freed, is_leaving, hold, failures) = (0, 0, false, None, (0, None));
         let (born, since, proved) = (now, now, now);
         let (out, lost) = (None, (now, "-".into()));
         self.pools[p].members.push(Member {
@@ -776,7 +765,6 @@ impl Members {
             uses,
             freed,
             is_leaving,
-            is_proven,
             hold,
             failures,
             out,
@@ -800,23 +788,18 @@ impl Members {
     }
 
     fn stopped(&mut self, conn: usize, member: &str) -> Answer {
-        if let Some((p, m)) = self.own_pool(conn).and_then(|p| Some((p, self.pools[p].at(member)?))) {
-            let known = &self.pools[p].members[m];
-            if matches!(known.state, State::Stopping(_)) && known.owner == Owner::Provider(conn) {
-                self.pools[p].members.remove(m);
-                return Ok("OK");
+        if self.conns[&conn].last_pool.is_none() {
+            return Err("NO_SUCH_MEMBER");
+        }
+        if let Some(p) = self.own_pool(conn).filter(|p| self.owns(*p, conn, member)) {
+            let m = self.pools[p].at(member).expect("it is there");
+            if !matches!(self.pools[p].members[m].state, State::Stopping(_)) {
+                // The stop was not requested: the member has stopped by itself, and so is dead.
+                return self.dead(conn, member, None);
             }
+            self.pools[p].members.remove(m);
         }
-        if self.conns.get_mut(&conn).expect("it is known").late_stops.remove(member) {
-            return Ok("OK");
-        }
-        let (p, m) = self.own_pool(conn).and_then(|p| Some((p, self.pools[p].at(member)?))).ok_or("NO_SUCH_MEMBER")?;
-        // The stop was not requested: the member has stopped by itself, and so is dead.
-        if self.pools[p].members[m].owner == Owner::Provider(conn) {
-            self.dead(conn, member, None)
-        } else {
-            Err("NO_SUCH_MEMBER")
-        }
+        Ok("OK")
     }
 
     fn alive(&mut self, conn: usize, member: &str) -> Answer {
@@ -1288,8 +1271,6 @@ impl Members {
 
     fn come_back_ok(&mut self, number: u64) {
         let (p, m, _) = self.end_lease(number);
-        self.pools[p].members[m].is_proven = true;
-        self.prove(p, m);
         self.come_back(p, m);
     }
 
@@ -1440,7 +1421,6 @@ impl Members {
         if !self.conns.contains_key(&conn) {
             return;
         }
-        self.prove_by_age();
         self.leave_wait(conn);
         self.end_leases(conn);
         if let Some(p) = self.own_pool(conn) {
@@ -1562,7 +1542,6 @@ impl Members {
     /// Advances to a time, and handles all due events.
     pub fn tick(&mut self, now: u64) {
         self.now = now;
-        self.prove_by_age();
         for (id, conn) in &mut self.conns {
             let Some((low, high)) = conn.backoff.ends else { continue };
             let is_seen = self.hints.starts.values().any(|(asked, _)| asked == id);
@@ -1599,7 +1578,6 @@ impl Members {
                 let at = self.starts.iter().position(|start| start.until <= now).expect("one is due");
                 let start = self.starts.remove(at);
                 let p = self.pool(&start.pool).expect("it is known");
-                self.conns.get_mut(&start.conn).expect("it is known").late_starts.insert(start.number, start.pool);
                 self.back_off(p, &Owner::Provider(start.conn));
             }
             Kind::Stage => self.end_stage(),
@@ -1659,11 +1637,7 @@ impl Members {
                 self.tell(conn, format!("!CHECK {pool} {name}"));
             }
             State::Checking(_) => self.die(p, m),
-            State::Stopping(_) => {
-                let Owner::Provider(conn) = member.owner else { panic!("only a provider is asked") };
-                self.pools[p].members.remove(m);
-                self.conns.get_mut(&conn).expect("it is known").late_stops.insert(name);
-            }
+            State::Stopping(_) => _ = self.pools[p].members.remove(m),
             State::Cleaning(by, _) => {
                 member.state = State::Cleaning(by, None);
                 let (who, span) = (self.who(by), said(self.pools[p].settings.clean_timeout));

@@ -9,7 +9,6 @@ use poolcounter_core::wheel::{Owner, Wheel};
 use poolcounter_members::state::{
     Clock, DeclaredPool, Event, Limits, Notice, RestoredKept, State, Step, Timer, Utilization, What,
 };
-use poolcounter_members::stats::MemberStat;
 use poolcounter_members::wire::{self, Line, Query};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -21,18 +20,6 @@ const OWNER: Owner = Owner(3);
 
 /// Keys of the rows with the version and the highest number of a lease.
 const NUMBERS: [&[u8]; 2] = [b"0", b"1"];
-
-/// Reasons for which members end.
-const ENDS: [MemberStat; 8] = [
-    MemberStat::MaxAge,
-    MemberStat::MaxLifetime,
-    MemberStat::MaxUses,
-    MemberStat::Died,
-    MemberStat::Failed,
-    MemberStat::Reconfigured,
-    MemberStat::HeldTooLong,
-    MemberStat::ProviderLost,
-];
 
 /// A state and its surroundings.
 pub struct Player {
@@ -124,9 +111,6 @@ impl Player {
         if self.is_checked {
             self.state.check();
             self.wheel.check();
-            let [free, in_use] = self.killed();
-            let ended = ENDS.iter().map(|stat| self.state.counted_in_all().of(*stat)).sum::<u64>();
-            assert_eq!(free + in_use, ended, "each member that ended was in use or not");
             for (pool, (places, max)) in self.taken_places() {
                 let had = before.get(&pool).map_or(u32::MAX, |(places, _)| *places);
                 assert!(places <= max.max(had), "{pool} grows beyond its max");
@@ -178,12 +162,6 @@ impl Player {
         let restored = restored.expect("the rows can be read");
         self.check_rows();
         restored
-    }
-
-    /// Returns the number of members that have ended while they were not in use, and while they were.
-    pub fn killed(&self) -> [u64; 2] {
-        let counted = self.state.counted_in_all();
-        [MemberStat::KilledFree, MemberStat::KilledInUse].map(|stat| counted.of(stat))
     }
 
     /// Returns the number of members, starts and stops of each pool, and its maximum.
@@ -252,7 +230,7 @@ impl Player {
                 if is_bye {
                     self.close(conn);
                 }
-                self.state.take_replaced().into_iter().for_each(|conn| self.close(conn.index()));
+                std::mem::take(&mut self.state.replaced).into_iter().for_each(|conn| self.close(conn.index()));
             }
             Ok(Line::Query(query)) => self.query(conn, query),
             Err(refusal) => self.hear(&Event { conn: id, what: What::Error(refusal) }),

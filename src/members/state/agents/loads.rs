@@ -25,21 +25,22 @@ impl Agents {
 
     /// Returns the cleaner with the least load, else the provider of the member, else any agent of the pool. The agent
     /// that has `failed` comes last.
-    pub fn cleaner_for(&self, pool: PoolId, provider: Option<AgentId>, failed: Option<AgentId>) -> Option<AgentId> {
+    pub fn cleaner_for(&self, pool: PoolId, provider: Option<AgentId>, failed: Option<u64>) -> Option<AgentId> {
         let PoolAgents { workers, cleaners, .. } = self.by_pool.get(pool);
         let least = |order: &ByLoad| {
-            let mut ids = order.iter().map(|(.., id)| *id).metered();
-            let first = ids.next()?;
-            if Some(first) == failed { ids.next().or(failed) } else { Some(first) }
+            let mut all = order.iter().metered();
+            let (_, place, first) = all.next()?;
+            let other = if Some(*place) == failed { all.next() } else { None };
+            Some(other.map_or(*first, |(.., id)| *id))
         };
         let provider = provider.filter(|agent| self.get(*agent).conn().is_some());
         least(cleaners).or(provider).or_else(|| least(workers))
     }
 
-    /// Puts an agent into the orders of its pool, as the last one to come.
+    /// Puts a connected agent into the orders of its pool, by the place of its connection.
     pub(super) fn enlist(&mut self, id: AgentId) {
-        self.agents[id.index()].place = Some(self.next_place);
-        self.next_place += 1;
+        let conn = self.get(id).conn().expect("only a connected agent is in the orders");
+        self.agents[id.index()].place = Some(self.of_conn_mut(conn).place);
         self.order(id, true);
     }
 

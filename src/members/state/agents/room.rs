@@ -1,6 +1,7 @@
 //! Providers by the room that they have left, for starts.
 
-use super::*;
+use super::{Agent, AgentId, Agents, BTreeSet, PoolId, ProviderState};
+use poolcounter_core::id::Id as _;
 use std::cmp::Reverse;
 
 /// Most starts that a provider has under way: its loss ends them all in one step.
@@ -73,7 +74,7 @@ impl Agent {
             Some(capacity) => Left::Own(share(capacity, taken)),
             None => Left::OfPool(taken),
         };
-        is_able.then_some(Room { waits: self.backoff.is_running(), left })
+        is_able.then_some(Room { waits: self.backoff.timer.is_some(), left })
     }
 }
 

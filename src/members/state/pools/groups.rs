@@ -21,17 +21,18 @@ pub(in crate::state) struct Group {
     pub(super) starting: usize,
     pub(super) at_capacity: usize,
     /// Pools by the number of waiters for whom they have places, besides waiters for the group.
-    pub(super) places: BTreeSet<(u32, PoolId)>,
+    pub places: BTreeSet<(u32, PoolId)>,
     /// Pools that can start members now, by the share of room of their provider with most.
     pub(super) able: BTreeSet<(Share, Reverse<PoolId>)>,
     /// Pools with a `per_client`, by that.
     pub(super) limits: BTreeSet<(u32, PoolId)>,
     /// Number of pools, from this place on and round, whose free members are to be offered again.
-    pub(super) to_reconsider: usize,
+    pub to_reconsider: usize,
     next: u64,
+    /// Removal of the pools that joined it with a number below this one, gracefully (true) or at once.
+    pub removal: Option<(bool, u64)>,
     /// True if it is in [`Pools::touched_groups`], or background work settles it.
-    pub(super) is_touched: bool,
-    hash: Hash,
+    pub is_touched: bool,
 }
 
 /// Part that a pool has in the supply of its group.
@@ -57,8 +58,17 @@ impl Pools {
         &self.groups[id.index()]
     }
 
+    pub fn group_mut(&mut self, id: GroupId) -> &mut Group {
+        &mut self.groups[id.index()]
+    }
+
+    /// Returns whether a group has not ended.
+    pub fn has_group(&self, id: GroupId) -> bool {
+        self.groups.contains(id.index())
+    }
+
     pub fn find_group(&self, name: &[u8]) -> Option<GroupId> {
-        self.group_names.find(self.group_names.hash(name), |id| *self.group(id).name == *name)
+        self.group_names.get(name).copied()
     }
 
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
@@ -77,16 +87,14 @@ impl Pools {
         group.limits.extend((limit > 0).then_some((limit, pool)));
     }
 
-    /// Returns the pool of a group that has joined it last before a number, and its own number. A group whose last pool is
-    /// removed may be gone.
+    /// Returns the pool of a group that has joined it last before a number, and its own number.
     pub fn last_joined(&self, id: GroupId, before: u64) -> Option<(u64, PoolId)> {
-        let (joined, pool) = self.groups.get(id.index())?.pools.range(..before).next_back()?;
+        let (joined, pool) = self.group(id).pools.range(..before).next_back()?;
         Some((*joined, *pool))
     }
 
     pub fn find_or_add_group(&mut self, name: &Arc<[u8]>) -> GroupId {
         self.find_group(name).unwrap_or_else(|| {
-            let hash = self.group_names.hash(name);
             let group = Group {
                 name: name.clone(),
                 pools: BTreeMap::new(),
@@ -102,12 +110,11 @@ impl Pools {
                 limits: BTreeSet::new(),
                 to_reconsider: 0,
                 next: 0,
+                removal: None,
                 is_touched: false,
-                hash,
             };
             let id = GroupId::from_index(self.groups.insert(group));
-            let groups = &self.groups;
-            self.group_names.insert(hash, id, |id| groups[id.index()].hash);
+            self.group_names.insert(name.clone(), id);
             id
         })
     }
@@ -132,7 +139,7 @@ impl Pools {
     pub fn remove_group(&mut self, id: GroupId) {
         let group = self.groups.remove(id.index());
         self.touched_groups.retain(|other| *other != id);
-        self.group_names.remove(group.hash, id);
+        self.group_names.remove(&group.name);
     }
 
     /// Sets the part that a pool has in the supply of its group.
@@ -169,11 +176,6 @@ impl Pools {
         }
     }
 
-    /// Returns the number of waiters that a group can have for itself.
-    pub fn places_in(&self, id: GroupId) -> u32 {
-        self.group(id).places.last().map_or(0, |(places, _)| *places)
-    }
-
     /// Returns the smallest `per_client` of a group's pools; None without any.
     pub fn limit_of(&self, id: GroupId) -> Option<u32> {
         self.group(id).limits.first().map(|(limit, _)| *limit)
@@ -195,11 +197,6 @@ impl Pools {
         self.touch_group(id);
     }
 
-    /// Returns whether free members of a group's pools are still to be offered.
-    pub fn is_to_reconsider(&self, id: GroupId) -> bool {
-        self.group(id).to_reconsider > 0
-    }
-
     /// Takes the next pool of a group whose free members are to be offered again.
     pub fn next_to_reconsider(&mut self, id: GroupId) -> Option<PoolId> {
         let group = &mut self.groups[id.index()];
@@ -207,20 +204,5 @@ impl Pools {
         let (joined, pool) = group.pools.range(group.next..).next().or_else(|| group.pools.iter().next())?;
         group.next = joined.saturating_add(1);
         Some(*pool)
-    }
-
-    /// Takes a touched group. It stays touched until it is settled.
-    pub fn next_touched_group(&mut self) -> Option<GroupId> {
-        self.touched_groups.pop()
-    }
-
-    /// Returns whether a group is to be settled.
-    pub fn is_touched(&self, id: GroupId) -> bool {
-        self.group(id).is_touched
-    }
-
-    /// Notes that a group is settled.
-    pub fn set_settled(&mut self, id: GroupId) {
-        self.groups[id.index()].is_touched = false;
     }
 }
