@@ -46,8 +46,19 @@ static START_FAILED: ConditionInfo =
 static LEAVING: ConditionInfo =
     ConditionInfo::warning("leaving", "The pool is being removed, and members of it are still in use.").labelled();
 
-pub(super) static CONDITIONS: &[&ConditionInfo] =
-    &[&NOT_KEPT, &EMPTY, &HALF_OUT, &NO_START, &NO_CLEANER, &OUT, &UNCLEAN, &HELD_LONG, &WAITS_LONG, &START_FAILED, &LEAVING];
+pub(super) static CONDITIONS: &[&ConditionInfo] = &[
+    &NOT_KEPT,
+    &EMPTY,
+    &HALF_OUT,
+    &NO_START,
+    &NO_CLEANER,
+    &OUT,
+    &UNCLEAN,
+    &HELD_LONG,
+    &WAITS_LONG,
+    &START_FAILED,
+    &LEAVING,
+];
 
 impl Members {
     /// Notes the conditions that hold; of many pools, some in each look.

@@ -271,6 +271,15 @@ fn members_out_or_held_long_are_reported() {
     let waiters = [0; 2].map(|_| rig.client("members", "TAKE phones 600\n"));
     rig.pass(90);
     assert_eq!(rig.names("Members")[0], "empty", "the other one is held for long");
+    rig.say(operator, "POOL accounts 0 2 queue=9\nADD accounts x\nADD accounts y\nHOLD accounts x 600\n");
+    let others = [0; 2].map(|_| rig.client("members", "TAKE accounts 600\n"));
+    rig.pass(12);
+    let on = rig.on("Members");
+    let is_half_out = |(name, sentence): &(&str, String)| {
+        *name == "half out" && sentence.starts_with("accounts: 1 of 2 kept out; 1 waiting")
+    };
+    assert!(on.iter().any(is_half_out), "{on:?}");
+    others.into_iter().for_each(|client| rig.world.reset(client));
     waiters.into_iter().for_each(|client| rig.world.reset(client));
 }
 
