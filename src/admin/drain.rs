@@ -34,7 +34,7 @@ struct Left(Vec<(&'static str, u64)>);
 
 impl Left {
     fn total(&self) -> u64 {
-        self.0.iter().map(|(_, held)| held).sum()
+        self.0.iter().fold(0, |total, (_, held)| total.saturating_add(*held))
     }
 }
 

@@ -5,6 +5,7 @@ use super::JobQueue;
 use super::sessions::session_of;
 use super::state::{JobId, JobsOf, LimitOf, ManyEntry, Put, PutOptions, Reply, Reserve};
 use poolcounter_core::id::ConnId;
+use poolcounter_core::text::escaped;
 use poolcounter_protocol::jobs::commands::{ADMIN, JobCommand, RESERVE};
 use poolcounter_protocol::jobs::wire::Request;
 use poolcounter_protocol::jobs::wire::schedule::is_schedule;
@@ -216,6 +217,38 @@ impl JobQueue {
         let reply = if denial.is_limit() { Reply::OutOfMemory } else { Reply::NotAllowed };
         self.reply(conn, reply, context);
         true
+    }
+
+    /// Returns a request by which an operator changes something, behind the name and address of the client; None for
+    /// other requests.
+    #[inline]
+    pub(super) fn act_of(&self, conn: ConnId, item: &Item<'_>, context: &Context<'_>) -> Option<String> {
+        let manages = match item {
+            Item::Request(command, _) => command.manages(),
+            Item::Put(put, _) => is_schedule(put),
+            _ => false,
+        };
+        if manages { self.words_of_act(conn, item, context) } else { None }
+    }
+
+    #[cold]
+    fn words_of_act(&self, conn: ConnId, item: &Item<'_>, context: &Context<'_>) -> Option<String> {
+        let (command, about) = asked_for(item)?;
+        let mut words = vec![command.row().word.to_string()];
+        words.extend(match about {
+            About::Job(id) | About::OthersJob(id) => vec![id.to_string()],
+            About::JobAnd(id, tube) => vec![id.to_string(), escaped(tube).to_string()],
+            About::Used => vec![escaped(self.state.used_tube(conn)).to_string()],
+            About::Names(names) => names.iter().map(|name| escaped(name).to_string()).collect(),
+            About::Schedule(name) => vec![escaped(name).to_string()],
+            About::Puts(puts) => {
+                keys_of(&puts, self.state.used_tube(conn)).iter().map(|key| escaped(key).to_string()).collect()
+            }
+            About::All | About::Watched => Vec::new(),
+        });
+        let (name, peer) = (self.state.name_of(conn), context.conns.peer(conn));
+        let who = if name.is_empty() { peer } else { format!("{} at {peer}", escaped(name)) };
+        Some(format!("{who}: {}", words.join(" ")))
     }
 
     /// Returns the tube of a job, or of a periodic job.

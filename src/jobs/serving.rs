@@ -2,13 +2,14 @@
 
 use super::JobQueue;
 use super::sessions::session_of;
-use super::state::{Refusal, Reply};
+use super::state::{Refusal, Reply, State, Step};
 use super::stats::Jobs as Stat;
 use super::wire::Request;
 use super::wire::schedule::is_schedule;
 use super::wire::stream::{Cut, Item};
+use log::info;
 use poolcounter_core::id::ConnId;
-use poolcounter_service::contract::{Context, Then};
+use poolcounter_service::contract::{Context, Effect, Then};
 
 impl JobQueue {
     /// Reads the next request of a connection. Bytes of incomplete requests count towards the memory limit.
@@ -33,12 +34,13 @@ impl JobQueue {
         if self.refuses(conn, &mut item, context) {
             return None;
         }
+        let act = self.act_of(conn, &item, context);
         match item {
             Item::Put(..) | Item::PutMany(_) if self.is_store_failing(context.time.now) => {
                 self.reply(conn, Reply::OutOfMemory, context);
             }
             Item::Put(put, body) if is_schedule(&put) => {
-                self.step(context, |state, step| state.schedule_put(conn, &put, &body, step));
+                self.manage(act, context, |state, step| state.schedule_put(conn, &put, &body, step));
             }
             Item::Put(put, body) => self.step(context, |state, step| state.put(conn, &put, body, step)),
             Item::PutMany(entries) => self.step(context, |state, step| state.put_many(conn, entries, step)),
@@ -53,8 +55,26 @@ impl JobQueue {
             }
             Item::Request(_, Request::Quit) => return Some(Then::Close),
             Item::Request(command, request) if command.only_asks() => return self.ask(conn, request, context),
-            Item::Request(_, request) => self.step(context, |state, step| state.serve(conn, request, step)),
+            Item::Request(_, request) => self.manage(act, context, |state, step| state.serve(conn, request, step)),
         }
         None
+    }
+
+    /// Takes one step of the state machine, and notes the act of an operator, if it is one and succeeds.
+    fn manage(
+        &mut self,
+        act: Option<String>,
+        context: &mut Context<'_>,
+        take: impl FnOnce(&mut State, &mut Step<'_, '_>),
+    ) {
+        let mut is_done = true;
+        self.step(context, |state, step| {
+            take(state, step);
+            is_done = !step.events.iter().any(|event| event.reply.is_refusal());
+        });
+        if let Some(act) = act.filter(|_| is_done) {
+            info!("{act}");
+            context.effects.push(Effect::Acted(act));
+        }
     }
 }

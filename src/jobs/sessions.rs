@@ -61,7 +61,7 @@ impl DerefMut for Slot {
     }
 }
 
-/// What a connection has beyond its jobs.
+/// State of a connection beside its jobs.
 #[derive(Default)]
 pub(super) struct Session {
     /// True while the loop serves nothing of it, until it is resumed.

@@ -38,7 +38,7 @@ use poolcounter_core::text::escaped;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Due, TimerId};
 use poolcounter_service::access::Holds;
-use poolcounter_service::contract::{Caps, Context, Info, Input, Served, Service, Then};
+use poolcounter_service::contract::{Caps, Context, Effect, Info, Input, Served, Service, Then};
 use poolcounter_service::health::Sweep;
 use poolcounter_service::lines::{Progress, serve_lines};
 use poolcounter_service::options::{Opt, TableOpt};
@@ -156,7 +156,7 @@ impl Members {
         if self.state.walked.get() > WALKED_PER_TURN {
             return Progress::Partly;
         }
-        let line = wire::parse(line);
+        let (text, line) = (line, wire::parse(line));
         // A list under way was checked when it began: a line within it could not report a denial.
         if context.has_rules()
             && !self.sessions.is_listing(conn)
@@ -172,7 +172,14 @@ impl Members {
                 }
                 let is_last = matches!(request, Request::Bye);
                 let is_admin = request.is_for_operators() && self.is_operator(conn, context);
-                self.step(context, is_admin, |state, step| state.serve(conn, request, step));
+                // Clients declare their pools again at each start.
+                let is_act = is_admin && !matches!(request, Request::Pool { .. });
+                let who = self.step(context, is_admin, |state, step| {
+                    state.serve(conn, request, step);
+                    let is_refused = step.events.iter().any(|event| matches!(event.what, What::Error(_)));
+                    (is_act && !is_refused).then(|| state.who(conn, step))
+                });
+                context.effects.extend(who.map(|who| Effect::Acted(format!("{who}: {}", escaped(text)))));
                 return if is_last { Progress::Over } else { Progress::Done };
             }
             Ok(Line::Query(query)) => match self.answer(conn, query, context) {

@@ -125,7 +125,7 @@ fn assert_steady(service: &str, before: &str, scripts: &[[Vec<u8>; 2]]) {
     assert_eq!(rounds(100..10_000), 0, "they are made once");
 }
 
-/// What a runner or a producer needs is made at its first request.
+/// A runner and a producer get their records at their first request.
 #[test]
 fn idle_connection_of_jobs_is_small() {
     const CONNECTIONS: usize = 16_000;

@@ -168,6 +168,26 @@ fn buttons_change_the_states_of_members() {
     assert_eq!(what, done.map(|act| format!("members {act}")), "what was refused is not there");
 }
 
+/// A refused request, and a pool that is declared again, are no acts.
+#[test]
+fn acts_of_operators_are_listed() {
+    let (daemon, address) = start(ALL);
+    let (mut client, mut jobs) = (Client::to(daemon.members()), JobsClient::to(daemon.jobs()));
+    for line in ["IDENTIFY ann", "POOL p 0 2", "POOL p 0 2", "ADD p a", "HOLD p a 60"] {
+        assert_eq!(client.ask(line), "OK", "{line}");
+    }
+    assert!(client.ask("HOLD p b 60").starts_with("ERROR "));
+    for (line, answer) in
+        [("identify bob", "IDENTIFIED bob"), ("kick-job 9", "NOT_FOUND"), ("pause-all a/* 9", "PAUSED")]
+    {
+        assert_eq!(jobs.ask(line), answer);
+    }
+    let acts = column(&json(address, "/status.json"), "operators", "acts", "act");
+    let [pause, hold, add] = &acts[..] else { panic!("{acts:?}") };
+    assert!(pause.starts_with("bob at 127.0.0.1:") && pause.ends_with(": pause-all a/*"), "{pause}");
+    assert_eq!([hold, add], ["ann: HOLD p a 60", "ann: ADD p a"]);
+}
+
 /// The rate of refusals is as high at any second of a flood, and the page says who asks.
 #[test]
 fn page_of_a_hot_key_says_who_asks() {

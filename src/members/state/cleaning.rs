@@ -257,7 +257,7 @@ impl State {
     }
 
     /// Returns the name of a connection, else its address.
-    pub(super) fn who(&self, conn: ConnId, step: &Step<'_, '_>) -> String {
+    pub fn who(&self, conn: ConnId, step: &Step<'_, '_>) -> String {
         let name = self.leases.name(conn).map(|name| String::from_utf8_lossy(name).into_owned());
         name.unwrap_or_else(|| (step.peer)(conn))
     }

@@ -149,6 +149,11 @@ commands! {
 }
 
 impl JobCommand {
+    /// Returns whether it changes jobs or tubes for an operator.
+    pub fn manages(self) -> bool {
+        matches!(self.row().verb, Some(MANAGE | ADMIN)) && !self.only_asks()
+    }
+
     /// Returns whether it only asks for something that is known without a change.
     pub fn only_asks(self) -> bool {
         use JobCommand::{Extensions, ListTubeUsed, ListTubesWatched, StoreCopy};

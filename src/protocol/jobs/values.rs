@@ -390,3 +390,11 @@ pub enum Reply {
     /// Name of the runner.
     Identified(Box<[u8]>),
 }
+
+impl Reply {
+    /// Returns whether the request has changed nothing.
+    pub fn is_refusal(&self) -> bool {
+        use Reply::{CancelledBy, InternalError, NotAllowed, NotFound, OutOfMemory, Refused};
+        matches!(self, Refused(_) | NotFound | NotAllowed | OutOfMemory | InternalError | CancelledBy(_))
+    }
+}

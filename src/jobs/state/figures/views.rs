@@ -141,6 +141,11 @@ impl State {
         self.conns.get(conn).filter(|conn| conn.is_worker).map(|conn| &*conn.name)
     }
 
+    /// Returns the name of a connection; empty without one.
+    pub fn name_of(&self, conn: ConnId) -> &[u8] {
+        self.conns.get(conn).map_or(&[], |conn| &*conn.name)
+    }
+
     /// Returns the connections whose job with the first deadline is of this tube, among the first `MOST_SURVEYED`.
     pub fn conns_on_tube(&self, tube: &[u8], most: usize, now: Time) -> Vec<RunnerConn<'_>> {
         let Some(tube) = self.tubes.find_visible(tube) else { return Vec::new() };
