@@ -89,9 +89,11 @@ impl Watchdog {
         let message = format!("{sign}{target}");
         let rights = [ControlMessage::ScmRights(connections)];
         let rights = if connections.is_empty() { &[] } else { &rights[..] };
-        // Without the child, commands are left running, which cannot be helped.
         let parts = [IoSlice::new(message.as_bytes())];
-        let _ = sendmsg::<()>(socket.as_raw_fd(), &parts, rights, MsgFlags::MSG_NOSIGNAL, None);
+        let send = |rights: &[_]| sendmsg::<()>(socket.as_raw_fd(), &parts, rights, MsgFlags::MSG_NOSIGNAL, None);
+        // The system may have no room for connections. Without the child, commands are left running, which cannot be
+        // helped.
+        let _ = send(rights).or_else(|_| send(&[]));
     }
 }
 

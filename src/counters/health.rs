@@ -36,10 +36,8 @@ impl CountersService {
         }
         if refused > self.warn_refusals {
             let names: Vec<String> = self.refused.keys().take(MOST_NAMES).map(|name| name_of(name)).collect();
-            let more = match self.refused.len() - names.len() {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
+            // Not all are noted.
+            let more = if self.refused.len() > names.len() { " and more" } else { "" };
             let (names, refused_text) = (names.join(", "), grouped(refused));
             let sentence = format!("{refused_text} requests refused in the last {within}, for {names}{more}");
             let first = self.refused.keys().next().map_or(&[][..], |name| name);

@@ -61,13 +61,15 @@ pub struct Refusals {
     names: Vec<Vec<u8>>,
 }
 
-/// Most counters that are noted between two looks.
+/// Most counters that are noted between two looks, and bytes of their names.
 const MOST_NAMES: usize = 8;
+const NAME_BYTES: usize = 256;
 
 impl Refusals {
     #[cold]
     fn note_at_maximum(&mut self, name: &[u8]) -> CounterRefusal {
         self.at_maximum.bump();
+        let name = &name[..name.len().min(NAME_BYTES)];
         if self.names.len() < MOST_NAMES && !self.names.iter().any(|noted| noted == name) {
             self.names.push(name.into());
         }

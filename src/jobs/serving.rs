@@ -7,7 +7,6 @@ use super::stats::Jobs as Stat;
 use super::wire::Request;
 use super::wire::schedule::is_schedule;
 use super::wire::stream::{Cut, Item};
-use log::info;
 use poolcounter_core::id::ConnId;
 use poolcounter_service::contract::{Context, Effect, Then};
 
@@ -70,11 +69,8 @@ impl JobQueue {
         let mut is_done = true;
         self.step(context, |state, step| {
             take(state, step);
-            is_done = !step.events.iter().any(|event| event.reply.is_refusal());
+            is_done = !step.events.iter().any(|event| event.reply.changes_nothing());
         });
-        if let Some(act) = act.filter(|_| is_done) {
-            info!("{act}");
-            context.effects.push(Effect::Acted(act));
-        }
+        context.effects.extend(act.filter(|_| is_done).map(Effect::Acted));
     }
 }

@@ -176,7 +176,8 @@ impl Members {
                 let is_act = is_admin && !matches!(request, Request::Pool { .. });
                 let who = self.step(context, is_admin, |state, step| {
                     state.serve(conn, request, step);
-                    let is_refused = step.events.iter().any(|event| matches!(event.what, What::Error(_)));
+                    let is_refused =
+                        step.events.iter().any(|event| matches!(event.what, What::Error(_) | What::NotTaken));
                     (is_act && !is_refused).then(|| state.who(conn, step))
                 });
                 context.effects.extend(who.map(|who| Effect::Acted(format!("{who}: {}", escaped(text)))));

@@ -291,7 +291,10 @@ impl State {
             Request::RemoveGroup { name, graceful } => {
                 let id = self.pools.find_group(name).ok_or(Refusal::NoPool)?;
                 step.tell(conn, What::Ok);
-                self.pools.group_mut(id).removal = Some((graceful, self.pools.joins));
+                let (joins, group) = (self.pools.joins, self.pools.group_mut(id));
+                // A removal at once that is under way stays so.
+                let is_graceful = graceful && group.removal.is_none_or(|(is_graceful, _)| is_graceful);
+                group.removal = Some((is_graceful, joins));
                 self.pools.touch_group(id);
             }
             Request::Provide { pool, capacity, session } => return self.provide(conn, pool, capacity, session, step),

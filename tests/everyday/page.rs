@@ -5,7 +5,8 @@ use super::parties::{CUT_OFF, NO_SERVER, connect};
 use super::services::Store;
 use super::stage::{SOON, Stage};
 use super::{Cells, Scene};
-use std::io::{Read, Write};
+use poolcounter_testkit::daemon::Client;
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 const HEADING: &str = "The status page";
@@ -25,6 +26,9 @@ fn play(event: &Event, wanted: &[String]) -> Cells {
     let mut open = connect(stage.page().expect("it runs")).expect("connects");
     assert_eq!(read(&mut open, true), "is served");
     stage.holders.push(open.try_clone().expect("a second handle"));
+    // A drain lasts while something is held.
+    let mut keeper = Client::to(stage.daemon().address);
+    assert_eq!(keeper.ask("ACQ4ME keep 1 1 0"), "LOCKED");
     (event.act)(&mut stage);
     // Bytes that are not acknowledged would delay the end that keepalive finds.
     let is_to_ask = wanted.first().is_none_or(|cell| cell != CUT_OFF);
@@ -40,8 +44,12 @@ fn read(stream: &mut TcpStream, is_to_ask: bool) -> String {
         let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     let (mut head, mut byte) = (Vec::new(), [0]);
-    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|len| len > 0) {
-        head.extend(byte);
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1..) => head.extend(byte),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return "hears nothing".into(),
+            Ok(_) | Err(_) => return CUT_OFF.into(),
+        }
     }
     let head = String::from_utf8_lossy(&head).to_lowercase();
     let length = head.split_once("content-length: ").and_then(|(_, rest)| rest.lines().next()?.parse().ok());

@@ -178,17 +178,18 @@ impl Stage {
         let mut fill = || {
             number += 1;
             small_disk::fill(&files.join(format!("filler{number}")));
-            number
         };
-        let mut jobs = JobsClient::to(self.daemon().jobs());
-        jobs.ask("use aside");
-        until("jobs have no room", || fill() > 0 && jobs.put("0 0 600", &[b'x'; 3000]) == "OUT_OF_MEMORY");
-        let mut members = Client::to(self.daemon().members());
+        let (mut jobs, mut members) = (JobsClient::to(self.daemon().jobs()), Client::to(self.daemon().members()));
         assert_eq!((members.ask("POOL room 0 1"), members.ask("ADD room spare")), ("OK".into(), "OK".into()));
-        until("members have no room", || {
-            let taken = fill().to_string() + &members.ask("TAKE room");
-            let lease = taken.split_once("MEMBER ").and_then(|(_, rest)| rest.split(' ').next());
-            lease.is_none_or(|lease| members.ask(&format!("RETURN {lease}")) != "RETURNED")
+        jobs.ask("use aside");
+        // One store may leave room to the other.
+        until("neither store has room", || {
+            fill();
+            let are_jobs_full = jobs.put("0 0 600", &[b'x'; 3000]) == "OUT_OF_MEMORY";
+            let taken = members.ask("TAKE room");
+            let lease = taken.strip_prefix("MEMBER ").and_then(|rest| rest.split(' ').next());
+            let are_members_full = lease.is_none_or(|lease| members.ask(&format!("RETURN {lease}")) != "RETURNED");
+            are_jobs_full && are_members_full
         });
     }
 

@@ -227,10 +227,10 @@ fn counters_that_refuse_are_named() {
     let ask = |rig: &mut Rig, names: &[&[u8]]| {
         names.iter().for_each(|name| {
             rig.world.ask(client, &frames::acquire(1, 1, name));
-        })
+        });
     };
     ask(&mut rig, &names);
-    for (refused, told) in [(&names[..2], "for a, b"), (&names, "for a, b, c and 2 more")] {
+    for (refused, told) in [(&names[..2], "for a, b"), (&names, "for a, b, c and more")] {
         ask(&mut rig, refused);
         rig.pass(12);
         let on = rig.on("Counters");

@@ -171,6 +171,26 @@ fn a_reserve_costs_the_same_for_a_thousand_watched_tubes() {
     }
 }
 
+/// Tubes that a limit of all of them together holds back cost no more than a step may, whatever is asked for.
+#[test]
+fn a_thousand_watched_tubes_behind_a_limit_cost_little() {
+    const TUBES: usize = 1_000;
+    let mut service = Service::without_store(Bounds::default());
+    (0..TUBES).for_each(|tube| service.send(2, format!("watch t/{tube}\r\n").as_bytes()));
+    service.output(2);
+    put_many(&mut service, TUBES, |job| format!("put-job 1 0 60 1 tube=t/{job}\r\na\r\n"));
+    service.send(1, b"limit t/* 1 all\r\n");
+    service.send(2, b"reserve-with-timeout 0\r\n");
+    assert_eq!(service.next(2), Some("RESERVED 1 1 a".into()));
+    put_many(&mut service, 900, |_| "put-job 1 0 60 1 tube=t/0 root=r root-ts=1785585600\r\na\r\n".into());
+    service.send(1, b"root t/0 r 1785585601\r\n");
+    for request in ["reserve-many 500 0\r\n", "reserve-with-timeout 0\r\n"] {
+        let visits = visits(&mut service, 2, request);
+        assert!(visits <= meter::MOST_IN_A_STEP, "{request:?} looks at {visits} entries");
+    }
+    service.state.check();
+}
+
 /// Each runner watches a shared tube and one of its own, so there is one set of watches for each runner.
 #[test]
 fn a_job_costs_the_same_for_one_set_of_watches_and_for_very_many() {

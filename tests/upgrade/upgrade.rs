@@ -149,6 +149,15 @@ fn inherited_listener_goes_on() {
     assert!(path.exists(), "what somebody else made is not removed");
 }
 
+/// Ends the threads of a test, also if it fails: it would wait for them.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Clients acquire and release all the time while the program is replaced ten times. Each key has one lock, and each
 /// client that holds it checks whether another holds it too.
 #[test]
@@ -175,6 +184,7 @@ fn upgrades_under_load_lose_no_request() {
                 }
             });
         }
+        let _ends = Ends(&ended);
         for _ in 0..10 {
             let before = grants.load(Ordering::Relaxed);
             install_program(&program);
@@ -185,7 +195,6 @@ fn upgrades_under_load_lose_no_request() {
                 thread::sleep(Duration::from_millis(1));
             }
         }
-        ended.store(true, Ordering::Relaxed);
     });
     let mut observer = daemon.connect();
     assert_eq!(

@@ -36,7 +36,7 @@ pub fn limit(producer: &Producer, what: &str, most: &str, how: &[&str]) -> Resul
             ([], None) => producer.limit_group(group, most),
             ([], Some(period)) => producer.limit_group_rate(group, most, period),
             (["ordered"], None) => producer.limit_group_in_order(group, most),
-            _ => return Err(Failure::misuse("the limit of a group is neither each nor all")),
+            _ => return Err(Failure::misuse("the limit of a group has per SECONDS, or ordered, and no other word")),
         });
     }
     let scope = match *scope {

@@ -153,8 +153,11 @@ impl State {
     fn choose(&mut self, set: SetId, budget: &mut u32) -> Option<(usize, TubeId)> {
         let set = &self.sets[set];
         if let Some(giving) = &set.giving {
-            let open = giving.iter().metered().find(|(_, tube)| self.limits.is_open(self.tubes[*tube].lane));
-            return open.map(|(_, tube)| (0, *tube));
+            let mut passed = 0;
+            let open = giving.iter().inspect(|_| passed += 1);
+            let open = open.map(|(_, tube)| *tube).find(|tube| self.limits.is_open(self.tubes[*tube].lane));
+            self.spend_on_entries(passed, budget);
+            return open.map(|tube| (0, tube));
         }
         let mut entries = set.turns.len();
         let mut best: Option<((u32, u64), usize, TubeId)> = None;
@@ -166,11 +169,16 @@ impl State {
                 best = Some(((pri, order), place, tube));
             }
         }
+        self.spend_on_entries(entries, budget);
+        best.map(|(_, place, tube)| (place, tube))
+    }
+
+    /// Counts entries of a set that were looked at.
+    fn spend_on_entries(&mut self, entries: usize, budget: &mut u32) {
         meter::visit_many(entries / FEW);
         self.visited += entries / FEW;
         // Lossless: there are fewer.
         *budget = budget.saturating_sub((entries / FEW) as u32);
-        best.map(|(_, place, tube)| (place, tube))
     }
 
     /// Reserves the next job of its set for a connection, and as many more as it has asked for and there are.

@@ -2,7 +2,7 @@
 
 use poolcounter_core::time::Time;
 use poolcounter_core::wheel::TimerId;
-use poolcounter_protocol::jobs::name::PatternMap;
+use poolcounter_protocol::jobs::name::{Pattern, PatternMap};
 use poolcounter_protocol::jobs::values::{Backoff, Limit, Scope};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -43,6 +43,12 @@ impl SettingKind {
         SettingKind::Schedule,
         SettingKind::File,
     ];
+
+    /// Returns whether a setting of this kind can have this name.
+    pub fn can_be_of(self, name: &[u8]) -> bool {
+        use SettingKind::{DeadLetter, Limit, Pause, Rate, Retry};
+        !matches!(self, Limit | Rate | Retry | DeadLetter | Pause) || Pattern::parse(name).is_some()
+    }
 
     /// Words of the kinds in a store.
     pub const WORDS: [&'static str; 9] =
@@ -129,7 +135,8 @@ impl Setting {
     pub(super) fn absence(name: &[u8]) -> Option<Setting> {
         let space = name.iter().position(|byte| *byte == b' ')?;
         let kind = SettingKind::of_word(std::str::from_utf8(&name[..space]).ok()?)?;
-        Some(Setting { kind, of: name[space + 1..].into(), value: None })
+        let of = &name[space + 1..];
+        kind.can_be_of(of).then(|| Setting { kind, of: of.into(), value: None })
     }
 }
 
@@ -178,8 +185,8 @@ impl Value {
                 _ => return None,
             },
             SettingKind::Schedule => {
-                Progress::split(text)?;
-                Value::Text(text.into())
+                let (_, definition) = Progress::split(text)?;
+                definition.contains(&b'\n').then(|| Value::Text(text.into()))?
             }
             SettingKind::DeadLetter | SettingKind::File => Value::Text(text.into()),
         })

@@ -393,8 +393,9 @@ pub enum Reply {
 
 impl Reply {
     /// Returns whether the request has changed nothing.
-    pub fn is_refusal(&self) -> bool {
-        use Reply::{CancelledBy, InternalError, NotAllowed, NotFound, OutOfMemory, Refused};
-        matches!(self, Refused(_) | NotFound | NotAllowed | OutOfMemory | InternalError | CancelledBy(_))
+    pub fn changes_nothing(&self) -> bool {
+        use Reply::{Cancelled, CancelledBy, Cleared, InternalError, Kicked, Moved, NotAllowed, NotFound, OutOfMemory};
+        matches!(self, Reply::Refused(_) | NotFound | NotAllowed | OutOfMemory | InternalError | CancelledBy(_))
+            || matches!(self, Kicked(0) | Moved(0) | Cancelled(0) | Cleared(0))
     }
 }

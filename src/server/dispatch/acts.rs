@@ -15,8 +15,9 @@ const MOST_ACTS: usize = 20;
 pub struct Acts(VecDeque<(Time, String)>);
 
 impl Acts {
-    /// Notes an act.
+    /// Notes an act. An act that is repeated keeps one place.
     pub fn note(&mut self, act: String, now: Time) {
+        self.0.retain(|(_, noted)| *noted != act);
         self.0.truncate(MOST_ACTS - 1);
         self.0.push_front((now, act));
     }

@@ -164,6 +164,7 @@ impl State {
         {
             // Limits hold all of these back.
             let held: Vec<TubeId> = giving.iter().metered().map(|(_, tube)| *tube).collect();
+            self.visited += held.len();
             for tube in held {
                 if let Some(feed) = self.feeds.of_name(&self.tubes[tube].name) {
                     self.hold(feed);

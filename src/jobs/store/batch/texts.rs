@@ -15,7 +15,7 @@ pub(super) fn read_origin(epoch: Span, text: &[u8]) -> Option<Origin<'_>> {
 
 /// Returns the setting of a row of the table of settings; None if the row is malformed.
 pub fn read_setting(epoch: Span, kind: &str, of: &[u8], value: &[u8]) -> Option<Setting> {
-    let kind = SettingKind::of_word(kind)?;
+    let kind = SettingKind::of_word(kind).filter(|kind| kind.can_be_of(of))?;
     let value = Value::read(kind, value, |wall| moment(epoch, wall))?;
     Some(Setting { kind, of: of.into(), value: Some(value) })
 }
