@@ -185,7 +185,7 @@ impl Stage {
         // One store may leave room to the other.
         until("neither store has room", || {
             fill();
-            let are_jobs_full = jobs.put("0 0 600", &[b'x'; 3000]) == "OUT_OF_MEMORY";
+            let are_jobs_full = jobs.put("0 0 600", b"x") == "OUT_OF_MEMORY";
             let taken = members.ask("TAKE room");
             let lease = taken.strip_prefix("MEMBER ").and_then(|rest| rest.split(' ').next());
             let are_members_full = lease.is_none_or(|lease| members.ask(&format!("RETURN {lease}")) != "RETURNED");
