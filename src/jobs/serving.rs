@@ -69,8 +69,15 @@ impl JobQueue {
         let mut is_done = true;
         self.step(context, |state, step| {
             take(state, step);
-            is_done = !step.events.iter().any(|event| event.reply.changes_nothing());
+            is_done = !step.events.iter().any(|event| changes_nothing(&event.reply));
         });
         context.effects.extend(act.filter(|_| is_done).map(Effect::Acted));
     }
+}
+
+/// Returns whether the request with this reply has changed nothing.
+fn changes_nothing(reply: &Reply) -> bool {
+    use Reply::{Cancelled, CancelledBy, Cleared, InternalError, Kicked, Moved, NotAllowed, NotFound, OutOfMemory};
+    matches!(reply, Reply::Refused(_) | NotFound | NotAllowed | OutOfMemory | InternalError | CancelledBy(_))
+        || matches!(reply, Kicked(0) | Moved(0) | Cancelled(0) | Cleared(0))
 }

@@ -207,6 +207,21 @@ fn a_pool_is_removed_for_which_many_wait() {
     }
 }
 
+/// The graceful request comes while the first one is at work.
+#[test]
+fn a_group_removed_at_once_is_not_kept_by_a_graceful_request() {
+    let mut timed = Timed::new();
+    for n in 0..6_000 {
+        timed.say(OPERATOR, &format!("POOL p{n} 0 1 group=g"));
+        timed.say(OPERATOR, &format!("ADD p{n} m{n}"));
+        assert!(ask(&mut timed, CONSUMER, &format!("TAKE p{n}")).starts_with("MEMBER "));
+    }
+    timed.events.clear();
+    ["RMGROUP g", "RMGROUP g GRACEFUL"].iter().for_each(|line| timed.say(OPERATOR, line));
+    timed.pass(Span::from_secs(5));
+    assert_eq!(told(&timed, CONSUMER).matches("!LOST ").count(), 6_000);
+}
+
 #[test]
 fn a_connection_holds_members_of_many_pools() {
     let mut timed = Timed::new();

@@ -390,12 +390,3 @@ pub enum Reply {
     /// Name of the runner.
     Identified(Box<[u8]>),
 }
-
-impl Reply {
-    /// Returns whether the request has changed nothing.
-    pub fn changes_nothing(&self) -> bool {
-        use Reply::{Cancelled, CancelledBy, Cleared, InternalError, Kicked, Moved, NotAllowed, NotFound, OutOfMemory};
-        matches!(self, Reply::Refused(_) | NotFound | NotAllowed | OutOfMemory | InternalError | CancelledBy(_))
-            || matches!(self, Kicked(0) | Moved(0) | Cancelled(0) | Cleared(0))
-    }
-}

@@ -2,10 +2,9 @@
 //! so that showing them costs the same at any number of tubes and jobs.
 //!
 //! Cost: an event of a job adds to its tube and to two sums. A sum that never had a second tube has the events of that
-//! tube, and none of its own. If the first ready job of its tube changes to one of
-//! another second, the tube moves in the order of ages of two sums. At most [`MOST_FOLLOWED`] first parts and as many
-//! last parts are followed: they have curves, and metrics of their own. Events of the other parts are counted under
-//! `other` as well.
+//! tube, and none of its own. If the first ready job of its tube changes to one of another second, the tube moves in the
+//! order of ages of two sums. At most [`MOST_FOLLOWED`] first parts and as many last parts are followed: they have
+//! curves, and metrics of their own. Events of the other parts are counted under `other` as well.
 
 mod choice;
 

@@ -19,3 +19,25 @@ pub fn read_setting(epoch: Span, kind: &str, of: &[u8], value: &[u8]) -> Option<
     let value = Value::read(kind, value, |wall| moment(epoch, wall))?;
     Some(Setting { kind, of: of.into(), value: Some(value) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_be_are_malformed() {
+        let read = |kind: &str, of: &[u8], value: &[u8]| read_setting(Span::ZERO, kind, of, value).is_some();
+        assert!(read("limit", b"a/*", b"3 each") && read("schedule", b"s", b"0 - 0 schedule-put s 1 1 1 tube=t\nx"));
+        for kind in ["limit", "rate", "retry", "dead-letter", "pause"] {
+            let value: &[u8] = match kind {
+                "limit" => b"3 each",
+                "rate" => b"3 per 1 each",
+                "retry" => b"3 1 2 9",
+                "pause" => b"9 9",
+                _ => b"t",
+            };
+            assert!(read(kind, b"a/*", value) && !read(kind, b"a**", value), "{kind}");
+        }
+        assert!(!read("schedule", b"s", b"0 - 0 schedule-put s 1 1 1 tube=t"));
+    }
+}
