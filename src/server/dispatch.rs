@@ -200,7 +200,12 @@ impl Dispatch {
         let (mut overview, mut views) = (Overview::default(), Vec::new());
         match wanted {
             Wanted::Telemetry => {}
-            Wanted::Reports => overview = self.services.overview(now, peers),
+            Wanted::Reports => {
+                overview = self.services.overview(now, peers);
+                let name = self.services[from.service].info.name;
+                let asking = overview.services.iter_mut().find(|service| service.name == name);
+                asking.into_iter().for_each(|asking| asking.report.tables.extend(self.acts.table(now)));
+            }
             Wanted::View { service, path } => {
                 let found = self.services.view(service, path, now, peers);
                 (overview.services, views) = found.into_iter().unzip();
@@ -210,7 +215,7 @@ impl Dispatch {
             }
         }
         if *wanted != Wanted::Telemetry {
-            overview.services.extend(self.access.report().into_iter().chain(self.acts.report(now)));
+            overview.services.extend(self.access.report());
         }
         let Dispatch { started, epoch, wall, .. } = *self;
         let Dispatch { services, wheel, output, effects, random, access, loop_stats, process, health, .. } = self;

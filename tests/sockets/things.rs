@@ -162,7 +162,7 @@ fn buttons_change_the_states_of_members() {
     assert!(client.line().contains(" taken_back by=127.0.0.1:"));
     assert_eq!(post("repair", "p x").0, 409);
     assert_eq!(post("repair", "x").0, 400);
-    let acts = column(&json(address, "/status.json"), "operators", "acts", "act");
+    let acts = column(&json(address, "/status.json"), "http", "acts", "act");
     let what: Vec<_> = acts.iter().filter_map(|act| act.split(", by a button: ").nth(1)).collect();
     let done = [format!("takeback {held}"), format!("free {out}"), format!("hold {out}"), format!("repair {out}")];
     assert_eq!(what, done.map(|act| format!("members {act}")), "what was refused is not there");
@@ -182,7 +182,7 @@ fn acts_of_operators_are_listed() {
     {
         assert_eq!(jobs.ask(line), answer);
     }
-    let acts = column(&json(address, "/status.json"), "operators", "acts", "act");
+    let acts = column(&json(address, "/status.json"), "http", "acts", "act");
     let [pause, hold, add] = &acts[..] else { panic!("{acts:?}") };
     assert!(pause.starts_with("bob at 127.0.0.1:") && pause.ends_with(": pause-all a/*"), "{pause}");
     assert_eq!([hold, add], ["ann: HOLD p a 60", "ann: ADD p a"]);

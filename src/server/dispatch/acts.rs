@@ -1,12 +1,9 @@
 //! Acts of operators: the last ones since the start of the process, for the page of the daemon.
 
 use poolcounter_core::time::Time;
-use poolcounter_service::contract::Traffic;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Report, ServiceReport, Table};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
 use std::collections::VecDeque;
 
-/// Name of the report in the list of services.
-const NAME: &str = "operators";
 /// Number of acts that are remembered.
 const MOST_ACTS: usize = 20;
 
@@ -22,13 +19,10 @@ impl Acts {
         self.0.push_front((now, act));
     }
 
-    /// Returns the acts as the report of a service; None without acts.
-    pub fn report(&self, now: Time) -> Option<ServiceReport> {
+    /// Returns the table of the acts; None without acts.
+    pub fn table(&self, now: Time) -> Option<Table> {
         let rows = self.0.iter().map(|(at, act)| vec![Cell::text(act), Cell::time(now.since(*at))]);
-        let report = Report { tables: vec![acts_table().rows(rows)], ..Report::default() };
-        let service =
-            ServiceReport { name: NAME, title: "", option: "", traffic: Traffic::default(), is_enabled: true, report };
-        (!self.0.is_empty()).then_some(service)
+        (!self.0.is_empty()).then(|| acts_table().rows(rows))
     }
 }
 
