@@ -27,8 +27,8 @@ pub type Row = (&'static str, &'static str);
 pub struct Scene {
     /// In the order of the cells that are seen.
     pub rows: Vec<Row>,
-    /// Returns the cells of each row. It gets those of the page, so that it knows what to wait for; they are empty if
-    /// the page has none. Cells that cannot be played on this machine are returned as they are.
+    /// Returns the cells of each row. The cells of the page are its argument, so that it knows what to wait for; they are
+    /// empty if the page has none. Cells that cannot be played on this machine are returned as they are.
     pub play: Play,
     /// Whether keepalive of the clients must end a connection, which takes half a minute.
     pub is_slow: bool,

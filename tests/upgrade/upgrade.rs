@@ -31,7 +31,8 @@ fn everything_goes_on() {
     waiter.send(b"ACQ4ME k 1 9 60\n");
     anyone.send(b"ACQ4ANY k 1 9 60\nSTATS UP");
     let begun = Instant::now();
-    late.send(b"ACQ4ME k 1 9 2\n");
+    // Longer than three upgrades take on a busy machine.
+    late.send(b"ACQ4ME k 1 9 9\n");
     holder.wait_for_stat("waiting_workers", 3);
     for _ in 0..3 {
         daemon.upgrade();
@@ -40,7 +41,7 @@ fn everything_goes_on() {
     assert_eq!(holder.stat("waiting_workers"), 3);
     assert_eq!(holder.stat("total_acquired"), 2);
     assert_eq!(late.line(), "TIMEOUT");
-    assert!(begun.elapsed() >= Duration::from_secs(2), "it ended early");
+    assert!(begun.elapsed() >= Duration::from_secs(9), "it ended early");
     // A new connection finds the pool as it was.
     assert_eq!(daemon.connect().ask("ACQ4ME k 5 3 0"), "QUEUE_FULL");
     assert_eq!(holder.ask("RELEASE"), "RELEASED", "the newest lock is still known as such");

@@ -212,7 +212,7 @@ pub enum LimitOf<'a> {
     Group(&'a [u8]),
 }
 
-/// Limit of the jobs that are reserved at a time, or of those that start in a period.
+/// Limit of the jobs that are reserved at a time, or of the jobs that start in a period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Limit {
     /// Most jobs; 0 means any number.

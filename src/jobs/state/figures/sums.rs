@@ -66,7 +66,7 @@ pub(in crate::state) struct Sum {
     pub counts: [u64; 4],
     /// Delayed jobs that wait to be tried again.
     pub retrying: u64,
-    /// Its events; None while it never had a second tube: then they are those of the tube.
+    /// Tally of its own; None while it never had a second tube: then the tally of its tube counts.
     pub own: Option<Box<Tally>>,
     /// Puts and deletes at the time from which it is followed and its curves count; None if it is not followed.
     pub followed_from: Option<[u64; 2]>,
@@ -347,7 +347,7 @@ impl Sum {
         self.tubes.first().copied().filter(|_| self.own.is_none())
     }
 
-    /// Returns its events. `part_of` returns those of a tube.
+    /// Returns the tally of its events. `part_of` returns the tally of a tube.
     pub fn tally<'a, 'p: 'a>(&'a self, part_of: impl Fn(TubeId) -> Part<'p>) -> &'a Tally {
         match &self.own {
             Some(own) => own,
