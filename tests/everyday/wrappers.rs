@@ -207,17 +207,18 @@ impl Wrapper {
     /// Waits until this is seen, and that lasts; returns what is seen. What is free while the work runs is seen at once.
     fn wait_for(&self, address: Option<SocketAddr>, wanted: &str, event: &Event) -> String {
         let deadline = Instant::now() + patience(wanted);
-        let mut seen = self.look(address);
         let is_early = |seen: &str| event.place != Place::Daemon && self.is_early(seen);
-        while seen != wanted && !is_early(&seen) && Instant::now() < deadline {
+        loop {
+            let mut seen = self.look(address);
+            if seen == wanted && seen.starts_with("runs on") && !is_early(&seen) {
+                thread::sleep(CALM);
+                seen = self.look(address);
+            }
+            if seen == wanted || is_early(&seen) || Instant::now() >= deadline {
+                return seen;
+            }
             thread::sleep(Duration::from_millis(5));
-            seen = self.look(address);
         }
-        if seen.starts_with("runs on") && !is_early(&seen) {
-            thread::sleep(CALM);
-            seen = self.look(address);
-        }
-        seen
     }
 
     /// Returns what the pool's member is: that of the command, or another in its place.
