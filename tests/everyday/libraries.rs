@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const HOLDING: &str = "Client libraries";
 const WAITING: &str = "Client libraries that wait";
 
-const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: Duration::ZERO };
+pub const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: Duration::ZERO };
 const LIMITS: Limits =
     Limits { workers: 9, max_queue: 9, timeout: Duration::ZERO, hold: None, at_least: Duration::ZERO };
 
@@ -116,7 +116,7 @@ fgets(STDIN);
 ];
 
 /// Starts programs, as far as their interpreters are installed.
-fn start_all(programs: &[(&str, &str)], address: SocketAddr) -> Vec<Running> {
+pub fn start_all(programs: &[(&str, &str)], address: SocketAddr) -> Vec<Running> {
     let start = |(interpreter, program): &(&str, &str)| {
         if Command::new(interpreter).arg("--version").stdout(Stdio::null()).status().is_err() {
             skipped(&format!("a client in everyday events, because {interpreter} is not installed"));
@@ -133,17 +133,20 @@ fn start_all(programs: &[(&str, &str)], address: SocketAddr) -> Vec<Running> {
 
 /// Returns a scene for each event and table.
 pub fn scenes() -> Vec<Scene> {
-    let common = |event: &&Event| {
-        let is_of_store = ["the disk", "the files", "the database"].iter().any(|begin| event.name.starts_with(begin));
-        !is_of_store && !CLIENTS_TOO.iter().any(|begin| event.name.starts_with(begin))
-    };
-    let holding = EVENTS.iter().filter(common).filter(|event| event.meets_the_daemon());
-    let waiting = EVENTS.iter().filter(common);
+    let holding = EVENTS.iter().filter(|event| is_common(event) && event.meets_the_daemon());
+    let waiting = EVENTS.iter().filter(|event| is_common(event));
     let holding = holding.map(|event| scene(HOLDING, event, play));
     holding.chain(waiting.map(|event| scene(WAITING, event, play_waiters))).collect()
 }
 
-fn scene(heading: &'static str, event: &'static Event, play: fn(&Event, &[String]) -> Cells) -> Scene {
+/// Returns whether the event is one that programs with a library can see.
+pub fn is_common(event: &Event) -> bool {
+    let is_of_store = ["the disk", "the files", "the database"].iter().any(|begin| event.name.starts_with(begin));
+    !is_of_store && !CLIENTS_TOO.iter().any(|begin| event.name.starts_with(begin))
+}
+
+/// Returns a scene of one row, whose last columns are those of programs that may not be installed.
+pub fn scene(heading: &'static str, event: &'static Event, play: fn(&Event, &[String]) -> Cells) -> Scene {
     let play = move |wanted: &[Cells]| {
         let mut seen = play(event, &wanted[0]);
         // Columns of programs that are not installed.
@@ -248,7 +251,7 @@ fn play_waiters(event: &Event, wanted: &[String]) -> Cells {
 }
 
 /// Sends a request, and returns the line that answers it.
-fn ask(stream: &mut TcpStream, request: &str) -> String {
+pub fn ask(stream: &mut TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).expect("is sent");
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).expect("is answered");
