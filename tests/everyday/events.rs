@@ -30,7 +30,7 @@ pub const EVENTS: &[Event] = &[
     Event { name: "the daemon is reloaded or upgraded", act: |stage| stage.daemon().upgrade() },
     Event { name: "the daemon drains", act: |stage| stage.operate("DRAIN") },
     Event { name: "the daemon hangs for a second", act: freeze },
-    Event { name: "the machine is lost with all clients, and started", act: lose_all },
+    Event { name: MACHINE_LOST, act: lose_all },
     Event { name: DISK_FULL, act: |stage| stage.fill_disk() },
     Event { name: FILES_REMOVED, act: |stage| stage.remove_files() },
     Event { name: FILES_LOST, act: lose_files },
@@ -38,9 +38,10 @@ pub const EVENTS: &[Event] = &[
 ];
 
 pub const CABLE: &str = "the cable of the daemon is cut for a while";
-const DISK_FULL: &str = "the disk is full";
-const FILES_REMOVED: &str = "the files of the store are removed";
-const FILES_LOST: &str = "the files of the store are removed, then the daemon is killed and started";
+pub const MACHINE_LOST: &str = "the machine is lost with all clients, and started";
+pub const DISK_FULL: &str = "the disk is full";
+pub const FILES_REMOVED: &str = "the files of the store are removed";
+pub const FILES_LOST: &str = "the files of the store are removed, then the daemon is killed and started";
 const DATABASE_GONE: &str = "the database is gone";
 
 impl Event {
@@ -114,7 +115,7 @@ fn lose_all(stage: &mut Stage) {
 }
 
 /// All is written anew in the meantime.
-fn lose_files(stage: &mut Stage) {
+pub fn lose_files(stage: &mut Stage) {
     stage.remove_files();
     stage.wait_for_files();
     restart(stage, Signal::SIGKILL);

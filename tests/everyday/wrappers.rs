@@ -1,9 +1,9 @@
 //! Commands that run while something is held for them, by `exec`, `take`, `counter acquire` and `jobs run`, and commands
 //! of members, by `provide`.
 
-use super::events::{CABLE, freeze, restart, stop};
+use super::events::{CABLE, DISK_FULL, FILES_LOST, FILES_REMOVED, MACHINE_LOST, freeze, lose_files, restart, stop};
 use super::parties::{CALM, NO_SERVER};
-use super::services::{SERVICES, Service, TAKEN};
+use super::services::{SERVICES, Service, Store, TAKEN};
 use super::stage::{LATE, Stage, patience};
 use super::{Cells, Scene};
 use nix::sys::signal::{Signal, kill};
@@ -94,7 +94,14 @@ const EVENTS: &[Event] = &[
     event("the daemon is reloaded or upgraded", Place::Machine, |stage, _| stage.daemon().upgrade()),
     event("the daemon drains", Place::Machine, |stage, _| stage.operate("DRAIN")),
     event("the daemon hangs for a second", Place::Machine, |stage, _| freeze(stage)),
-    event("the files of the store are removed", Place::Machine, |stage, _| stage.remove_files()),
+    event(MACHINE_LOST, Place::Daemon, |stage, all| {
+        signal(all, Signal::SIGKILL);
+        all.iter().for_each(|one| drop(kill(Pid::from_raw(one.work), Signal::SIGKILL)));
+        restart(stage, Signal::SIGKILL);
+    }),
+    event(DISK_FULL, Place::Machine, |stage, _| stage.fill_disk()),
+    event(FILES_REMOVED, Place::Machine, |stage, _| stage.remove_files()),
+    event(FILES_LOST, Place::Daemon, |stage, _| lose_files(stage)),
 ];
 
 /// Only a provider drains.
@@ -306,7 +313,8 @@ pub fn scenes() -> Vec<Scene> {
 /// Returns the scene of an event for all columns of a table at once.
 fn scene(heading: &'static str, event: &'static Event, start: fn(&Stage, Place) -> Vec<Wrapper>) -> Scene {
     let play = move |wanted: &[Cells]| {
-        let mut stage = Stage::new(LATE);
+        let is_to_fail = event.name == DISK_FULL;
+        let Some(mut stage) = Stage::with(LATE, Store::File, is_to_fail) else { return wanted.to_vec() };
         let all = start(&stage, event.place);
         (event.act)(&mut stage, &all);
         let wanted = |column: usize| wanted[0].get(column).map_or("", String::as_str);
