@@ -4,6 +4,7 @@
 
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::jobs_client::JobsClient;
+use poolcounter_testkit::running::Over;
 use poolcounter_testkit::web::{page_of, start};
 use std::fs;
 use std::io::Read;
@@ -125,16 +126,15 @@ fn a_stampede_is_seen() {
 fn take_picture_of_crowd(url: &str, crowd: &mut [Client]) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _over = Over(&is_over);
         scope.spawn(|| {
-            // The bound is that of a look that fails.
-            for _ in (0..60).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+            while !is_over.load(Ordering::Relaxed) {
                 crowd.iter_mut().for_each(|client| client.send(b"ACQ4ANY FileRender:Stampede 2 30 600\n"));
                 thread::sleep(Duration::from_millis(500));
             }
         });
         thread::sleep(Duration::from_secs(5));
         look(url, "page", PICTURE, &[]);
-        is_over.store(true, Ordering::Relaxed);
     });
 }
 

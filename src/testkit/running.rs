@@ -6,6 +6,7 @@ use nix::unistd::Pid;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Running command, with pipes to its input and outputs. It is killed when this is dropped.
 pub struct Running {
@@ -19,6 +20,15 @@ pub struct Ended {
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
+}
+
+/// Tells the threads of a test that it is over when it goes on, or fails: a failed test would wait for them.
+pub struct Over<'a>(pub &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Running {

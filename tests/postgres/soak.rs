@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use poolcounter_testkit::daemon::Client;
 use poolcounter_testkit::postgres::{Cluster, own};
 use poolcounter_testkit::random::Random;
+use poolcounter_testkit::running::Over;
 use std::env;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -162,28 +163,24 @@ fn play<'a>(stage: &mut Stage<'a>, replica: Option<Replica<'a>>, random: &mut Ra
     let heard = stage.play(|stage| {
         let (is_over, cluster) = (AtomicBool::new(false), stage.cluster);
         let most = thread::scope(|scope| {
+            let over = Over(&is_over);
             let sessions = scope.spawn(|| most_sessions(cluster, &is_over));
             let end = Instant::now() + ROUND;
             let mut troubles = random.swarm(&TROUBLES);
             troubles.extend(replica.map(|_| (ReplicaStopped, 6)));
-            // The counting ends whatever happens here.
-            let met = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                while Instant::now() < end {
-                    thread::sleep(Duration::from_millis(random.below(PAUSE) as u64));
-                    let (trouble, place) = (random.weigh(&troubles), random.below(stage.daemons.len()));
-                    let mut time = Duration::from_millis(random.below(LONGEST_FAULT) as u64);
-                    if matches!(trouble, JobsLocked | OwnerLocked | ReplicaStopped) && random.once_in(3) {
-                        time *= LONG;
-                    }
-                    println!("  {trouble:?} at {place} for {} ms", time.as_millis());
-                    let is_worse = random.once_in(2);
-                    meet(stage, trouble, place, time, is_worse, replica);
+            while Instant::now() < end {
+                thread::sleep(Duration::from_millis(random.below(PAUSE) as u64));
+                let (trouble, place) = (random.weigh(&troubles), random.below(stage.daemons.len()));
+                let mut time = Duration::from_millis(random.below(LONGEST_FAULT) as u64);
+                if matches!(trouble, JobsLocked | OwnerLocked | ReplicaStopped) && random.once_in(3) {
+                    time *= LONG;
                 }
-            }));
-            is_over.store(true, Ordering::Relaxed);
-            let most = sessions.join().expect("it only counts");
-            met.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            most
+                println!("  {trouble:?} at {place} for {} ms", time.as_millis());
+                let is_worse = random.once_in(2);
+                meet(stage, trouble, place, time, is_worse, replica);
+            }
+            drop(over);
+            sessions.join().expect("it only counts")
         });
         println!("  {most} sessions at most");
         assert!(most <= SESSIONS * stage.daemons.len() + OWN_SESSIONS, "{most} sessions");

@@ -2,6 +2,7 @@
 //! flat, and in the end nothing may be left.
 
 use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::running::Over;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -103,6 +104,7 @@ fn nothing_leaks() {
     let (requests, ended) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut memory = Vec::new();
     thread::scope(|scope| {
+        let _over = Over(&ended);
         for n in 1..=CLIENTS {
             let mut behaviour = Behaviour { address: daemon.address, random: n, requests: &requests };
             let ended = &ended;
@@ -118,7 +120,6 @@ fn nothing_leaks() {
             memory.push(daemon.memory());
             println!("{:>12} requests, {:>6} KiB", requests.load(Ordering::Relaxed), daemon.memory() / 1024);
         }
-        ended.store(true, Ordering::Relaxed);
     });
     let mut observer = daemon.connect();
     observer.wait_for_stat("hashtable_entries", 0);

@@ -10,6 +10,7 @@ use poolcounter_core::proxy::Header;
 use poolcounter_testkit::counter::CounterClient;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
 use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::running::Over;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::speech::{SPOKEN, speech};
 use poolcounter_testkit::tls::{Certificates, Connector};
@@ -401,6 +402,7 @@ fn storm_over_every_service_takes_nothing_along() {
     let before = descriptors(&house.daemon);
     let (is_over, connections, kept) = (AtomicBool::new(false), AtomicUsize::new(0), Mutex::new(Vec::new()));
     let mut upgrades = thread::scope(|scope| {
+        let _over = Over(&is_over);
         let places = &house.places;
         for n in 0..CLIENTS {
             let random = Random::new(seed.wrapping_mul(CLIENTS).wrapping_add(n));
@@ -412,9 +414,7 @@ fn storm_over_every_service_takes_nothing_along() {
         scope.spawn(move || put(jobs, over, ids));
         let end = Instant::now() + Duration::from_secs(seconds);
         let secure = terminators.as_mut().map_or(&mut [][..], |all| &mut all.terminators);
-        let upgrades = operate_all((&mut house.daemon, secure), places, &mut random, end);
-        is_over.store(true, Ordering::Relaxed);
-        upgrades
+        operate_all((&mut house.daemon, secure), places, &mut random, end)
     });
     let kept = kept.into_inner().expect("nobody has panicked");
     upgrades.finish(&mut house.daemon);

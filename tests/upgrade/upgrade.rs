@@ -8,6 +8,7 @@ use poolcounter_testkit::daemon::{
 };
 use poolcounter_testkit::frames;
 use poolcounter_testkit::jobs_client::JobsClient;
+use poolcounter_testkit::running::Over;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
 use std::io::{Read, Write};
@@ -150,15 +151,6 @@ fn inherited_listener_goes_on() {
     assert!(path.exists(), "what somebody else made is not removed");
 }
 
-/// Ends the threads of a test, also if it fails: it would wait for them.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Clients acquire and release all the time while the program is replaced ten times. Each key has one lock, and each
 /// client that holds it checks whether another holds it too.
 #[test]
@@ -185,7 +177,7 @@ fn upgrades_under_load_lose_no_request() {
                 }
             });
         }
-        let _ends = Ends(&ended);
+        let _over = Over(&ended);
         for _ in 0..10 {
             let before = grants.load(Ordering::Relaxed);
             install_program(&program);
@@ -708,6 +700,7 @@ fn longest_wait_over_an_upgrade(daemon: &mut Daemon) -> Duration {
     let ended = AtomicBool::new(false);
     let mut asking = daemon.connect();
     thread::scope(|scope| {
+        let over = Over(&ended);
         let longest = scope.spawn(|| {
             let mut longest = Duration::ZERO;
             while !ended.load(Ordering::Relaxed) {
@@ -718,7 +711,7 @@ fn longest_wait_over_an_upgrade(daemon: &mut Daemon) -> Duration {
             longest
         });
         daemon.upgrade();
-        ended.store(true, Ordering::Relaxed);
+        drop(over);
         longest.join().expect("was answered")
     })
 }

@@ -5,6 +5,7 @@ use nix::sys::signal::Signal;
 use poolcounter_testkit::counter::CounterClient;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, install_program, raise_descriptor_limit};
 use poolcounter_testkit::frames::{self, HEADER_BYTES};
+use poolcounter_testkit::running::Over;
 use poolcounter_testkit::scratch::Scratch;
 use socket2::{Domain, Socket, Type};
 use std::io::Read;
@@ -66,13 +67,14 @@ fn upgrade_from_another_program_loses_nothing() {
     install_program(&program);
     let is_over = &AtomicBool::new(false);
     let (longest, records) = thread::scope(|scope| {
+        let over = Over(is_over);
         let counters = daemon.counters();
         let records = scope.spawn(move || read_dump(counters, is_over));
         let mut asking = daemon.connect();
         let longest = scope.spawn(move || longest_wait(&mut asking, is_over));
         thread::sleep(Duration::from_millis(300));
         daemon.upgrade();
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         (longest.join().expect("was answered"), records.join().expect("was read"))
     });
     println!(

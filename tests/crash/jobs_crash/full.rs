@@ -2,7 +2,7 @@
 //! lost.
 
 use crate::jobs_crash::disk::Faults;
-use crate::jobs_crash::load::{Log, Over};
+use crate::jobs_crash::load::Log;
 use crate::jobs_crash::vfs;
 use crate::jobs_store::kept::{Change, commit, load, verdict_of};
 use nix::sys::signal::Signal;
@@ -14,6 +14,7 @@ use poolcounter_testkit::crash::actor::{Actor, SETUP, retries};
 use poolcounter_testkit::crash::history::{Found, History};
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::jobs_client::JobsClient;
+use poolcounter_testkit::running::Over;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use poolcounter_testkit::small_disk;

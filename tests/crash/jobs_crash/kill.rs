@@ -6,9 +6,10 @@ use poolcounter_testkit::crash::actor::{Actor, SETUP, retries};
 use poolcounter_testkit::crash::history::{Found, History};
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::random::Random;
+use poolcounter_testkit::running::Over;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::seeds::{History as Seeded, play};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
@@ -27,12 +28,12 @@ fn jobs_are_as_replied_without_a_crash() {
         let found = log.check(address, ACTORS, if life == 0 { &SETUP } else { &[] });
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
+            let _over = Over(&is_over);
             for number in 0..ACTORS {
                 let actor = Actor::new(number, ACTORS, life, seed, &found, log.now());
                 log.play(scope, address, (actor, number, seed ^ (life as u64) << 20), &is_over);
             }
             thread::sleep(Duration::from_millis(LONGEST_MS as u64));
-            is_over.store(true, Ordering::Relaxed);
         });
         println!("life {life}: {} jobs, {} replies so far", found.jobs.len(), log.replies());
     }
@@ -59,6 +60,7 @@ fn live_and_die(Seeded { seed, steps }: Seeded) {
         }
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
+            let _over = Over(&is_over);
             for number in 0..ACTORS {
                 let actor = Actor::new(number, ACTORS, life, seed, &found, log.now());
                 log.play(scope, address, (actor, number, seed ^ (life as u64) << 20), &is_over);

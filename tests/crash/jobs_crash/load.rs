@@ -26,15 +26,6 @@ pub struct Log {
     replies: AtomicUsize,
 }
 
-/// Guard that ends the load when the test continues, or fails.
-pub struct Over<'a>(pub &'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// One connection.
 struct Line(BufReader<TcpStream>);
 
