@@ -8,7 +8,7 @@ use super::stage::{LATE, Stage};
 use super::{Cells, Scene};
 use poolcounter_client::{MediaWiki, Members, NewJob, Producer, Reservation, Runner, TakeOutcome, Wanted};
 use poolcounter_testkit::cut::CutProxy;
-use poolcounter_testkit::daemon::{Client, PATIENCE};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
@@ -77,7 +77,7 @@ fn play(event: &Event, wanted: &[String]) -> Cells {
     assert!(before.iter().all(is_held), "{before:?}");
     (event.act)(&mut stage);
     proxies.iter().filter(|_| event.name == CABLE).for_each(CutProxy::fall_silent);
-    let at = [stage.address_of(|daemon| daemon.members()), stage.address_of(|daemon| daemon.jobs())];
+    let at = [stage.address_of(Daemon::members), stage.address_of(Daemon::jobs)];
     let longest = if event.name == CABLE { 3 * PATIENCE } else { PATIENCE };
     let deadline = Instant::now() + longest;
     thread::sleep(CALM);

@@ -96,7 +96,10 @@ const EVENTS: &[Event] = &[
     event("the daemon hangs for a second", Place::Machine, |stage, _| freeze(stage)),
     event(MACHINE_LOST, Place::Daemon, |stage, all| {
         signal(all, Signal::SIGKILL);
-        all.iter().for_each(|one| drop(kill(Pid::from_raw(one.work), Signal::SIGKILL)));
+        for one in all {
+            // Its watchdog may have killed it already.
+            let _ = kill(Pid::from_raw(one.work), Signal::SIGKILL);
+        }
         restart(stage, Signal::SIGKILL);
     }),
     event(DISK_FULL, Place::Machine, |stage, _| stage.fill_disk()),
