@@ -1,9 +1,13 @@
 //! Upgrades of the real program while members are started, stopped, checked, cleaned, waited for, leased and in
 //! quarantine: another process takes over after each step.
 
+use crate::upgrade_release::longest_wait;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
+use poolcounter_testkit::random::setting;
+use poolcounter_testkit::running::Over;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -297,4 +301,42 @@ fn limits_may_shrink() {
     assert_eq!(holder.ask(&format!("RETURN {}", leases[1])), "RETURNED");
     assert_eq!(holder.ask(&format!("RETURN {}", leases[2])), "RETURNED");
     assert_eq!(list(&mut connect(&daemon), "s").matches("free").count(), 4);
+}
+
+/// Prints the longest wait of a client of the pools and of one of the members, over an upgrade with many members of a
+/// provider, and until the first member is given out. `MEMBERS` is their number.
+#[test]
+#[ignore = "it measures: cargo test --release --test upgrade a_million_members -- --ignored --nocapture"]
+fn a_million_members_are_handed_over() {
+    let many = setting("MEMBERS", 1_000_000) as usize;
+    let most = (many + 10).to_string();
+    let mut daemon = Daemon::start_with_members(&["--members-max", &most]);
+    let (mut operator, mut provider) = (Client::to(daemon.members()), Client::to(daemon.members()));
+    assert_eq!(operator.ask(&format!("POOL p 0 {many} cull_interval=0")), "OK");
+    assert_eq!(provider.ask("PROVIDE p"), "OK");
+    for first in (0..many).step_by(1000) {
+        let offers = first..many.min(first + 1000);
+        let lines: String = offers.clone().map(|n| format!("OFFER p member-{n}\n")).collect();
+        provider.send(lines.as_bytes());
+        offers.for_each(|_| assert_eq!(provider.line(), "OK"));
+    }
+    println!("{many} members are offered; {} MiB", daemon.memory() >> 20);
+    let is_over = AtomicBool::new(false);
+    let (mut pools, mut members) = (daemon.connect(), Client::to(daemon.members()));
+    thread::scope(|scope| {
+        let over = Over(&is_over);
+        let waits = [(&mut pools, "STATS UPTIME"), (&mut members, "UTILIZATION none")]
+            .map(|(client, request)| scope.spawn(|| longest_wait(client, request, &is_over)));
+        let begun = Instant::now();
+        daemon.upgrade();
+        let taken_over = begun.elapsed();
+        assert!(operator.ask("TAKE p").starts_with("MEMBER "));
+        let taken = begun.elapsed();
+        until("all members are there", || operator.ask("UTILIZATION p").contains(&format!(" free {} ", many - 1)));
+        let all = begun.elapsed();
+        drop(over);
+        let [pools, members] = waits.map(|wait| wait.join().expect("is answered"));
+        println!("taken over after {taken_over:?}, a member given out after {taken:?}, all there after {all:?}");
+        println!("the longest wait: pools {pools:?}, members {members:?}");
+    });
 }

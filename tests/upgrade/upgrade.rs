@@ -1,6 +1,7 @@
 //! The upgrade that loses nothing, on the real program: the state that survives it, and failed upgrades.
 
 use crate::reload::{at, free_port, last_reload};
+use crate::upgrade_release::longest_wait;
 use nix::sys::signal::Signal;
 use poolcounter_testkit::counter::CounterClient;
 use poolcounter_testkit::daemon::{
@@ -701,15 +702,7 @@ fn longest_wait_over_an_upgrade(daemon: &mut Daemon) -> Duration {
     let mut asking = daemon.connect();
     thread::scope(|scope| {
         let over = Over(&ended);
-        let longest = scope.spawn(|| {
-            let mut longest = Duration::ZERO;
-            while !ended.load(Ordering::Relaxed) {
-                let begun = Instant::now();
-                asking.ask("STATS UPTIME");
-                longest = longest.max(begun.elapsed());
-            }
-            longest
-        });
+        let longest = scope.spawn(|| longest_wait(&mut asking, "STATS UPTIME", &ended));
         daemon.upgrade();
         drop(over);
         longest.join().expect("was answered")

@@ -71,7 +71,7 @@ fn upgrade_from_another_program_loses_nothing() {
         let counters = daemon.counters();
         let records = scope.spawn(move || read_dump(counters, is_over));
         let mut asking = daemon.connect();
-        let longest = scope.spawn(move || longest_wait(&mut asking, is_over));
+        let longest = scope.spawn(move || longest_wait(&mut asking, "STATS UPTIME", is_over));
         thread::sleep(Duration::from_millis(300));
         daemon.upgrade();
         drop(over);
@@ -143,11 +143,11 @@ impl Crowd {
 }
 
 /// Returns the longest latency of a client that sends requests all the time.
-fn longest_wait(client: &mut Client, is_over: &AtomicBool) -> Duration {
+pub fn longest_wait(client: &mut Client, request: &str, is_over: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !is_over.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        client.ask("STATS UPTIME");
+        client.ask(request);
         longest = longest.max(begun.elapsed());
     }
     longest
