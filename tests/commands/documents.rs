@@ -359,7 +359,9 @@ fn run(settings: &str, commands: &[&str]) -> String {
     }
     script += &format!("{end}wait\n");
     let mut shell = Command::new("sh");
-    let output = shell.args(["-c", &format!("exec 2>&1\n{script}")]).stdin(Stdio::null()).output().expect("a shell");
+    let output =
+        shell.args(["-c", &format!("exec 2>&1\n{script}")]).current_dir(scratch.file("")).stdin(Stdio::null()).output();
+    let output = output.expect("a shell");
     let addresses = [daemon.address, daemon.counters(), daemon.jobs(), daemon.members()];
     addresses.iter().fold(said(&output), |said, address| said.replace(&address.to_string(), "localhost"))
 }
