@@ -6,7 +6,7 @@ use super::options::DaemonSettings;
 use super::servers::json_option;
 use super::services::SERVICES;
 use super::table::Given;
-use super::terminal::{ascii_where_invisible, print, printable};
+use super::terminal::{print, print_json, printable};
 use poolcounter_admin::wire::{ERROR, LEFT, OK, WAIT};
 use poolcounter_client::connect_unix;
 use poolcounter_core::address::Address;
@@ -80,8 +80,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         let line = printable(&line.map_err(failed)?);
         let (word, text) = line.split_once(' ').unwrap_or((&line, ""));
         if settings.is_json {
-            let object = json!({ word.to_ascii_lowercase(): text }).to_string();
-            print(&format!("{}\n", ascii_where_invisible(&object)))?;
+            print_json(&json!({ word.to_ascii_lowercase(): text }))?;
         }
         match word {
             OK if settings.is_json || text.is_empty() => return Ok(ExitCode::SUCCESS),

@@ -89,18 +89,9 @@ pub const COMMANDS: &[Command] = &[
         name: "holders",
         usage: "[options] KEY",
         summary: "print the holders and waiters of a pool of locks",
-        options: || described(holders::HOLDERS),
+        options: || described(holders::OPTIONS),
         words: WordsAllowed::Anywhere,
         run: holders::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "watch",
-        usage: "[options] KEY",
-        summary: "follow the holders and waiters of a pool of locks",
-        options: || described(holders::WATCH),
-        words: WordsAllowed::Anywhere,
-        run: holders::run_watch,
         ..Command::BLANK
     },
     Command {
@@ -221,7 +212,7 @@ pub const COMMANDS: &[Command] = &[
 
 /// Groups of commands in the overview.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Locks", &["exec", "holders", "watch"]),
+    ("Locks", &["exec", "holders"]),
     ("Members", &["take", "provide", "members"]),
     ("Jobs", &["jobs"]),
     ("Counters", &["counter"]),

@@ -10,7 +10,7 @@ use super::terminal::{print, warn};
 use crate::services::SERVICES;
 use poolcounter_client::{
     Cleaner, Client, Condition, Counters, Error, Limits, MediaWiki, Members, NewJob, Offered, Outcome, Producer,
-    Purpose, Reservation, Runner, TakeOutcome, Wanted,
+    Purpose, Reservation, Runner, Schedule, ScheduleTimes, TakeOutcome, Wanted,
 };
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -180,9 +180,12 @@ fn transcode(addresses: &Addresses) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts jobs.
+/// Puts jobs, and has the daemon put one every 20 seconds.
 fn put_jobs(addresses: &Addresses) -> Result<(), Error> {
     let producer = Producer::new([&addresses.jobs], TIMEOUTS);
+    let job = NewJob { tube: Some("enwiki/report".into()), ..NewJob::new("daily figures") };
+    let times = ScheduleTimes::Every(Duration::from_secs(20));
+    producer.schedule_put(&Schedule { name: "report".into(), job, times, is_made_up: false })?;
     for round in 0u64.. {
         let tube = ["enwiki/sendMail", "enwiki/refreshLinks", "dewiki/sendMail"][round as usize % 3];
         let _ = producer.put(&NewJob { tube: Some(tube.into()), ..NewJob::new(format!("job {round}")) })?;

@@ -21,14 +21,14 @@ use poolcounter_service::report::snapshot::{ShownCondition, Snapshot};
 use poolcounter_service::shown::Text;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 /// Time limit of a connection attempt.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -38,9 +38,6 @@ pub const ENOUGH_DESCRIPTORS: u64 = 65_535;
 const LITTLE_SPACE: u64 = 1 << 30;
 /// Free disk space in bytes up to which jobs cannot be stored.
 const NO_SPACE: u64 = (1 << 20) - 1;
-/// Number of writes for the median, and the time above which a durable put counts as slow.
-const SYNCS: usize = 9;
-const SLOW_SYNC: Duration = Duration::from_millis(20);
 /// Clock difference in seconds from which delays of jobs and ages are wrong.
 const CLOCK_SKEW: f64 = 2.0;
 
@@ -81,27 +78,24 @@ fn critical(about: &'static str, sentence: impl Into<String>) -> Finding {
 ///
 /// Fails if the result cannot be printed.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let (mut own, default) = (DoctorSettings::default(), DaemonSettings::default);
+    let mut own = DoctorSettings::default();
     given.apply(OPTIONS, &mut own)?;
     let running = if own.config.is_none() { of_running() } else { None };
     let (about, settings) = match (running, path_of(own.config)) {
         (Some(running), _) => running,
         (None, Some(path)) => (format!("{path} has no mistake"), DaemonSettings::of_file(&path)),
         (None, None) => {
-            ("no daemon answers and there is no configuration file: these are the defaults".into(), Ok(default()))
+            let about = "no daemon answers and there is no configuration file: these are the defaults";
+            (about.into(), Ok(DaemonSettings::default()))
         }
     };
-    let (settings, mut findings) = match settings {
-        Ok(settings) => {
-            let findings = of_daemon(ok("settings", about), &settings);
-            (settings, findings)
-        }
+    let findings = match settings {
+        Ok(settings) => of_daemon(ok("settings", about), &settings),
         Err(sentence) => {
             let rest = warning("settings", "the other checks need a file without mistakes");
-            (default(), vec![critical("settings", sentence.replace('\n', "; ")), rest])
+            vec![critical("settings", sentence.replace('\n', "; ")), rest]
         }
     };
-    findings.push(backlog(settings.net.backlog, fs::read_to_string("/proc/sys/net/core/somaxconn").ok()));
     let row = |Finding(level, about, sentence): &Finding| {
         vec![level.word().to_string(), (*about).to_string(), printable(plain(sentence).as_bytes())]
     };
@@ -277,20 +271,6 @@ fn about_report(report: &Snapshot) -> Vec<Finding> {
     findings
 }
 
-/// Compares the backlog with the limit of the system.
-fn backlog(wanted: i32, system: Option<String>) -> Finding {
-    let Some(most) = system.and_then(|text| text.trim().parse::<i32>().ok()) else {
-        return ok("backlog", "the limit of the system is not known");
-    };
-    match most < wanted {
-        true => warning(
-            "backlog",
-            format!("{most} connections may wait to be accepted, not {wanted}: sysctl net.core.somaxconn={wanted}"),
-        ),
-        false => ok("backlog", format!("{wanted} connections may wait to be accepted")),
-    }
-}
-
 /// Compares the time after which the daemon gives back the locks of a machine that is gone with the time after which a
 /// holder notices that it is cut off.
 fn keepalive_of(settings: &DaemonSettings) -> Finding {
@@ -314,7 +294,7 @@ fn store(settings: &DaemonSettings) -> Vec<Finding> {
     let Some(store) = jobs_store(settings) else { return Vec::new() };
     match store {
         StoreKind::Memory => vec![warning("store", "jobs are in memory alone: they are lost when the daemon ends")],
-        StoreKind::Sqlite(Some(path)) => disk(path),
+        StoreKind::Sqlite(Some(path)) => vec![disk(folder_of(path))],
         StoreKind::Sqlite(None) => vec![ok("store", "jobs.db is where the daemon was started")],
         #[cfg(feature = "postgres")]
         StoreKind::Postgres(_) => vec![ok("store", "jobs are in PostgreSQL: poolcounter status tells of it")],
@@ -332,13 +312,11 @@ pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn disk(path: &Path) -> Vec<Finding> {
-    let folder = folder_of(path);
-    let space = match statvfs(folder) {
+fn disk(folder: &Path) -> Finding {
+    match statvfs(folder) {
         Ok(about) => space(about.blocks_available().saturating_mul(about.fragment_size()), folder),
         Err(error) => critical("space", format!("{}: {error}", folder.display())),
-    };
-    vec![space, sync(sync_time(folder), folder)]
+    }
 }
 
 fn space(free: u64, folder: &Path) -> Finding {
@@ -350,53 +328,10 @@ fn space(free: u64, folder: &Path) -> Finding {
     }
 }
 
-fn sync(time: io::Result<Duration>, folder: &Path) -> Finding {
-    match time {
-        Ok(time) if time > SLOW_SYNC => warning(
-            "sync",
-            format!("a write takes {} ms to be on the disk: each durable put waits for one", time.as_millis()),
-        ),
-        Ok(time) => ok("sync", format!("a write takes {:.1} ms to be on the disk", time.as_secs_f64() * 1e3)),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            warning("sync", format!("{}: {error}{AS_USER}", folder.display()))
-        }
-        Err(error) => critical("sync", format!("{}: {error}", folder.display())),
-    }
-}
-
-/// Returns the median time of a small durable write. Removes its file.
-fn sync_time(folder: &Path) -> io::Result<Duration> {
-    let path: PathBuf = folder.join(format!(".poolcounter-doctor-{}", std::process::id()));
-    let measure = || {
-        let mut file = File::create_new(&path)?;
-        let mut times = Vec::new();
-        for _ in 0..SYNCS {
-            let start = Instant::now();
-            file.write_all(&[0; 4096])?;
-            file.sync_data()?;
-            times.push(start.elapsed());
-        }
-        times.sort_unstable();
-        Ok(times[SYNCS / 2])
-    };
-    let time = measure();
-    let _ = fs::remove_file(&path);
-    time
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use poolcounter_service::report::snapshot::{ShownFigure, ShownHealth, ShownProcess, ShownService};
-
-    #[test]
-    fn a_short_queue_is_reported() {
-        assert_eq!(backlog(4096, Some("4096\n".into())).0, Level::Ok);
-        let Finding(level, _, sentence) = backlog(4096, Some("128\n".into()));
-        assert_eq!(level, Level::Warning);
-        assert!(sentence.ends_with("sysctl net.core.somaxconn=4096"), "{sentence}");
-        assert_eq!(backlog(4096, None).0, Level::Ok);
-    }
 
     #[test]
     fn a_keepalive_shorter_than_the_clients_is_reported() {
@@ -467,10 +402,6 @@ mod tests {
             let Finding(found, _, sentence) = about_port(&port(kind), drains);
             assert!(found == level && sentence.ends_with(remedy), "{sentence}");
         }
-        let synced = |kind| sync(Err(io::Error::from(kind)), Path::new("/d"));
-        assert!(synced(ErrorKind::PermissionDenied).2.ends_with(AS_USER));
-        let Finding(level, _, sentence) = synced(ErrorKind::StorageFull);
-        assert!(level == Level::Critical && !sentence.contains("run this"), "{sentence}");
         assert_eq!(
             [0, 5 << 20, 5 << 30].map(|free| space(free, Path::new("/d")).0),
             [Level::Critical, Level::Warning, Level::Ok]

@@ -102,7 +102,6 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// Waits for a lock, and shows the progress on a terminal.
 fn wait<'a>(client: &'a Client, settings: &ExecSettings) -> Result<Outcome<'a>, Error> {
-    let begun = Instant::now();
     let limit = Some(settings.timeout).filter(|timeout| *timeout < NO_LIMIT);
     let mut progress = WaitProgress::new(settings.name(), limit);
     let mut show = |waited| {
@@ -110,15 +109,10 @@ fn wait<'a>(client: &'a Client, settings: &ExecSettings) -> Result<Outcome<'a>, 
             progress.show(waited);
         }
     };
-    let outcome = retrying(settings.retries, settings.timeout, |waited| {
+    retrying(settings.retries, settings.timeout, |waited| {
         show(waited);
         ask(client, settings, waited, &mut |more| show(waited + more))
-    });
-    drop(progress);
-    if settings.prints_wait {
-        terminal::warn(&format!("waited {:.3} s for {}", begun.elapsed().as_secs_f64(), settings.name()));
-    }
-    outcome
+    })
 }
 
 /// Requests a lock with the rest of the timeout.

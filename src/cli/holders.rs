@@ -1,6 +1,4 @@
-//! `holders` prints holders and waiters of the locks of a pool, and `watch` follows their changes.
-
-mod watch;
+//! `holders`: prints holders and waiters of the locks of a pool.
 
 use super::command::Failure;
 use super::rows::{PrintedRow, flat, show, table};
@@ -8,22 +6,21 @@ use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, json_option,
 use super::table::Given;
 use super::terminal::{self, in_words, printable};
 use poolcounter_client::{Client, ListedClaim, Purpose};
-use poolcounter_service::options::{Opt, assign, seconds_from};
+use poolcounter_service::options::{Opt, assign};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
-use watch::Watch;
 
-/// Settings of both commands.
+/// Settings of the command.
+#[derive(Default)]
 pub struct HoldersSettings {
     servers: Servers,
     is_json: bool,
-    interval: Duration,
 }
 
-/// Options of `holders`.
-pub const HOLDERS: &[Opt<HoldersSettings>] = &[
+/// Options of the command.
+pub const OPTIONS: &[Opt<HoldersSettings>] = &[
     json_option(
         "Print a list of JSON objects, one for each server. Each has server, and claims or error.",
         |settings, _| assign(&mut settings.is_json, Ok(true)),
@@ -32,28 +29,16 @@ pub const HOLDERS: &[Opt<HoldersSettings>] = &[
     Opt::TLS,
 ];
 
-/// Options of `watch`.
-pub const WATCH: &[Opt<HoldersSettings>] = &[
-    Opt {
-        short: "i",
-        long: "interval",
-        hint: "SECONDS",
-        doc: "Time between two polls (default: 1).",
-        set: |settings, value| assign(&mut settings.interval, seconds_from(Duration::from_millis(10), value)),
-        ..Opt::BLANK
-    },
-    json_option("Print each event as a JSON object in a line.", |settings, _| assign(&mut settings.is_json, Ok(true))),
-    Opt::SERVER,
-    Opt::TLS,
-];
-
-/// Runs `holders`.
+/// Runs the command.
 ///
 /// # Errors
 ///
 /// Fails if the result cannot be printed. A server that does not reply is reported; see [`print_answers`].
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let (settings, client, key) = begin(given, HOLDERS, "holders")?;
+    let mut settings = HoldersSettings::default();
+    given.apply(OPTIONS, &mut settings)?;
+    let [key] = given.words.as_slice() else { return Err(Failure::misuse("holders needs one KEY")) };
+    let (client, key) = (Client::with(settings.servers.placement(), TIMEOUTS), key.as_bytes());
     match client.claims_of_each(key) {
         Ok(answers) if settings.is_json => show(answers, true),
         Ok(answers) => {
@@ -69,31 +54,6 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         }
         Err(error) => Err(Failure::misuse(error.to_string())),
     }
-}
-
-/// Runs `watch`.
-///
-/// # Errors
-///
-/// Fails if the result cannot be printed, or no server replies at first.
-pub fn run_watch(given: &Given) -> Result<ExitCode, Failure> {
-    let (settings, client, key) = begin(given, WATCH, "watch")?;
-    Watch::new(client, key, settings.is_json).run(settings.interval)
-}
-
-fn begin<'a>(
-    given: &'a Given,
-    options: &[Opt<HoldersSettings>],
-    command: &str,
-) -> Result<(HoldersSettings, Client, &'a [u8]), Failure> {
-    let mut settings =
-        HoldersSettings { servers: Servers::default(), is_json: false, interval: Duration::from_secs(1) };
-    given.apply(options, &mut settings)?;
-    let [key] = given.words.as_slice() else {
-        return Err(Failure::misuse(format!("{command} needs one KEY")));
-    };
-    let client = Client::with(settings.servers.placement(), TIMEOUTS);
-    Ok((settings, client, key.as_bytes()))
 }
 
 /// Returns the state of a claim in a word.

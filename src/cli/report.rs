@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Text about a server whose rules of access do not let this client ask.
 pub const DENIED: &str = "no rule of access allows this (DENIED)";
 /// Text about a server that does not support reports, such as the C daemon.
-pub const NO_REPORTS: &str = "it knows no reports: it is another daemon";
+pub const NO_REPORTS: &str = "it knows no reports: poolcounter stats FULL asks for its figures";
 
 /// Asks each server for its report, with at most `rows` rows of each table. Errors are phrased to follow the name of
 /// the server.

@@ -2,7 +2,7 @@
 
 use super::command::{FAILURE, Failure};
 use super::failure::UNAVAILABLE;
-use super::terminal::{self, ascii_where_invisible};
+use super::terminal;
 use poolcounter_client::{self as client, MediaWiki, Producer, Runner, Timeouts, Tls};
 use poolcounter_service::options::Opt;
 use serde_json::{Value, json};
@@ -229,7 +229,6 @@ pub fn print_objects<T>(
         Ok((name, value)) => json!({ "server": server, name: value }),
         Err(Failure { sentence, .. }) => json!({ "server": server, "error": sentence }),
     };
-    let objects: Value = answers.into_iter().map(object).collect();
-    terminal::print(&format!("{}\n", ascii_where_invisible(&objects.to_string())))?;
+    terminal::print_json(&answers.into_iter().map(object).collect())?;
     Ok(status)
 }

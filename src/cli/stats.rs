@@ -1,7 +1,7 @@
 //! `stats`: prints the reports of servers, as lines or as JSON.
 
 use super::command::Failure;
-use super::report::{self, NO_REPORTS, is_used, tables_of, texts_of};
+use super::report::{self, is_used, tables_of, texts_of};
 use super::rows::flat;
 use super::servers::{
     AnswerOf, ServerOptions, Servers, TIMEOUTS, has_servers, json_option, print_answers, print_objects,
@@ -35,8 +35,7 @@ const USUAL_ROWS: usize = 10;
 pub const OPTIONS: &[Opt<StatsSettings>] = &[
     json_option(
         "Print a list of JSON objects, one for each server. Each has server and report, which is like /status.json, as \
-         in docs/status-page.md. In place of report it has lines if a single answer was asked for or the server knows \
-         no reports, or error.",
+         in docs/status-page.md. In place of report it has lines if a single answer was asked for, or error.",
         |settings, _| assign(&mut settings.is_json, Ok(true)),
     ),
     Opt {
@@ -72,17 +71,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     };
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     let answers = report::ask(&client, settings.rows).into_iter();
-    let answers = answers.map(|(server, answer)| {
-        let answer = match answer {
-            // A server without reports has statistics of its own.
-            Err(failure) if failure.sentence == NO_REPORTS => {
-                let answers = query(&settings.servers.only(&server), &["FULL".into()]);
-                answers.into_iter().next().map_or(Err(failure), |(_, answer)| answer)
-            }
-            answer => answer.map(Printed::Report),
-        };
-        (server, answer)
-    });
+    let answers = answers.map(|(server, answer)| (server, answer.map(Printed::Report)));
     print_all(answers.collect(), service, settings.is_json)
 }
 

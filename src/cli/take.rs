@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 const RENEWALS: u32 = 3;
 /// Longest pause before another request to a server that refuses at once.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Reason of the server for a member that waits for a cleaner.
+const NO_CLEANER: &[u8] = b"waits for a cleaner; none is connected";
 /// Pause after a failed renewal, unless the next one is due earlier.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -97,8 +99,8 @@ fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Res
             // The waiting connection is in use, so this is another one.
             let others = Members::with(settings.servers.placement(), TIMEOUTS);
             let census = census(&others, settings, source);
-            if census.quarantined > 0 {
-                let why = if census.is_exhausted() { census.in_words() } else { census.quarantine() };
+            if let Some(kept_out) = census.kept_out() {
+                let why = if census.is_exhausted() { census.in_words() } else { kept_out };
                 terminal::warn(&format!("{}: waiting; {why}", printable(source)));
             }
         }
@@ -142,11 +144,18 @@ struct Census {
     /// Number of members in use or being cleaned.
     busy: u64,
     quarantined: u64,
+    /// Number of members that wait for a cleaner while none is connected.
+    unclean: usize,
+    /// Number of all members, if the server reports it.
+    all: Option<u64>,
 }
 
 impl Census {
     fn add(&mut self, figures: &PoolFigures) {
         for (name, value) in figures {
+            if ["free", "in_use", "starting", "stopping", "cleaning", "quarantined"].contains(&&**name) {
+                *self.all.get_or_insert_default() += value;
+            }
             match &**name {
                 "free" => self.free += value,
                 "in_use" | "cleaning" => self.busy += value,
@@ -163,14 +172,19 @@ impl Census {
 
     /// Returns why none is free.
     fn in_words(&self) -> String {
-        match self.quarantined {
-            0 => "all members are in use".into(),
-            _ => format!("all members are in use or kept out ({})", self.quarantine()),
+        match self.kept_out() {
+            None => "all members are in use".into(),
+            Some(kept_out) => format!("all members are in use or kept out ({kept_out})"),
         }
     }
 
-    fn quarantine(&self) -> String {
-        format!("{} in quarantine", self.quarantined)
+    /// Returns what keeps members out, if any is.
+    fn kept_out(&self) -> Option<String> {
+        let quarantined = (self.quarantined > 0).then(|| format!("{} in quarantine", self.quarantined));
+        let unclean =
+            (self.unclean > 0).then(|| format!("{} to be cleaned, and no cleaner is connected", self.unclean));
+        let all: Vec<String> = quarantined.into_iter().chain(unclean).collect();
+        (!all.is_empty()).then(|| all.join(", "))
     }
 }
 
@@ -179,11 +193,21 @@ fn census(members: &Members, settings: &TakeSettings, source: &[u8]) -> Census {
     let mut census = Census::default();
     if settings.group.is_none() {
         members.utilization(source).iter().for_each(|figures| census.add(figures));
+        census.unclean = unclean(members, source);
         return census;
     }
     let pools = members.pools().into_iter().filter_map(|(_, answer)| answer.ok()?.ok()).flatten();
-    pools.filter(|pool| pool.group.as_deref() == Some(source)).for_each(|pool| census.add(&pool.figures));
+    for pool in pools.filter(|pool| pool.group.as_deref() == Some(source)) {
+        census.add(&pool.figures);
+        census.unclean += unclean(members, &pool.name);
+    }
     census
+}
+
+/// Counts the members of a pool that wait for a cleaner while none is connected.
+fn unclean(members: &Members, pool: &[u8]) -> usize {
+    let listed = members.members(pool).into_iter().flatten().filter_map(|(_, answer)| answer.ok()?.ok()).flatten();
+    listed.filter(|member| member.kept_out.as_ref().is_some_and(|out| out.why == NO_CLEANER)).count()
 }
 
 /// Prints the variables that a command would get. The members stay taken.
@@ -351,13 +375,14 @@ fn in_words(reason: NoMembers, is_choosy: bool, census: &Census) -> String {
         NoMembers::AtCapacity => "no member is free, or the daemon drains",
         NoMembers::Starting => "no member is free, but one is being started",
         NoMembers::NoProvider => "no member is free, and there is no provider to start one",
+        NoMembers::Timeout if census.all == Some(0) => "no member came, and there is none: is a provider connected?",
         NoMembers::Timeout => "no member came free in time",
         NoMembers::Removed => "the pool was removed",
         NoMembers::Cancelled => "the wait was cancelled",
     };
-    match (reason, census.quarantined) {
-        (NoMembers::AtCapacity | NoMembers::NoProvider | NoMembers::Timeout, 1..) => {
-            format!("{sentence} ({})", census.quarantine())
+    match (reason, census.kept_out()) {
+        (NoMembers::AtCapacity | NoMembers::NoProvider | NoMembers::Timeout, Some(kept_out)) => {
+            format!("{sentence} ({kept_out})")
         }
         _ => sentence.into(),
     }

@@ -8,13 +8,11 @@ mod view;
 use super::command::Failure;
 use super::servers::{ServerOptions, Servers, has_servers};
 use super::table::Given;
-use super::terminal::print;
-use crate::services::SERVICES;
 use controls::{Controls, KeyAction};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use poolcounter_client::{Client, Timeouts};
-use poolcounter_service::options::{Opt, assign, did_you_mean, number, seconds_from};
+use poolcounter_service::options::{Opt, assign, seconds_from};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use sample::Sample;
@@ -27,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-use view::{Orders, View};
+use view::View;
 
 /// Timeouts: a dead server must not delay the screen, except occasionally.
 const TIMEOUTS: Timeouts =
@@ -38,11 +36,7 @@ const SLICE: Duration = Duration::from_millis(200);
 /// Settings of the command.
 pub struct TopSettings {
     servers: Servers,
-    /// Service to show; None for all.
-    service: Option<String>,
     interval: Duration,
-    /// Number of updates; None on a terminal for no limit.
-    count: Option<u64>,
 }
 
 /// Options of the command.
@@ -50,33 +44,11 @@ pub const OPTIONS: &[Opt<TopSettings>] = &[
     Opt::EACH_SERVER,
     Opt::TLS,
     Opt {
-        long: "service",
-        hint: "NAME",
-        doc: "Show only this service: pools, counters, members or jobs.",
-        set: |settings, value| {
-            let is_known = SERVICES.iter().any(|info| info.name == value);
-            let names = || SERVICES.iter().map(|info| info.name);
-            let expected =
-                || format!("a service: {}{}", names().collect::<Vec<_>>().join(", "), did_you_mean(value, names()));
-            settings.service = Some(value.into()).filter(|_| is_known);
-            settings.service.as_ref().map(drop).ok_or_else(expected)
-        },
-        ..Opt::BLANK
-    },
-    Opt {
         short: "i",
         long: "interval",
         hint: "SECONDS",
         doc: "Time between two polls of the servers, at least 0.1 (default: 2).",
         set: |settings, value| assign(&mut settings.interval, seconds_from(Duration::from_millis(100), value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "n",
-        long: "count",
-        hint: "N",
-        doc: "Exit after N updates (default: 1 without a terminal, else without limit).",
-        set: |settings, value| assign(&mut settings.count, number(value, 1..=u64::MAX).map(Some)),
         ..Opt::BLANK
     },
 ];
@@ -87,13 +59,12 @@ pub const OPTIONS: &[Opt<TopSettings>] = &[
 ///
 /// Fails if the terminal cannot be used.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings =
-        TopSettings { servers: Servers::default(), service: None, interval: Duration::from_secs(2), count: None };
+    let mut settings = TopSettings { servers: Servers::default(), interval: Duration::from_secs(2) };
     given.apply(OPTIONS, &mut settings)?;
-    let client = Client::with(settings.servers.placement(), TIMEOUTS);
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return print_plainly(&client, &settings);
+        return Err(Failure::misuse("top needs a terminal: poolcounter stats prints the reports"));
     }
+    let client = Client::with(settings.servers.placement(), TIMEOUTS);
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |error: io::Error| format!("cannot use the terminal: {error}");
     for signal in [SIGTERM, SIGHUP, SIGINT] {
@@ -109,23 +80,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         // that is gone as well.
         std::mem::forget(terminal);
     }
-    Ok(result.map_err(failed)?)
-}
-
-/// Prints plain lines, without a terminal: takes a first sample for the rates, and then as many as requested.
-fn print_plainly(client: &Client, settings: &TopSettings) -> Result<ExitCode, Failure> {
-    let mut before = Sample::take(client, settings.service.as_deref(), None);
-    let mut status = ExitCode::SUCCESS;
-    for _ in 0..settings.count.unwrap_or(1) {
-        thread::sleep(settings.interval);
-        let now = Sample::take(client, settings.service.as_deref(), None);
-        print(&(screen::plain(&View::of(&now, Some(&before), "", &Orders::new())) + "\n"))?;
-        if !now.is_complete() {
-            status = ExitCode::FAILURE;
-        }
-        before = now;
-    }
-    Ok(status)
+    result.map_err(failed)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 struct Top {
@@ -139,28 +95,19 @@ struct Top {
 }
 
 impl Top {
-    /// Shows one sample after the other. With a number of samples, the exit status is a failure if a server did not
-    /// reply to one.
-    fn run(mut self, terminal: &mut DefaultTerminal) -> io::Result<ExitCode> {
+    /// Shows one sample after the other.
+    fn run(mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
         let mut before = None;
         let mut now = self.sample();
-        let mut status = ExitCode::SUCCESS;
-        let mut looks = 1;
-        loop {
-            if self.settings.count.is_some() && !now.is_complete() {
-                status = ExitCode::FAILURE;
-            }
-            if !self.look(terminal, &now, before.as_ref())? || self.settings.count.is_some_and(|count| count <= looks) {
-                return Ok(status);
-            }
+        while self.look(terminal, &now, before.as_ref())? {
             let next = self.sample();
             before = Some(std::mem::replace(&mut now, next));
-            looks += 1;
         }
+        Ok(())
     }
 
     fn sample(&self) -> Sample {
-        Sample::take(&self.client, self.settings.service.as_deref(), self.controls.key.as_deref())
+        Sample::take(&self.client, self.controls.key.as_deref())
     }
 
     /// Shows the samples, as the controls select, until the next is due. Returns false at the end of the command.

@@ -50,7 +50,7 @@ impl CountersService {
         }
         let refused = if refused == 0 { "nothing".into() } else { grouped(refused) };
         look.standing = format!(
-            "{} counters, {} holdings; {refused} refused in the last minute",
+            "counters: {}, holdings: {}; {refused} refused in the last minute",
             grouped(self.state.len() as u64),
             grouped(self.state.holdings())
         );

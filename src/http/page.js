@@ -354,7 +354,8 @@ function rowsOf(service, heading, isForced) {
   if (hasTrend) heads.push({ text: "trend", title: "Requests done per second, and in red those refused." });
   const folded = heading.columns.length > 6 ? FOLDED : FOLDED_NARROW, rows = open.has(id) ? all : all.slice(0, folded);
   const most = columns.map(({ name, emphasis }) => emphasis === "work" ? Math.max(1e-9, ...all.map(row => row[name])) : 0);
-  byId(id).classList.toggle("many", heads.length > 12);
+  const isCrowded = heads.length > 12;
+  byId(id).classList.toggle("many", isCrowded);
   const told_at = last.started_at + last.uptime;
   fill(id, heads, rows.map(row => columns.flatMap(({ name, unit, emphasis, link, actions, is_counter }, x) => {
     const value = row[name];
@@ -364,6 +365,8 @@ function rowsOf(service, heading, isForced) {
     if (unit === "seconds" && !is_counter) cells[0].title = "since " + clock(told_at - value);
     if (link) cells[0].link = linkTo(link, row[name + "_key"] ?? value);
     if (!value && link) cells[0].text = "(no name)";
+    // Between many figures the beginning of an error is enough; the page about the row has the whole.
+    if (unit === "text" && isCrowded && value.length > MOST_CHARACTERS) Object.assign(cells[0], { text: value.slice(0, MOST_CHARACTERS) + "…", title: value });
     if (actions && last.is_admin) cells[0].actions = actions.map(name => ({ name, of: value, path: pathOf(service, name, value) }));
     if (unit === "key" && !link) cells[0].text = "";
     return most[x] ? [{ ...cells[0], className: "share", share: value / most[x] }] : cells;
@@ -587,7 +590,9 @@ function plot(series, history, now, marks) {
   const card = cards.get(key), { values } = series;
   const most = Math.max(values.length, FEWEST), peak = Math.max(0, ...values), top = roundUp(peak);
   Object.assign(card, { values, most, peak, interval: history.interval, now });
-  say(card.number, card.format(series.is_rate ? values.at(-1) || 0 : series.now));
+  const value = series.is_rate ? values.at(-1) || 0 : series.now;
+  say(card.number, card.format(value));
+  card.number.className = value ? "" : "zero";
   // Refusals are red only while they happen.
   const isNow = series.emphasis !== "alarm" || Math.max(0, ...values.slice(-samplesOf(60, history))) > 0;
   card.root.className = "card " + (isNow && peak > 0 ? card.tone : "calm");

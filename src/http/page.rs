@@ -20,8 +20,8 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-RTCnrmFkE8RfsNsxBENUmgxnE6u3JEfWD2R8GW3LRcc='; ",
-            "style-src 'sha256-C5p7uTaNqvthK9vcUPVju+zkKq03L7ExvZRUTIsY+x8='; ",
+            "script-src 'sha256-ixH3qUFoLqzcXL6d+mAS+a1pCi0531FU0YSfCPoDMC0='; ",
+            "style-src 'sha256-vjkuqmgOKjtyZ59F+P2qeUA1Kvgpdk3ctoTuEilAwZE='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
         )

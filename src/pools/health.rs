@@ -54,7 +54,8 @@ impl PoolsService {
                 .iter()
                 .max_by_key(|it| it.shed)
                 .map_or(String::new(), |it| format!(", most so far of {}", name_of(&it.ceiling.pattern)));
-            let sentence = format!("ceilings shed {}{most}", per_second(shed, within));
+            let minute = in_words(within.max(Span::from_secs(1)));
+            let sentence = format!("ceilings shed {} requests in the last {minute}{most}", grouped(shed));
             let condition = Condition::of_service(&SHEDS, "/locks", sentence);
             look.note(condition.helped_by(Some("stats KEYS 5".into())));
         }

@@ -83,7 +83,7 @@ fn row_of_limits(KeyDetails { limits, waits }: &KeyDetails) -> Vec<Cell> {
 fn commands_for(kind: &[u8], name: &[u8]) -> Vec<String> {
     let ceiling = |keys: String| format!("admin CEILING {keys} max_queue=20,timeout=2");
     match kind {
-        b"key" => quoted(name).map(|key| vec![format!("holders {key}"), format!("watch {key}"), ceiling(key)]),
+        b"key" => quoted(name).map(|key| vec![format!("holders {key}"), ceiling(key)]),
         b"type" => quoted(&[name, b":*"].concat()).map(|keys| vec![ceiling(keys)]),
         _ => None,
     }

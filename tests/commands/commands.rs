@@ -9,7 +9,7 @@ use poolcounter_testkit::original::Original;
 use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
@@ -109,7 +109,7 @@ fn report_is_printed() {
 
 /// The C daemon does not know the request, and does not even end the line of its error.
 #[test]
-fn server_without_reports_shows_its_statistics() {
+fn server_without_reports_is_asked_for_its_statistics() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let fake = listener.local_addr().expect("is bound").to_string();
     // The thread ends with the process.
@@ -129,16 +129,15 @@ fn server_without_reports_shows_its_statistics() {
     });
     let original = Original::program().map(|program| Original::start(&program));
     if original.is_none() {
-        skipped("stats and top of the C daemon: it is not installed");
+        skipped("stats of the C daemon: it is not installed");
     }
     for server in [fake].into_iter().chain(original.as_ref().map(|original| original.address.to_string())) {
         let begun = Instant::now();
-        let lines = print(&["stats", "-s", &server]);
+        let Ended { stderr, .. } = run(&["stats", "-s", &server]);
+        assert!(stderr.ends_with(": it knows no reports: poolcounter stats FULL asks for its figures\n"), "{stderr}");
+        let lines = print(&["stats", "-s", &server, "FULL"]);
         assert!(lines.starts_with("uptime: ") && lines.contains("\ntotal_acquired: "), "{lines}");
-        assert!(print(&["stats", "--json", "-s", &server]).contains("\"lines\":[\"uptime: "));
-        let Ended { status, stdout, .. } = run(&["top", "-s", &server, "-i", "0.1"]);
-        assert_eq!((status, stdout.lines().count()), (Some(1), 2), "{stdout}");
-        assert!(stdout.starts_with(&format!("{server}: it knows no reports")), "{stdout}");
+        assert!(print(&["stats", "--json", "-s", &server, "FULL"]).contains("\"lines\":[\"uptime: "));
         assert!(begun.elapsed() < Duration::from_secs(5), "it was not taken for silent: {:?}", begun.elapsed());
     }
 }
@@ -182,8 +181,6 @@ fn invisible_text_is_escaped_everywhere() {
     assert_eq!(evil.ask("ACQ4ME a\u{9b}1m\u{202e}b\u{200b}c\u{e0041}d 9 9 0"), "LOCKED");
     let plain = "a\\u{9b}1m\\u{202e}b\\u{200b}c\\u{e0041}d";
     assert!(print(&["stats", "-s", &server, "KEYS"]).starts_with(&format!("{plain}: 1 working")));
-    let top = print(&["top", "-s", &server, "-i", "0.1", "-n", "1"]);
-    assert!(top.lines().any(|line| line.starts_with(plain)), "{top}");
     let json = print(&["stats", "-j", "-s", &server, "KEYS"]);
     assert!(json.contains("\"a\\u009b1m\\u202eb\\u200bc\\udb40\\udc41d: 1 working, "), "{json}");
     let read: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
@@ -223,7 +220,6 @@ fn every_command_asks_at_a_path_too() {
     let dead = format!("{pools}.gone");
     assert_eq!(print(&["stats", "-s", &pools, "total_acquired"]), "total_acquired: 0\n");
     assert_eq!(print(&["exec", "-s", &pools, "-k", "k", "echo", "runs"]), "runs\n");
-    assert!(print(&["top", "-s", &pools, "-i", "0.1"]).starts_with(&format!("{pools}: up ")));
     assert_eq!(print(&["counter", "-s", &counters, "noop"]), "");
     assert_eq!(print(&["counter", "-s", &counters, "acquire", "a", "1", "1", "--", "echo", "runs"]), "runs\n");
     let Ended { status, stderr, .. } = run(&["stats", "-s", &dead]);
@@ -256,23 +252,13 @@ fn failures_of_a_server_name_its_address() {
 // counter
 
 #[test]
-fn holders_of_a_key_are_printed_and_followed() {
+fn holders_of_a_key_are_printed() {
     let daemon = Daemon::start(&[]);
     let server = daemon.address.to_string();
     let [mut holder, mut waiter] = [(); 2].map(|()| daemon.connect());
     assert_eq!(holder.ask("ACQ4ME a%20b 1 9 9 who=web1:7"), "LOCKED");
-    let watch = |options: &[&str]| {
-        let words = [&["watch", "-s", &server, "-i", "0.02"], options, &["a b"]].concat();
-        Running::start(Command::new(Daemon::program()).args(words))
-    };
-    let (mut watching, mut json) = (watch(&[]), watch(&["--json"]));
-    let line = watching.line();
-    assert!(line.contains(" s: web1:7 at 127.0.0.1:") && line.contains(" holds a lock, for "), "{line}");
-    let line = json.line();
-    assert!(line.contains(r#""event":"came","state":"working""#) && line.contains(r#""who":"web1:7""#), "{line}");
     waiter.send(b"ACQ4ANY a%20b 1 9 30\n");
-    let line = watching.line();
-    assert!(line.contains(" s: 127.0.0.1:") && line.contains(" waits, for "), "{line}");
+    daemon.connect().wait_for_stat("waiting_workers", 1);
     let table = print(&["holders", "-s", &server, "a b"]);
     let rows: Vec<Vec<&str>> =
         table.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect();
@@ -281,12 +267,6 @@ fn holders_of_a_key_are_printed_and_followed() {
     assert!(rows[2][0] == "waiting for anyone" && rows[2][3] == "-" && rows.len() == 3, "{table}");
     let objects = print(&["holders", "-s", &server, "--json", "a b"]);
     assert!(objects.contains(r#""claims":[{"state":"working","age":"#), "{objects}");
-    drop(holder);
-    let lines = [watching.line(), watching.line()];
-    assert!(
-        lines[0].contains("no longer holds the lock") && lines[1].contains("was granted the lock after its wait"),
-        "{lines:?}"
-    );
     let Ended { status, stderr, .. } = run(&["holders", "-s", &server]);
     assert_eq!((status, stderr.contains("needs one KEY")), (Some(64), true), "{stderr}");
     let nobody = run(&["holders", "-s", &server, "other"]);
@@ -303,13 +283,7 @@ fn holders_of_a_key_are_printed_and_followed() {
         print(&["holders", "-s", &server, "--json", "other"]),
         format!("[{{\"server\":\"{server}\",\"claims\":[]}}]\n")
     );
-    assert_eq!(run(&["watch", "-s", "unix:/nowhere", "k"]).status, Some(69));
-    assert_eq!(run(&["watch", "-s", &server, ""]).status, Some(64));
-    let scratch = Scratch::new();
-    let config = scratch.file("toml");
-    fs::write(&config, "[[access]]\nwho = [\"all\"]\nmay = [\"pools:acquire\"]\n").expect("can be written");
-    let guarded = Daemon::start(&["--config", config.to_str().expect("is text")]);
-    assert_eq!(run(&["watch", "-s", &guarded.address.to_string(), "k"]).status, Some(76));
+    assert_eq!(run(&["holders", "-s", &server, ""]).status, Some(64));
 }
 
 #[test]
@@ -406,6 +380,7 @@ fn misuse_has_one_status_and_a_correction() {
         (&["exec", "true"], "--key is missing"),
         (&["counter", "acquire", "a", "many", "10"], "\"many\" is not a number"),
         (&["counter", "noop", "--", "true"], "runs a command"),
+        (&["top"], "top needs a terminal: poolcounter stats prints the reports"),
         (&["top", "-i", "0"], "--interval: \"0\" is not a number of seconds from 0.1"),
         (&["completions", "tcsh"], "\"tcsh\" is not bash, zsh or fish"),
         (&["completions"], "completions needs a shell"),
@@ -460,7 +435,7 @@ fn help_of_a_request_is_about_that_request_alone() {
         (&["help", "jobs", "summary"][..], "jobs [options] summary [wiki | type | tube | runner]", "--json", "--after"),
         (&["jobs", "list", "--help"], "jobs [options] list TUBE [STATE]", "--after", "--run"),
         (&["help", "jobs", "run"], "jobs run [options] PATTERN[:WEIGHT] ... -- COMMAND", "--batch", "--root"),
-        (&["help", "members", "repair"], "members [options] repair POOL MEMBER", "--as-is", "--every"),
+        (&["help", "members", "repair"], "members [options] repair POOL MEMBER", "--as-is", "--waiting"),
         (&["help", "counter", "get"], "counter [options] get NAME", "--tls", "--wait"),
         (&["help", "admin", "drain"], "admin [options] DRAIN", "--json", "UNDRAIN"),
     ] {
@@ -478,28 +453,6 @@ fn counter_address(daemon: &Daemon) -> String {
 }
 
 // top
-
-#[test]
-fn top_is_printed_where_there_is_no_terminal() {
-    let (_daemon, server, _holder) = busy_daemon();
-    let text = print(&["top", "-s", &server, "-i", "0.1", "--count", "2"]);
-    let looks: Vec<&str> = text.split(&format!("{server}: up ")).collect();
-    assert_eq!(looks.len(), 3, "{text}");
-    for look in &looks[1..] {
-        let lines: Vec<&str> = look.lines().collect();
-        let line =
-            "pools: 2 connections, 0 Locks granted/s, 0 Refused, queue full/s, 1 Working, 0 Waiting, 0 Timeouts/s";
-        assert_eq!(lines[2], line);
-        assert!(
-            lines[4] == "First parts of keys"
-                && lines[5].starts_with("first part ")
-                && lines[6].starts_with("Article "),
-            "{text}"
-        );
-        assert!(lines[8] == "Busiest keys now" && lines[10].starts_with("Article:a%20b  1 "), "{text}");
-        assert!(text.contains("Longest holders\nkey ") && text.contains("127.0.0.1:"), "{text}");
-    }
-}
 
 #[test]
 fn top_fills_and_restores_the_terminal() {
@@ -528,15 +481,6 @@ fn top_fills_and_restores_the_terminal() {
         let _ = screen.read_to_end(&mut rest);
         assert!(String::from_utf8_lossy(&rest).contains("\x1b[?1049l"), "the screen is as it was before");
     }
-}
-
-#[test]
-fn top_fails_when_a_server_does() {
-    let (_daemon, server, _holder) = busy_daemon();
-    let Ended { status, stdout, stderr } = run(&["top", "-s", &server, "-s", "127.0.0.1:1", "-i", "0.1", "-n", "1"]);
-    assert_eq!((status, &*stderr), (Some(1), ""));
-    assert!(stdout.contains("127.0.0.1:1: nothing listens there\n"), "{stdout}");
-    assert!(stdout.contains("Article:a%20b"), "{stdout}");
 }
 
 /// Starts `top` on a terminal, and waits until it shows something.
@@ -648,18 +592,4 @@ fn unknown_service_is_named_with_the_known_services() {
             && text.ends_with("; did you mean jobs? (see poolcounter help stats)\n"),
         "{text}"
     );
-    let (status, text) = run(&["top", "-n", "1", "--service", "poolz"]);
-    let wanted = "--service: \"poolz\" is not a service: pools, counters, members, jobs, ";
-    assert!(
-        status == Some(64)
-            && text.contains(wanted)
-            && text.ends_with("; did you mean pools? (see poolcounter help top)\n"),
-        "{text}"
-    );
-    // A disabled service is named, and an unused one is shown.
-    let (status, text) = run(&["top", "-n", "1", "-i", "0.1", "--service", "jobs"]);
-    assert!(status == Some(0) && text.starts_with(&format!("{server}: up ")), "{text}");
-    assert!(text.lines().next().is_some_and(|line| line.ends_with(", jobs: not enabled")), "{text}");
-    let (_, text) = run(&["top", "-n", "1", "-i", "0.1", "--service", "pools"]);
-    assert!(text.contains("\npools: ") && !text.contains("not enabled"), "{text}");
 }

@@ -52,6 +52,8 @@ fn demo_serves_until_a_signal() {
     wait_for(&mut Client::to(pools), "STATS total_acquired", |reply| reply != "total_acquired: 0");
     let members = server(&printed, "poolcounter members");
     wait_for(&mut Client::to(members), "UTILIZATION accounts", |reply| reply.contains("in_use 2"));
+    let jobs = server(&printed, "poolcounter jobs");
+    wait_for(&mut Client::to(jobs), "schedule-delete report\r", |reply| reply == "DELETED\r");
     let tried = printed.lines().filter_map(|line| line.strip_prefix("  poolcounter ")).filter(|line| {
         // Others wait for a terminal, or for longer than a test should.
         !line.starts_with("top") && !line.starts_with("take") && !line.contains(" list ")

@@ -536,20 +536,6 @@ fn an_upgrade_of_the_daemon_is_not_noticed() {
 // Messages
 
 #[test]
-fn the_wait_is_reported() {
-    let (_daemon, server, mut holder) = daemon();
-    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
-    let exec = start(&server, &["--print-wait"], &["true"]);
-    holder.wait_for_stat("waiting_workers", 1);
-    thread::sleep(Duration::from_millis(200));
-    assert_eq!(holder.ask("RELEASE"), "RELEASED");
-    let Ended { stderr, .. } = exec.finish();
-    let seconds = stderr.strip_prefix("poolcounter: waited ").and_then(|rest| rest.strip_suffix(" s for k\n"));
-    let seconds: f64 = seconds.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{stderr}"));
-    assert!((0.2..PATIENCE.as_secs_f64()).contains(&seconds), "{stderr}");
-}
-
-#[test]
 fn a_terminal_shows_the_wait() {
     let (_daemon, server, mut holder) = daemon();
     assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");

@@ -29,6 +29,7 @@ mod provide;
 mod pty;
 mod sentences;
 mod settings;
+mod snippets;
 mod status;
 mod supervised;
 mod tidy;

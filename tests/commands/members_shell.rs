@@ -143,6 +143,9 @@ fn without_a_member_the_status_says_to_try_later() {
         let ended = take(&server, &["--timeout", timeout], "true").finish();
         assert_eq!((ended.status, ended.stderr), (Some(75), format!("poolcounter: p: {sentence}\n")));
     }
+    let (empty, _operator) = server_with("0 1", &[]);
+    let ended = take(&empty, &["--timeout", "0.05"], "true").finish();
+    assert_eq!(ended.stderr, "poolcounter: p: no member came, and there is none: is a provider connected?\n");
     let nowhere = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string();
     assert_eq!(start_program(&["take", "p", "-s", &nowhere, "--", "true"]).finish().status, Some(69));
     assert_eq!(start_program(&["take", "q", "-s", &server.address, "--", "true"]).finish().status, Some(76));
@@ -300,13 +303,16 @@ fn a_cleaner_cleans_fixed_members() {
         scratch.file("").display()
     );
     let cleaner = || start_program(&["provide", "p", "-s", &server.address, "--clean", &clean, "--timeout", "1"]);
-    let first = cleaner();
     let returned = |operator: &mut Client, member: &str| {
         let taken = operator.ask(&format!("TAKE p 10 member={member}"));
         let lease = taken.split(' ').nth(1).expect("it is free").to_string();
         assert_eq!(operator.ask(&format!("RETURN {lease}")), "RETURNED");
     };
     ["b", "c"].iter().for_each(|member| returned(&mut operator, member));
+    let Ended { status, stderr, .. } = take(&server, &["--member", "b", "--timeout", "0.05"], "true").finish();
+    let why = "no member came free in time (2 to be cleaned, and no cleaner is connected)";
+    assert_eq!((status, stderr), (Some(75), format!("poolcounter: p: {why}\n")));
+    let first = cleaner();
     wait_for(&mut operator, "a free b quarantined c quarantined");
     fs::write(scratch.file("go"), "").expect("there is room");
     returned(&mut operator, "a");

@@ -14,7 +14,7 @@ pub const SETTINGS: &str = "man/poolcounter.toml.5";
 
 pub const PAGES: [Page; 6] = [
     Page { path: "poolcounter.1", commands: &["counter", "completions", "demo"] },
-    Page { path: "man/poolcounter-exec.1", commands: &["exec", "holders", "watch"] },
+    Page { path: "man/poolcounter-exec.1", commands: &["exec", "holders"] },
     Page { path: "man/poolcounter-jobs.1", commands: &["jobs", "jobs run", "jobs put", "jobs schedule"] },
     Page { path: "man/poolcounter-members.1", commands: &["take", "provide", "members"] },
     Page { path: "man/poolcounter-admin.1", commands: &["admin", "doctor", "config", "tls"] },

@@ -42,8 +42,6 @@ pub struct ExecSettings {
     pub is_quiet: bool,
     /// Lifetime of the command.
     pub lifetime: Lifetime,
-    /// True if the time waited is printed.
-    pub prints_wait: bool,
     /// Name shown to other clients; None for the default name.
     pub who: Option<String>,
 }
@@ -193,12 +191,6 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         long: "quiet",
         doc: "Print nothing when there is no lock, and nothing about the wait; only set the exit status.",
         set: |settings, _| assign(&mut settings.is_quiet, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "print-wait",
-        doc: "Print the time waited for the lock on the standard error.",
-        set: |settings, _| assign(&mut settings.prints_wait, Ok(true)),
         ..Opt::BLANK
     },
     Opt {

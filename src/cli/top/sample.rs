@@ -20,15 +20,13 @@ pub struct Sample {
     pub at: Instant,
     /// Servers by address, each with its report or error.
     pub servers: Vec<(String, Result<Snapshot, String>)>,
-    /// Service to show; None for all.
-    pub only: Option<String>,
     /// Key to show, with the holders and waiters of its locks.
     pub key: Option<(String, Vec<ListedClaim>)>,
 }
 
 impl Sample {
-    /// Asks the servers for their reports (of `only` one service, if given), and for the holders of a key, if given.
-    pub fn take(client: &Client, only: Option<&str>, key: Option<&str>) -> Sample {
+    /// Asks the servers for their reports, and for the holders of a key, if given.
+    pub fn take(client: &Client, key: Option<&str>) -> Sample {
         let at = Instant::now();
         let answers = report::ask(client, ROWS).into_iter();
         let servers = answers
@@ -36,30 +34,13 @@ impl Sample {
             .collect();
         let claims =
             |key: &str| client.claims_of_each(key).into_iter().flatten().filter_map(|(_, claims)| claims.ok()?.ok());
-        Sample {
-            at,
-            servers,
-            only: only.map(String::from),
-            key: key.map(|key| (key.into(), claims(key).flatten().collect())),
-        }
+        Sample { at, servers, key: key.map(|key| (key.into(), claims(key).flatten().collect())) }
     }
 
     /// Returns true if the same servers replied to both samples; otherwise there are no rates.
     pub fn is_comparable(&self, other: &Sample) -> bool {
         let answered = |sample: &Sample| sample.servers.iter().map(|(_, report)| report.is_ok()).collect::<Vec<_>>();
         answered(self) == answered(other)
-    }
-
-    /// Returns the only requested service, if a server does not serve it.
-    pub fn missing_in(&self, report: &Snapshot) -> Option<&str> {
-        let only = self.only.as_deref()?;
-        let is_there = report.services.iter().any(|service| service.name == only && service.is_enabled);
-        (!is_there).then_some(only)
-    }
-
-    /// Returns true if every server replied.
-    pub fn is_complete(&self) -> bool {
-        self.servers.iter().all(|(_, report)| report.is_ok())
     }
 
     /// Returns the claims on the requested key, as a table.
@@ -89,10 +70,7 @@ impl Sample {
                 sum
             }
         };
-        sum.services.retain(|service| match &self.only {
-            Some(only) => service.name == *only && (service.is_enabled || is_used(service)),
-            None => is_used(service),
-        });
+        sum.services.retain(is_used);
         sum
     }
 }

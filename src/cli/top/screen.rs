@@ -1,9 +1,8 @@
-//! Draws the view, on a terminal or as plain lines.
+//! Draws the view on a terminal.
 
 use super::controls::Controls;
 use super::view::{Panel, ServerLine, ServiceLine, Total, View, value_of};
-use crate::report::{text_of, texts_of};
-use crate::terminal::aligned;
+use crate::report::text_of;
 use poolcounter_service::health::Level;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis};
 use ratatui::Frame;
@@ -91,28 +90,6 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
     }
 }
 
-/// Returns the view as plain lines: every table, in columns as wide as their texts.
-pub fn plain(view: &View) -> String {
-    let mut lines: Vec<String> =
-        view.servers.iter().map(|server| format!("{}: {}", server.address, state_of(server))).collect();
-    lines.extend(view.troubles.iter().map(|(_, sentence)| sentence.clone()));
-    for (n, service) in view.services.iter().enumerate() {
-        let totals =
-            service.totals.iter().map(|total| format!("{} {}", total.text, total.name)).collect::<Vec<_>>().join(", ");
-        lines.extend([String::new(), format!("{}: {totals}", service.name)]);
-        for panel in view.panels.iter().filter(|panel| panel.service == n) {
-            lines.push(String::new());
-            if panel.table.rows.is_empty() {
-                lines.push(format!("{}: {}", panel.table.title, panel.table.empty));
-                continue;
-            }
-            lines.push(panel.table.title.to_string());
-            lines.extend(aligned(&texts_of(&panel.table)));
-        }
-    }
-    lines.join("\n") + "\n"
-}
-
 /// Returns the text, cut to a width.
 fn capped(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
@@ -144,7 +121,6 @@ fn server_lines(view: &View, width: usize) -> Vec<Line<'static>> {
 
 fn state_of(server: &ServerLine) -> String {
     match &server.state {
-        Ok(uptime) if let Some(service) = &server.missing => format!("up {uptime}, {service}: not enabled"),
         Ok(uptime) => format!("up {uptime}"),
         Err(reason) => reason.clone(),
     }
@@ -395,11 +371,9 @@ q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
         ));
         let view = View::of(&now, Some(&before), "", &Orders::new());
         assert_eq!(view.panels.len(), 1);
-        let text = plain(&view);
-        assert!(
-            text.contains("working         3.0 s  10.0.0.9:1  me\nwaiting for me  3.0 s  10.0.0.9:2  me\n"),
-            "{text}"
-        );
+        let lines = drawn_view(&view, 50, 16, &Controls::default());
+        let at = lines.iter().position(|line| line.starts_with("working ")).expect("the holder comes first");
+        assert!(lines[at].contains("10.0.0.9:1") && lines[at + 1].starts_with("waiting for me "), "{lines:#?}");
     }
 
     /// Parts that do not fit are left out.
@@ -419,28 +393,5 @@ q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
             assert_eq!(fitting(&widths, width, sorting), shown, "{width} {sorting}");
         }
         assert_eq!(fitting(&[], 80, 3), 0..0);
-    }
-
-    #[test]
-    fn without_a_terminal_there_are_lines() {
-        let (before, now) = samples();
-        let text = plain(&View::of(&now, Some(&before), "", &Orders::new()));
-        let expected = "\
-10.0.0.5: up 1 d 1 h
-10.0.0.6: 10.0.0.6:7531: it does not answer
-
-work: 3 connections, 25 Done/s, 7 Ready
-
-Jobs by type
-type            ready  done/s  wait p50  wait p99
-Article         8      20      250 ms    -
-File:\\u{1b}[2J  9      -       1.5 s     -
-
-Longest locks
-key        for
-Article:a  1 min 15 s
-Article:b  5 ms
-";
-        assert_eq!(text, expected);
     }
 }

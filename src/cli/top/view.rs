@@ -46,8 +46,6 @@ pub struct ServerLine {
     pub address: String,
     /// Uptime, or the error.
     pub state: Result<String, String>,
-    /// Only requested service, if the server does not serve it.
-    pub missing: Option<String>,
 }
 
 /// Line about a service.
@@ -88,7 +86,6 @@ impl View {
         let server = |(address, report): &(String, Result<Snapshot, String>)| ServerLine {
             address: address.clone(),
             state: report.as_ref().map(|report| duration(report.uptime)).map_err(String::clone),
-            missing: report.as_ref().ok().and_then(|report| now.missing_in(report)).map(String::from),
         };
         let mut view = View {
             servers: now.servers.iter().map(server).collect(),
@@ -295,8 +292,7 @@ pub mod tests {
         let before = report(100, &[("Article", 2, 90, 0.1)], &[]);
         let jobs = [("Article", 8, 131, 0.25), ("File:\u{1b}[2J", 9, 4, 1.5)];
         let now = report(150, &jobs, &[("Article:a", 75.5), ("Article:b", 0.005)]);
-        let sample =
-            |at, report| Sample { at, servers: vec![("10.0.0.5".into(), Ok(report)), dead()], only: None, key: None };
+        let sample = |at, report| Sample { at, servers: vec![("10.0.0.5".into(), Ok(report)), dead()], key: None };
         (sample(at, before), sample(at + Duration::from_secs(2), now))
     }
 
