@@ -1,6 +1,7 @@
 //! `members`: prints the pools of members, or the members or waiters of one, as a table or as JSON, and sends the
 //! requests of operators and of holders of lease tokens.
 
+mod keeper;
 mod requests;
 
 pub use requests::{REQUESTS, list};
@@ -12,11 +13,12 @@ use super::table::Given;
 use super::terminal::{self, printable};
 use poolcounter_client::{Error, KeptOut, ListedHolder, ListedMember, ListedPool, ListedWaiter, Members, own_user};
 use poolcounter_protocol::members::wire::client::describe_refusal;
-use poolcounter_service::options::{Opt, assign};
+use poolcounter_service::options::{Opt, assign, number, seconds_from};
 use requests::MemberRequest;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Settings of the command.
 #[derive(Default)]
@@ -31,6 +33,10 @@ pub struct MembersCommandSettings {
     member: Option<Vec<u8>>,
     /// True if a repaired member is not cleaned.
     is_as_is: bool,
+    /// Time between two renewals of a lease.
+    every: Option<Duration>,
+    /// Process at whose end the renewals end.
+    until_exit: Option<i32>,
 }
 
 /// Options of the command.
@@ -68,6 +74,21 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = &[
         set: |settings, _| assign(&mut settings.is_as_is, Ok(true)),
         ..Opt::BLANK
     },
+    Opt {
+        long: "every",
+        hint: "SECONDS",
+        doc: "For renew: go on, and renew the lease each time that these seconds are over, until it is lost (status 76), \
+              or the process of --until-exit has ended. While no server replies, it tries again each second.",
+        set: |settings, value| assign(&mut settings.every, seconds_from(Duration::ZERO, value).map(Some)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "until-exit",
+        hint: "PID",
+        doc: "For renew --every: end with status 0 once the process of this number has ended.",
+        set: |settings, value| assign(&mut settings.until_exit, number(value, 1..=i32::MAX).map(Some)),
+        ..Opt::BLANK
+    },
     Opt::SERVER,
     Opt::TLS,
 ];
@@ -87,6 +108,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         if given.words.len() > 1 { members.named(own_user()).map_err(|error| refused(&[], &error))? } else { members };
     let words: Vec<&[u8]> = given.words.iter().map(|word| word.as_bytes()).collect();
     let bad_name = |error: Error| refused(&words, &error);
+    match (words.as_slice(), settings.every) {
+        ([b"renew", rest @ ..], Some(every)) => return keeper::run(&members, rest, every, settings.until_exit),
+        _ if settings.until_exit.is_some() => return Err(Failure::misuse("--until-exit needs --every")),
+        _ => {}
+    }
     match (words.as_slice(), settings.is_about_waiters) {
         ([], true) => Err(Failure::misuse("--waiting needs a pool")),
         ([], false) => show(members.pools(), settings.is_json),

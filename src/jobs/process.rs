@@ -4,7 +4,6 @@
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::sys::utsname::uname;
-use std::thread;
 
 /// A machine, as its system describes it.
 pub struct Machine {
@@ -38,7 +37,7 @@ pub fn processor_time() -> [f64; 2] {
 /// knows how.
 pub fn return_memory_aside() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    let _ = thread::Builder::new().name("jobs-memory".into()).spawn(trim);
+    let _ = std::thread::Builder::new().name("jobs-memory".into()).spawn(trim);
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

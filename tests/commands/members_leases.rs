@@ -272,3 +272,27 @@ fn a_leased_take_goes_on_over_a_new_connection() {
     assert!(begun.elapsed() < Duration::from_secs(6), "before the lease runs out");
     drop(provider);
 }
+
+/// A keeper renews a lease until a process has ended, or the lease is lost.
+#[test]
+fn a_keeper_renews_a_lease() {
+    let (server, mut operator) = server_with("0 1", &["m"]);
+    let taken = operator.ask("TAKE p 0 lease=600");
+    let token = taken.rsplit("token=").next().expect("it has a token");
+    let mut child = Command::new("sleep").arg("1000").spawn().expect("there is sleep");
+    let process = child.id().to_string();
+    let renew = ["members", "-s", &server.address, "renew", "p", token, "9000", "--every", "0.1"];
+    let keeper = start_program(&[&renew[..], &["--until-exit", &process]].concat());
+    until("it is renewed", || {
+        operator.send(b"MEMBERS p\n");
+        let line = operator.line();
+        assert_eq!(operator.line(), "");
+        line.contains(" expires=8999.") || line.contains(" expires=9000.")
+    });
+    child.kill().and_then(|()| child.wait()).expect("it is a child");
+    assert_eq!(keeper.finish().status, Some(0));
+    let keeper = start_program(&renew);
+    assert_eq!(operator.ask(&format!("RETURN {token}")), "RETURNED");
+    assert_eq!(keeper.finish().status, Some(76));
+    assert_eq!(start_program(&["members", "-s", &server.address, "--every", "1"]).finish().status, Some(64));
+}

@@ -224,7 +224,7 @@ fn read<T>(name: &str, word: &[u8], parse: impl Fn(&str) -> Result<T, String>) -
 }
 
 /// Parses the token of a lease.
-fn token(word: &[u8]) -> Result<LeaseToken, Mistake> {
+pub(super) fn token(word: &[u8]) -> Result<LeaseToken, Mistake> {
     read("TOKEN", word, |text| LeaseToken::parse(text).ok_or("32 hexadecimal digits, as in POOL_TOKEN".into()))
 }
 
