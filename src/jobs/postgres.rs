@@ -18,7 +18,6 @@ mod serving;
 mod session;
 pub mod statements;
 mod tls;
-mod unfit;
 mod url;
 mod worker;
 
@@ -268,7 +267,6 @@ impl Postgres {
                 }
             }
             StoreEvent::Fails(sentence) | StoreEvent::Refused(sentence) => self.fail(&sentence),
-            StoreEvent::Unfit(rows) => return Some(Verdict::Refused(rows)),
             StoreEvent::Lost(why) => {
                 self.stand_by(&why);
                 return Some(Verdict::Lost(why));

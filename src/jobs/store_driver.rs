@@ -263,7 +263,6 @@ impl JobQueue {
             match verdict {
                 Verdict::Committed(commit) => self.show_committed(commit, context),
                 Verdict::Rewrite | Verdict::NextSlice => self.hand_over_asked(&verdict),
-                Verdict::Refused(rows) => self.take_back(&rows, context),
                 Verdict::RolledBack => self.refuse_pending(context),
                 Verdict::Copied(result) => self.report_copied(&result, context),
                 Verdict::Page(page) => self.driver.page = Some(page),

@@ -26,8 +26,6 @@ pub trait Contents: Sized + Send + 'static {
     type Page: Send;
     /// One record of a page.
     type Record<'a>;
-    /// Change that a store can never take.
-    type Refused: Send;
     /// Request that comes by the store itself, such as a row that another program has written there.
     type Request: Send;
 
@@ -186,12 +184,12 @@ pub trait Store<C: Contents>: Send {
     }
 
     /// Returns the next event of the store; None without one.
-    fn verdict(&mut self) -> Option<VerdictOf<C>>;
+    fn verdict(&mut self) -> Option<Verdict>;
 
     /// Finishes the work under way and closes the store, and waits for that: the daemon ends. Returns a request that
     /// must be met before, [`Verdict::Rewrite`] or [`Verdict::NextSlice`] if its data are lost; None once it has
     /// closed.
-    fn end(&mut self) -> Option<VerdictOf<C>> {
+    fn end(&mut self) -> Option<Verdict> {
         None
     }
 
@@ -224,17 +222,11 @@ pub enum Copying {
     Impossible,
 }
 
-/// Event of a store for these contents.
-pub type VerdictOf<C> = Verdict<<C as Contents>::Refused>;
-
-/// Event of a store, with its form of a refused change.
+/// Event of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict<R> {
+pub enum Verdict {
     /// This batch and all before it are durable.
     Committed(Commit),
-    /// These changes of the batch under way can never be taken; its other changes are committed, as
-    /// [`Verdict::Committed`] says next.
-    Refused(Vec<R>),
     /// There is no room for the batch under way. It is committed later without the changes that put something: these, and the puts
     /// of later batches, must be taken back.
     RolledBack,
@@ -372,7 +364,7 @@ impl<C: Contents> Store<C> for Memory {
 
     fn commit(&mut self, _: Commit) {}
 
-    fn verdict(&mut self) -> Option<VerdictOf<C>> {
+    fn verdict(&mut self) -> Option<Verdict> {
         None
     }
 }

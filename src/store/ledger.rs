@@ -152,7 +152,7 @@ impl FileLedger {
     }
 
     /// Adds the events that follow from a verdict, after what the store has found out until then.
-    fn take(&mut self, verdict: Option<Verdict<Infallible>>) {
+    fn take(&mut self, verdict: Option<Verdict>) {
         let fault = self.store.reason().map(String::from);
         let is_news = self.is_failing != fault.is_some();
         self.is_failing = fault.is_some();
@@ -262,7 +262,6 @@ impl Contents for Entries {
     type Batch = Batch;
     type Page = Page;
     type Record<'a> = Row;
-    type Refused = Infallible;
     type Request = Infallible;
 
     fn add(batch: &mut Batch, change: Option<Change>, _: Span) {
@@ -334,7 +333,7 @@ impl<'c> Writer<'c, Entries> for EntryWriter<'c> {
         })
     }
 
-    fn write(&mut self, batch: &Batch) -> rusqlite::Result<Vec<Infallible>> {
+    fn write(&mut self, batch: &Batch) -> rusqlite::Result<()> {
         if batch.is_whole {
             self.clear.execute([])?;
         }
@@ -344,7 +343,7 @@ impl<'c> Writer<'c, Entries> for EntryWriter<'c> {
                 None => self.delete.execute([key])?,
             };
         }
-        Ok(Vec::new())
+        Ok(())
     }
 }
 

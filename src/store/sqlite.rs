@@ -18,7 +18,7 @@ pub use pages::{Pages, Unread};
 pub use schema::Schema;
 pub use tables::{Tables, Writer};
 
-use crate::contract::{Commit, Copying, HandedOver, Mark, Ownership, Store, VerdictOf, VisitOf};
+use crate::contract::{Commit, Copying, HandedOver, Mark, Ownership, Store, Verdict, VisitOf};
 use crate::desk::Desk;
 use crate::health::Health;
 use file::{FileTrouble, Lock, Opened};
@@ -188,7 +188,7 @@ impl<T: Tables> SqliteStore<T> {
     }
 
     /// Processes an event of the thread, and returns its consequence for the service.
-    fn take(&mut self, event: WorkerEvent<T>) -> Option<VerdictOf<T>> {
+    fn take(&mut self, event: WorkerEvent<T>) -> Option<Verdict> {
         match event {
             WorkerEvent::Committed { commit, took, look } => {
                 self.note_works();
@@ -213,17 +213,16 @@ impl<T: Tables> SqliteStore<T> {
             WorkerEvent::Fails(sentence) => self.note_fails(&sentence),
             WorkerEvent::RolledBack(sentence) => {
                 self.note_fails(&sentence);
-                return Some(VerdictOf::<T>::RolledBack);
+                return Some(Verdict::RolledBack);
             }
             WorkerEvent::Page(page) => return Some(self.desk.paged(page)),
             WorkerEvent::Unreadable(sentence) => {
                 self.note_damage(&sentence);
-                return Some(VerdictOf::<T>::Damaged(sentence));
+                return Some(Verdict::Damaged(sentence));
             }
-            WorkerEvent::Refused(rows) => return Some(VerdictOf::<T>::Refused(rows)),
             WorkerEvent::Rewrite(number) => return Some(self.desk.rewritten(number)),
             WorkerEvent::NextSlice(number) => return self.desk.next_slice(number).or_else(|| self.verdict()),
-            WorkerEvent::Copied(result) => return Some(VerdictOf::<T>::Copied(result)),
+            WorkerEvent::Copied(result) => return Some(Verdict::Copied(result)),
         }
         self.verdict()
     }
@@ -333,7 +332,7 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
         self.order(WorkerOrder::Slice { number, batch, is_last });
     }
 
-    fn verdict(&mut self) -> Option<VerdictOf<T>> {
+    fn verdict(&mut self) -> Option<Verdict> {
         let event = self.desk.next_event(Duration::ZERO)?;
         self.take(event)
     }
@@ -347,7 +346,7 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
         Copying::Begun
     }
 
-    fn end(&mut self) -> Option<VerdictOf<T>> {
+    fn end(&mut self) -> Option<Verdict> {
         if !std::mem::replace(&mut self.is_ending, true) {
             self.order(WorkerOrder::End);
         }

@@ -91,24 +91,6 @@ fn everything_is_written_anew_by_a_slow_link() {
     assert_eq!(takeovers(cluster, &stage.schema), before);
 }
 
-/// The search sends a part that takes longer than a transaction may be idle.
-#[test]
-#[ignore = "it takes a minute: make test-postgres"]
-fn row_that_is_refused_is_found_by_a_slow_link() {
-    let Some(cluster) = shared() else { return };
-    let constraint = "ALTER TABLE job ADD CONSTRAINT pri_is_low CHECK (pri < 4000)";
-    let stage = patient(cluster, |schema| _ = cluster.query(schema, constraint));
-    slow_down(&stage);
-    let before = takeovers(cluster, &stage.schema);
-    let mut pris = [9; 20];
-    pris[12] = 4242;
-    let told = put(&stage, &pris);
-    let wanted = pris.map(|pri| if pri == 9 { "INSERTED" } else { "INTERNAL_ERROR" });
-    assert_eq!(told, wanted);
-    assert_eq!(count(&stage), "19");
-    assert_eq!(takeovers(cluster, &stage.schema), before);
-}
-
 /// A standby at a long link reads what an owner that is near has committed.
 #[test]
 #[ignore = "it takes half a minute: make test-postgres"]

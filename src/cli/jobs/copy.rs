@@ -128,10 +128,6 @@ impl Place {
             }
             match verdict {
                 Some(Verdict::Lost(sentence)) => return Err(self.said(&sentence)),
-                Some(Verdict::Refused(rows)) => {
-                    let sentences: Vec<String> = rows.into_iter().take(1).map(|row| row.why).collect();
-                    return Err(self.said(&sentences.concat()));
-                }
                 Some(verdict) => return Ok(verdict),
                 None if self.store.ownership() == Ownership::StandsBy && begun.elapsed() > LEASE_TIME => {
                     let owner = health.owner.map(|owner| owner.address).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The connection to the database: sends each request in one round trip, and waits for the answer.
 
 use super::load;
-use super::messages::{Answer, Fence, Reach, StoreRequest};
+use super::messages::{Answer, Fence, StoreRequest};
 use super::place::{Place, said};
 use super::rate::{Rate, SMALL};
 use super::reading::Reading;
@@ -12,14 +12,12 @@ use super::session::{
     refuse_shared_sessions, within,
 };
 use super::statements as sql;
-use super::unfit::is_of_row;
 use crate::store::HandedOver;
 use crate::store::batch::Batch;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
 /// Time that an answer may take when much must be read or written.
@@ -155,10 +153,7 @@ impl Link {
             StoreRequest::WriteAnew(batch) => self.write_anew(batch, renewals),
             StoreRequest::EndAnew(fence, next_id, batch) => self.end_anew(fence, *next_id, *batch, renewals),
             StoreRequest::ReadInbox => self.run_long(LONG_ANSWER_TIME, renewals, |session, _| session.read_inbox()),
-            StoreRequest::Commit(fence, batch) => match self.commit(fence, batch, renewals) {
-                Err(Trouble::Failed(error)) if is_of_row(&error) => self.find_unfit(fence, batch, error, renewals),
-                answer => answer,
-            },
+            StoreRequest::Commit(fence, batch) => self.commit(fence, batch, renewals),
             StoreRequest::Read(cursor) => self.read(*cursor, renewals),
             StoreRequest::TakeOver => self.take(sql::TAKE_OVER, &[]),
             StoreRequest::GoOn(handed_over) => {
@@ -347,30 +342,5 @@ impl Link {
             Ok(Answer::Committed(is_set, session.reach()))
         };
         self.run_long(NO_LIMIT, renewals, |session, address| rate.send(bytes, commit(session, address)))
-    }
-
-    /// Finds rows of a batch that the database can never take. `error` is the database's error for the whole batch. A
-    /// batch that was taken over has the numbers of other changes, so its error names no rows.
-    fn find_unfit(
-        &mut self,
-        fence: &Fence,
-        batch: &Batch,
-        error: Error,
-        renewals: &mut Renewals<'_>,
-    ) -> Result<Answer, Trouble> {
-        let rate = self.rate.clone();
-        self.run_long(NO_LIMIT, renewals, |session, address| async move {
-            let is_owner = rate.send(0, async {
-                session.client.batch_execute(sql::BEGIN).await?;
-                let is_owner = session.fence(fence, None, address).await?;
-                session.client.batch_execute(sql::ROLLBACK).await?;
-                Ok(is_owner)
-            });
-            if !is_owner.await? {
-                return Ok(Answer::Committed(false, Reach::Kept));
-            }
-            let unfit = session.unfit_of(batch, &rate).await?;
-            if unfit.is_empty() { Err(error.into()) } else { Ok(Answer::Unfit(unfit)) }
-        })
     }
 }

@@ -302,7 +302,6 @@ impl Owner {
             Answer::Renewed(..) | Answer::Committed(false, _) => self.doubt(),
             Answer::Page(page, cursor) => self.read(page, cursor),
             Answer::Inbox(inbox) => self.read_inbox(inbox, now),
-            Answer::Unfit(rows) => self.leave_out(rows),
             Answer::Failed { sentence, is_connected } => {
                 self.is_connected = is_connected;
                 self.rest(now);

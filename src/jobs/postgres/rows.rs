@@ -143,8 +143,8 @@ impl<'a> Rows<'a> {
         let mut changes = Rows::default();
         for row in rows {
             match row {
-                Row::Taken(id, _, why) if why.is_empty() => changes.taken.push(*id),
-                Row::Taken(id, _, why) => {
+                Row::Taken(id, why) if why.is_empty() => changes.taken.push(*id),
+                Row::Taken(id, why) => {
                     changes.refused.0.push(*id);
                     changes.refused.1.push(std::str::from_utf8(batch.text(*why)).unwrap_or_default());
                 }

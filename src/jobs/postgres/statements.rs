@@ -156,10 +156,6 @@ pub const SESSION: &str = "SELECT pg_backend_pid()";
 pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 /// Ends the transaction.
 pub const COMMIT: &str = "COMMIT";
-/// Undoes the transaction.
-pub const ROLLBACK: &str = "ROLLBACK";
-/// Checks at once the constraints that would be checked with the commit.
-pub const CHECK_AT_ONCE: &str = "SET CONSTRAINTS ALL IMMEDIATE";
 /// Begins a transaction, and deletes everything in it.
 pub const BEGIN_ANEW: &str =
     "BEGIN ISOLATION LEVEL READ COMMITTED; DELETE FROM job; DELETE FROM root; DELETE FROM setting";
@@ -181,8 +177,6 @@ pub const SIMPLE: &[&str] = &[
     SESSION,
     BEGIN,
     COMMIT,
-    ROLLBACK,
-    CHECK_AT_ONCE,
     BEGIN_ANEW,
 ];
 

@@ -3,14 +3,12 @@
 use crate::sqlite::LAST;
 use crate::state::Until;
 use crate::store::batch::{Batch, JobRow, Row, RowBody, Text};
-use crate::store::{Commit, Jobs, RefusedRow};
+use crate::store::{Commit, Jobs};
 use poolcounter_store::sqlite::{Tables as _, Writer};
-use rusqlite::ffi::ErrorCode;
-use rusqlite::{Connection, Error, Result, Statement, ToSql};
+use rusqlite::{Connection, Result, Statement, ToSql};
 
 /// The statements of one open file.
 pub struct Statements<'c> {
-    connection: &'c Connection,
     put_plain: Statement<'c>,
     put: Statement<'c>,
     update: Statement<'c>,
@@ -28,7 +26,6 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
     fn prepare(connection: &'c Connection) -> Result<Self> {
         let prepare = |sql| connection.prepare(sql);
         Ok(Statements {
-            connection,
             put_plain: prepare(
                 "INSERT OR REPLACE INTO job (id, tube, pri, delay, ttr, created, delayed_until, batch, body)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -53,19 +50,8 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
         })
     }
 
-    fn write(&mut self, batch: &Batch) -> Result<Vec<RefusedRow>> {
-        let mut refused = Vec::new();
-        for (index, row) in batch.rows.iter().enumerate() {
-            let Err(error) = self.write_row(batch, row) else { continue };
-            match row.change() {
-                // The other rows are still in the transaction.
-                Some(what) if is_of_row(&error) && !self.connection.is_autocommit() => {
-                    refused.push(RefusedRow { index, what, why: error.to_string() });
-                }
-                _ => return Err(error),
-            }
-        }
-        Ok(refused)
+    fn write(&mut self, batch: &Batch) -> Result<()> {
+        batch.rows.iter().try_for_each(|row| self.write_row(batch, row))
     }
 
     fn note(&mut self, commit: Commit) -> Result<()> {
@@ -126,12 +112,6 @@ impl Statements<'_> {
         bind(statement, at + 1, batch.body(body))?;
         run(statement)
     }
-}
-
-/// Returns whether the fault is in the row: other rows can be written, and this row never.
-fn is_of_row(error: &Error) -> bool {
-    let codes = [ErrorCode::TooBig, ErrorCode::ConstraintViolation, ErrorCode::TypeMismatch];
-    error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
 }
 
 /// Binds the values that every job has.

@@ -3,7 +3,7 @@
 use super::background::COST;
 use super::ids::RootId;
 use super::job::{JobId, JobKey, JobPlacement, To};
-use super::record::{Record, Stored, Taken, record_of};
+use super::record::{Record, Stored, record_of};
 use super::setting::SettingKind;
 use super::{SLICE, State, Step};
 use crate::stats::Jobs as Stat;
@@ -21,8 +21,8 @@ pub(super) enum Change {
     Root(RootId),
     RootGone(Box<[u8]>, Box<[u8]>),
     Setting(SettingKind, Box<[u8]>),
-    /// Row of the inbox, with its job or the reason for which it is refused.
-    Taken(i64, Option<JobId>, Option<Box<str>>),
+    /// Row of the inbox, and the reason for which it is refused; empty if it is not.
+    Taken(i64, Box<str>),
 }
 
 /// Estimated bytes of a change beside the bytes of a body: its row.
@@ -41,8 +41,6 @@ pub(super) struct Commits {
     /// Batch that is being collected.
     current: Commit,
     done: Commit,
-    /// Last batch that was handed over.
-    taken: Commit,
     /// Changes of closed batches, and of the current one.
     changes: VecDeque<Change>,
     /// Batches that get no more changes, the next to be handed over first.
@@ -90,7 +88,6 @@ impl Default for Commits {
         Commits {
             current: Commit(1),
             done: Commit(0),
-            taken: Commit(0),
             changes: VecDeque::new(),
             closed: VecDeque::new(),
             collected: 0,
@@ -194,7 +191,6 @@ impl State {
         }
         self.commits.closed.pop_front();
         self.commits.under_way.1 += bytes;
-        self.commits.taken = commit;
         if self.commits.changes.is_empty() {
             self.commits.changes.shrink_to(KEPT_CHANGES);
         }
@@ -291,11 +287,6 @@ impl State {
         if due > now { To::Delayed(due) } else { To::Ready }
     }
 
-    /// Returns the last batch that was handed over.
-    pub fn last_taken(&self) -> Commit {
-        self.commits.taken
-    }
-
     /// Returns the last batch that is committed.
     pub fn last_committed(&self) -> Commit {
         self.commits.done
@@ -371,9 +362,7 @@ impl State {
             }
             Change::RootGone(tube, signature) => visit(Stored::RootGone(&tube, &signature)),
             Change::Setting(kind, pattern) => visit(Stored::Setting(self.setting(kind, &pattern))),
-            Change::Taken(id, job, refused) => {
-                visit(Stored::Taken(Taken { id, job, refused: refused.as_deref().unwrap_or_default() }));
-            }
+            Change::Taken(id, refused) => visit(Stored::Taken(id, &refused)),
         }
     }
 
@@ -392,7 +381,7 @@ impl State {
     }
 
     pub(super) fn restore_commits(&mut self, done: Commit) {
-        (self.commits.done, self.commits.taken) = (done, done);
+        self.commits.done = done;
         self.commits.current = Commit(done.0 + u64::from(!self.commits.is_off));
         self.commits.stored_next_id = self.next_id;
     }

@@ -5,8 +5,8 @@ mod texts;
 
 pub use texts::read_setting;
 
-use super::{Commit, RefusedChange, RefusedRow, Visit};
-use crate::state::{Body, History, JobId, Origin, Record, Saved, Setting, Stored, Taken, Until, is_signature_of_key};
+use super::{Commit, Visit};
+use crate::state::{Body, History, JobId, Origin, Record, Saved, Setting, Stored, Until, is_signature_of_key};
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
@@ -48,8 +48,8 @@ pub enum Row {
     Setting(&'static str, Text, Option<Text>),
     /// Next number of a job: lower ones are not given out again.
     NextId(u64),
-    /// Row of the inbox that was taken, its job, and the reason for which it is refused; empty if it is not.
-    Taken(i64, Option<JobId>, Text),
+    /// Row of the inbox that was taken, and the reason for which it is refused; empty if it is not.
+    Taken(i64, Text),
 }
 
 /// A job without its body.
@@ -126,19 +126,6 @@ impl Text {
     }
 }
 
-impl Row {
-    /// Returns the change that a client loses if the row is refused; None if the store cannot go on without the row.
-    pub fn change(&self) -> Option<RefusedChange> {
-        match self {
-            Row::Put(job, _) => Some(RefusedChange::Put(job.id)),
-            Row::Update(job) => Some(RefusedChange::Job(job.id)),
-            Row::Delete(id) => Some(RefusedChange::Job(*id)),
-            Row::Root(..) | Row::RootGone(..) | Row::Setting(..) => Some(RefusedChange::Other),
-            Row::NextId(_) | Row::Taken(..) => None,
-        }
-    }
-}
-
 impl Batch {
     /// Returns the bytes of a text.
     pub fn text(&self, text: Text) -> &[u8] {
@@ -200,7 +187,7 @@ impl Batch {
             Stored::RootGone(tube, signature) => Row::RootGone(self.note(tube), self.note(signature)),
             Stored::Setting(setting) => self.setting(&setting, epoch),
             Stored::NextId(id) => Row::NextId(id),
-            Stored::Taken(Taken { id, job, refused }) => Row::Taken(id, job, self.note(refused.as_bytes())),
+            Stored::Taken(id, refused) => Row::Taken(id, self.note(refused.as_bytes())),
             Stored::Unfinished(is_so) => {
                 let empty = self.note(b"");
                 Row::Setting(UNFINISHED_KIND, empty, is_so.then_some(empty))
@@ -223,23 +210,6 @@ impl Batch {
         }
         self.shared_bytes += body.len();
         RowBody::Shared(Arc::new(body.into()))
-    }
-
-    /// Removes changes that the store can never take. Rows of the inbox whose jobs are among them are refused instead.
-    pub fn leave_out(&mut self, refused: &[RefusedRow]) {
-        let mut index = 0;
-        self.rows.retain(|_| {
-            index += 1;
-            !refused.iter().any(|row| row.index + 1 == index)
-        });
-        for row in refused {
-            let RefusedChange::Put(job) = row.what else { continue };
-            let why = self.note(row.why.as_bytes());
-            let is_of_job = |row: &&mut Row| matches!(row, Row::Taken(_, Some(of), _) if *of == job);
-            if let Some(Row::Taken(.., refused)) = self.rows.iter_mut().find(is_of_job) {
-                *refused = why;
-            }
-        }
     }
 
     /// Removes the puts, with the keys that are kept from them on.

@@ -79,7 +79,7 @@ impl<T: Tables> Worker<T> {
         loop {
             let written = match self.next(None)? {
                 Some(WorkerOrder::Slice { number: of, batch, is_last }) if of == number => {
-                    let written = self.write_batch(&mut statements, &batch);
+                    let written = statements.write(&batch);
                     if !is_last {
                         self.report(WorkerEvent::NextSlice(number));
                     } else if written.is_ok() {
@@ -96,7 +96,7 @@ impl<T: Tables> Worker<T> {
                     let commit = *T::number(&mut batch);
                     self.mark.batch = commit.0;
                     *waiting = Some(commit);
-                    self.write_batch(&mut statements, &batch)
+                    statements.write(&batch)
                 }
                 Some(WorkerOrder::Copy(_)) => {
                     self.report(WorkerEvent::Copied(Err(format!("all {} are being written anew", T::NAME))));
@@ -112,10 +112,5 @@ impl<T: Tables> Worker<T> {
                 return Ok(Err(error.into()));
             }
         }
-    }
-
-    /// Writes a batch, and reports which of its rows cannot be written.
-    fn write_batch(&self, statements: &mut Statements<'_, T>, batch: &T::Batch) -> rusqlite::Result<()> {
-        statements.write(batch).map(|refused| self.report_refused(refused))
     }
 }

@@ -30,13 +30,12 @@ pub trait Writer<'c, C: Contents>: Sized {
     /// Fails if the file cannot be read.
     fn prepare(connection: &'c Connection) -> rusqlite::Result<Self>;
 
-    /// Writes the changes of a batch, in the transaction that is under way. Returns the changes that
-    /// can never be written.
+    /// Writes the changes of a batch, in the transaction that is under way.
     ///
     /// # Errors
     ///
-    /// Any other fault: then no change counts.
-    fn write(&mut self, batch: &C::Batch) -> rusqlite::Result<Vec<C::Refused>>;
+    /// Any fault: then no change counts.
+    fn write(&mut self, batch: &C::Batch) -> rusqlite::Result<()>;
 
     /// Notes the number of the batch that was written, unless its rows have it: [`Schema::last`] finds it there. The
     /// default is for contents that are never compared with a handover.

@@ -85,8 +85,6 @@ pub enum WorkerEvent<T: Tables> {
     Fails(String),
     /// The batch could not be committed, for this reason. It is tried again without its puts.
     RolledBack(String),
-    /// These changes can never be committed. The rest of their batch is committed, as the next event says.
-    Refused(Vec<T::Refused>),
     /// Everything must be written anew, beginning with the first slice.
     Rewrite(u64),
     /// A slice of the rewrite with this number is written; the next one may follow.
@@ -274,16 +272,15 @@ impl<T: Tables> Worker<T> {
             let committed = self.look_before_commit(held).and_then(|()| {
                 match statements.commit(&mut batch).map_err(FileTrouble::from) {
                     // The replies leave only if the next start will find the file.
-                    Ok(refused) => self.look_after_commit(held).map(|()| Ok(refused)),
+                    Ok(()) => self.look_after_commit(held).map(Ok),
                     // The log may have grown until there was no room.
                     Err(FileTrouble::Passing(sentence)) => self.look_after(held).map(|()| Err(sentence)),
                     Err(FileTrouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
                 }
             });
             match committed {
-                Ok(Ok(refused)) => {
+                Ok(Ok(())) => {
                     self.is_slow = tried.elapsed() > SLOW;
-                    self.report_refused(refused);
                     self.mark.batch = commit.0;
                     self.report_committed(commit, begun, held);
                     return Ok(());
@@ -377,12 +374,6 @@ impl<T: Tables> Worker<T> {
 
     pub(super) fn report_committed(&self, commit: Commit, begun: Instant, held: &HeldFile) {
         self.report(WorkerEvent::Committed { commit, took: begun.elapsed().into(), look: held.look });
-    }
-
-    pub(super) fn report_refused(&self, refused: Vec<T::Refused>) {
-        if !refused.is_empty() {
-            self.report(WorkerEvent::Refused(refused));
-        }
     }
 
     pub(super) fn report_works(&self, held: &HeldFile) {
