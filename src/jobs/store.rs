@@ -1,6 +1,7 @@
 //! Jobs as a store keeps them.
 
 pub mod batch;
+pub mod columns;
 pub mod page;
 
 pub use poolcounter_store::contract::{

@@ -7,6 +7,7 @@ use super::reading::Reading;
 use super::renewals::Renewals;
 use super::session::{Trouble, number_of};
 use super::statements as sql;
+use crate::store::batch::Row;
 use crate::store::page::Page;
 
 impl Link {
@@ -53,7 +54,7 @@ impl Link {
         })?;
         // The copy may have begun and ended since this daemon has connected.
         load::refuse_part(&settings)?;
-        load::add_next_id(&mut page.rows, row.next_id);
+        page.rows.rows.push(Row::NextId(row.next_id));
         settings.iter().try_for_each(|row| load::add_setting(&mut page.rows, row))?;
         let number = |column, name| number_of(extent.try_get(column)?, name);
         Ok((number(0, "number of a job")?, number(1, "number of a job")?))

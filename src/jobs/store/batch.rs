@@ -6,7 +6,9 @@ mod texts;
 pub use texts::read_setting;
 
 use super::{Commit, Visit};
-use crate::state::{Body, History, JobId, Origin, Record, Saved, Setting, Stored, Until, is_signature_of_key};
+use crate::state::{
+    Body, History, JobId, Origin, Record, Saved, Setting, SettingKind, Stored, Until, is_signature_of_key,
+};
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
@@ -201,6 +203,19 @@ impl Batch {
         let start = self.texts.len();
         self.texts.extend_from_slice(text);
         Text { start, end: self.texts.len() }
+    }
+
+    /// Adds a row of the table of settings. It makes no sense if the kind is unknown.
+    pub fn add_setting(&mut self, kind: &[u8], of: &[u8], value: &[u8]) {
+        let kind = SettingKind::WORDS.into_iter().find(|known| known.as_bytes() == kind).unwrap_or_default();
+        let (of, value) = (self.note(of), self.note(value));
+        self.rows.push(Row::Setting(kind, of, Some(value)));
+    }
+
+    /// Adds a row of the table of root jobs.
+    pub fn add_root(&mut self, tube: &[u8], signature: &[u8], newest: i64, changed: i64) {
+        let (tube, signature) = (self.note(tube), self.note(signature));
+        self.rows.push(Row::Root(tube, signature, newest.cast_unsigned(), changed));
     }
 
     /// Adds a body that no job has yet.
