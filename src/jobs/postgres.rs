@@ -9,7 +9,6 @@ mod messages;
 pub mod owner;
 mod pages;
 mod place;
-mod rate;
 mod reading;
 mod renewals;
 pub mod rows;
@@ -22,7 +21,6 @@ mod url;
 mod worker;
 
 pub use place::Place;
-pub use rate::Rate;
 pub use url::PostgresUrl;
 pub use worker::init_db;
 
@@ -68,7 +66,6 @@ pub struct Postgres {
     /// The same by this machine's clock, and the moment at which it was taken.
     own_epoch: Span,
     loaded: (SystemTime, Instant),
-    rate: Arc<Rate>,
     /// End of the trust: jobs may be given out before it. In microseconds of the backend's clock.
     trusted_until: Arc<AtomicU64>,
     /// Events that are not processed yet.
@@ -113,8 +110,6 @@ pub struct Ends {
     pub wake: Wake,
     /// End of the trust: the loop may give out jobs before it. In microseconds of the clock.
     pub trusted_until: Arc<AtomicU64>,
-    /// Rate at which a batch is sent.
-    pub rate: Arc<Rate>,
 }
 
 /// Wait of the next batch for clients that were just answered.
@@ -170,7 +165,6 @@ impl Postgres {
             epoch: Span::ZERO,
             own_epoch: Span::ZERO,
             loaded: (SystemTime::now(), Instant::now()),
-            rate: Arc::default(),
             trusted_until: Arc::default(),
             events: VecDeque::new(),
             term: 0,
@@ -186,11 +180,9 @@ impl Postgres {
     }
 
     fn start(&mut self, handed_over: Option<HandedOver>) -> Result<(), String> {
-        let Postgres { desk, backend, trusted_until, rate, .. } = self;
-        let (trusted_until, rate) = (trusted_until.clone(), rate.clone());
-        desk.start(|orders, events, wake| {
-            (backend.start)(handed_over, Ends { orders, events, wake, trusted_until, rate })
-        })
+        let Postgres { desk, backend, trusted_until, .. } = self;
+        let trusted_until = trusted_until.clone();
+        desk.start(|orders, events, wake| (backend.start)(handed_over, Ends { orders, events, wake, trusted_until }))
     }
 
     /// Returns the time until which this process may act as the owner: while work goes on after an upgrade, at least

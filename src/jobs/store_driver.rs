@@ -213,7 +213,6 @@ impl JobQueue {
             return self.look_again(false, context);
         }
         self.take_from_inbox(context);
-        self.state.set_batch_bytes(self.store.batch_bytes());
         let before = self.state.uncollected().0;
         let gathers = self.store.gathers(before);
         while !gathers

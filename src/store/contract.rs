@@ -163,11 +163,6 @@ pub trait Store<C: Contents>: Send {
         false
     }
 
-    /// Returns the most bytes of changes of a batch; one change may be larger.
-    fn batch_bytes(&self) -> usize {
-        usize::MAX
-    }
-
     /// Adds one change to the next batch, or to the next slice.
     fn add(&mut self, change: C::Change<'_>);
 

@@ -61,10 +61,10 @@ fn renewals_that_take_long_leave_time_for_commits_and_pages() {
     until(|| answer(other, "peek-ready").starts_with("FOUND"), "the standby has read the job");
 }
 
-/// A batch that has not enough time at first is sent again by the session that has renewed the lease.
+/// A batch takes longer than the lease and the time limit of an answer.
 #[test]
 #[ignore = "it takes a minute: make test-postgres"]
-fn batch_that_is_too_late_does_not_cost_the_owner_its_queue() {
+fn batch_by_a_long_link_does_not_cost_the_queue() {
     let Some(cluster) = shared() else { return };
     let stage = patient(cluster, |_| {});
     slow_down(&stage);

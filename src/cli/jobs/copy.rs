@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a batch, unless the target takes fewer.
-const BATCH_BYTES: usize = 4 << 20;
+/// Bytes of a batch.
+const BATCH_BYTES: usize = 2 << 20;
 /// Approximate bytes of a job beside its body.
 const JOB_BYTES: usize = 256;
 /// Longest wait for a database whose owner may have died: the lease of 5 seconds, and the time to connect.
@@ -77,7 +77,7 @@ fn fill(target: &mut Place, source: &mut Place) -> Result<u64, String> {
             }
             Ok(())
         })?;
-        if bytes >= target.store.batch_bytes().min(BATCH_BYTES) {
+        if bytes >= BATCH_BYTES {
             target.commit()?;
             bytes = 0;
         }

@@ -3,27 +3,25 @@
 use super::load;
 use super::messages::{Answer, Fence, StoreRequest};
 use super::place::{Place, said};
-use super::rate::{Rate, SMALL};
 use super::reading::Reading;
 use super::renewals::Renewals;
 use super::rows::Rows;
 use super::session::{
     ANSWER_TIME, Parts, SqlSession, Trouble, all_of, connect, is_conflict, is_over, new_runtime, queue_text,
-    refuse_shared_sessions, within,
+    refuse_shared_sessions, time_for, within,
 };
 use super::statements as sql;
 use crate::store::HandedOver;
 use crate::store::batch::Batch;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio_postgres::types::ToSql;
 
 /// Time that an answer may take when much must be read or written.
 pub const LONG_ANSWER_TIME: Duration = Duration::from_secs(120);
-/// The same for a request whose parts have limits of their own.
-const NO_LIMIT: Duration = Duration::MAX;
+/// Bytes of a batch for which the lease is renewed on a second session, and which are on their way for some time.
+const LARGE: usize = 256 << 10;
 /// Time for a second session before a large request is sent.
 const SECOND_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a part of a slice.
@@ -42,12 +40,8 @@ pub struct Link {
     is_rewriting: bool,
     /// True once each connection is known to have a session of its own.
     has_own_sessions: bool,
-    /// Measured rate of sending.
-    rate: Arc<Rate>,
     /// The reading that is under way.
     pub(super) reading: Option<Reading>,
-    /// Time that a page may take.
-    pub(super) page_time: Duration,
     /// Least and greatest number of a job when the reading began.
     pub(super) extent: (u64, u64),
 }
@@ -58,7 +52,7 @@ impl Link {
     /// # Errors
     ///
     /// One sentence: the system has no room for the runtime.
-    pub fn new(place: Place, address: String, rate: Arc<Rate>) -> Result<Link, String> {
+    pub fn new(place: Place, address: String) -> Result<Link, String> {
         Ok(Link {
             place,
             address,
@@ -67,9 +61,7 @@ impl Link {
             second: None,
             is_rewriting: false,
             has_own_sessions: false,
-            rate,
             reading: None,
-            page_time: LONG_ANSWER_TIME,
             extent: (0, 0),
         })
     }
@@ -84,7 +76,10 @@ impl Link {
                     self.end_sessions();
                     return Answer::Refused(sentence);
                 }
-                Err(Trouble::TooLate) => return self.give_up(),
+                Err(Trouble::TooLate) => {
+                    self.end_sessions();
+                    return Answer::Silent;
+                }
                 Err(Trouble::Failed(error)) => {
                     conflicts += 1;
                     if is_conflict(&error) && conflicts <= CONFLICTS && !self.is_rewriting {
@@ -113,20 +108,6 @@ impl Link {
     /// Returns whether the inbox has had news since the last call.
     pub fn take_news(&self) -> bool {
         self.place.bell.take_news()
-    }
-
-    /// Ends the session that was too late. The one that renews the lease takes its place if it is answered, so that the
-    /// lease does not run out before the next request.
-    fn give_up(&mut self) -> Answer {
-        if !self.second.as_ref().is_some_and(SqlSession::is_answered) {
-            self.end_sessions();
-            return Answer::Silent;
-        }
-        self.reading = None;
-        let late = std::mem::replace(&mut self.session, self.second.take());
-        // The next requests do not wait for its end.
-        late.into_iter().for_each(|session| _ = self.runtime.spawn(session.end()));
-        Answer::Failed { sentence: "the database does not answer".into(), is_connected: true }
     }
 
     pub(super) fn end_sessions(&mut self) {
@@ -206,15 +187,11 @@ impl Link {
     /// Writes a slice in that transaction, in parts: a message has a limited size, and the transaction is idle while one
     /// is on its way.
     fn write_anew(&mut self, batch: &Batch, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
-        let rate = self.rate.clone();
-        self.run_long(NO_LIMIT, renewals, |session, _| async move {
+        let limit = time_for(batch.bytes());
+        self.run_long(limit, renewals, |session, _| async move {
+            session.client.batch_execute(&sql::idle_limit(limit)).await?;
             for part in batch.parts(PART_BYTES) {
-                let (rows, bytes) = (Rows::of_part(batch, part), batch.bytes_of(part));
-                let limit = sql::idle_limit(rate.limit(bytes));
-                let limited = async { session.client.batch_execute(&limit).await.map(|()| 0) };
-                let mut parts: Parts<'_> = vec![Box::pin(limited)];
-                parts.extend(session.write(&rows));
-                rate.send(bytes, async { Ok(all_of(parts).await?) }).await?;
+                all_of(session.write(&Rows::of_part(batch, part))).await?;
             }
             Ok(Answer::Done)
         })
@@ -289,7 +266,6 @@ impl Link {
     }
 
     fn take(&mut self, statement: &'static str, of: &[&(dyn ToSql + Sync)]) -> Result<Answer, Trouble> {
-        self.page_time = LONG_ANSWER_TIME;
         self.run(ANSWER_TIME, |session, address| async move {
             let mut params: Vec<&(dyn ToSql + Sync)> = vec![&address];
             params.extend(of);
@@ -321,26 +297,28 @@ impl Link {
 
     /// Commits a batch in one round trip, and one of a single kind of changes by one statement.
     fn commit(&mut self, fence: &Fence, batch: &Batch, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
-        let (rows, bytes, rate) = (Rows::of(batch), batch.bytes(), self.rate.clone());
-        if bytes >= SMALL {
+        let (rows, limit) = (Rows::of(batch), time_for(batch.bytes()));
+        let mut begin = sql::BEGIN.to_string();
+        if batch.bytes() >= LARGE {
             self.make_second(renewals);
+            // The daemon has not stopped while its bytes are on their way.
+            begin = format!("{begin}; {}", sql::idle_limit(limit));
         }
-        let begin = rate.begin(bytes);
-        let commit = async move |session: &SqlSession, address: &str| {
+        let (rows, begin) = (&rows, &begin);
+        self.run_long(limit, renewals, |session, address| async move {
             let client = &session.client;
             session.prepare(sql::of_batch()).await?;
-            if session.commit_at_once(&rows, fence, batch.next_id(), address).await? {
+            if session.commit_at_once(rows, fence, batch.next_id(), address).await? {
                 return Ok(Answer::Committed(true, session.reach()));
             }
-            let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(&begin).await.map(|()| 0) })];
-            parts.extend(session.write(&rows));
+            let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(begin).await.map(|()| 0) })];
+            parts.extend(session.write(rows));
             parts.push(Box::pin(async { session.fence(fence, batch.next_id(), address).await.map(u64::from) }));
             // A failed statement has undone the transaction.
             parts.push(Box::pin(async { client.batch_execute(sql::COMMIT).await.map(|()| 0) }));
             let counts = all_of(parts).await?;
             let is_set = counts.iter().rev().nth(1) == Some(&1);
             Ok(Answer::Committed(is_set, session.reach()))
-        };
-        self.run_long(NO_LIMIT, renewals, |session, address| rate.send(bytes, commit(session, address)))
+        })
     }
 }

@@ -20,17 +20,14 @@ impl Link {
             return Ok(Answer::Page(page, Cursor::After(0)));
         };
         let reading = self.reading.take().filter(|reading| reading.last == after);
-        let read = self.run_long(self.page_time, renewals, |session, _| async move {
+        let (reading, mut page) = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
             let mut reading = match reading {
                 Some(reading) => reading,
                 None => Reading::begin(session, after).await?,
             };
             page.is_last = reading.fill(&mut page.rows).await?;
             Ok((reading, page))
-        });
-        // A page with a job of a gigabyte may need more time.
-        self.page_time = if let Err(Trouble::TooLate) = read { self.page_time * 2 } else { LONG_ANSWER_TIME };
-        let (reading, mut page) = read?;
+        })?;
         let last = reading.last;
         // No other daemon adds jobs meanwhile.
         page.is_last |= last >= self.extent.1;

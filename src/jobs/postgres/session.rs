@@ -6,13 +6,13 @@ use super::rows::{Change, Rows};
 use super::schema;
 use super::statements as sql;
 use poolcounter_core::time::Span;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::{Severity, SqlState};
@@ -28,8 +28,8 @@ pub const NO_TABLES: &str = "it has no tables of this program; poolcounter jobs 
 /// Fault of a place behind a pooler that shares sessions, such as PgBouncer with a `pool_mode` other than `session`.
 pub const SHARED_SESSIONS: &str = "it gives each transaction another session, as PgBouncer does with pool_mode = transaction; \
     name the server itself, or a pool with pool_mode = session";
-/// Time for which an answered renewal shows that a session is of use.
-const ANSWERED: Duration = Duration::from_secs(5);
+/// Rate of the slowest link, in bytes a second.
+const SLOWEST: usize = 64 << 10;
 /// Time limit for the end of a session.
 const END_TIME: Duration = Duration::from_secs(1);
 /// The class of the codes of warnings.
@@ -44,8 +44,6 @@ pub struct SqlSession {
     /// Task that carries its messages.
     carrier: JoinHandle<()>,
     tls: MakeRustlsConnect,
-    /// Time of the last renewal on it that was answered, or of its start.
-    answered: Cell<Instant>,
     /// Microseconds by which the server's clock is ahead of this machine's.
     pub ahead: i64,
 }
@@ -75,11 +73,6 @@ type Asked<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
 impl SqlSession {
     pub fn is_closed(&self) -> bool {
         self.client.is_closed()
-    }
-
-    /// Returns whether a renewal on it was answered lately.
-    pub fn is_answered(&self) -> bool {
-        !self.is_closed() && self.answered.get().elapsed() < ANSWERED
     }
 
     /// Forgets the last warning of the server.
@@ -156,7 +149,6 @@ impl SqlSession {
     pub async fn renew(&self, epoch: u64, address: &str) -> Result<Answer, Trouble> {
         let params: [&(dyn ToSql + Sync); 2] = [&epoch.cast_signed(), &address];
         let row = self.client.query_opt(&self.prepared(sql::RENEW).await?, &params).await?;
-        self.answered.set(Instant::now());
         let batch = row.map(|row| number_of(row.try_get(0)?, "batch of the owner")).transpose()?;
         Ok(Answer::Renewed(batch, self.reach()))
     }
@@ -210,6 +202,12 @@ impl SqlSession {
         };
         rows.changes().into_iter().map(execute).collect()
     }
+}
+
+/// Returns the time limit of a request that sends this many bytes: twice the time that the slowest link takes for them,
+/// beside that of the answer.
+pub fn time_for(bytes: usize) -> Duration {
+    ANSWER_TIME + Duration::from_secs((2 * bytes / SLOWEST) as u64)
 }
 
 /// Returns the runtime that waits for answers.
@@ -294,8 +292,7 @@ pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     let own = between.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros();
     let ahead = clock.saturating_sub(i64::try_from(own).unwrap_or(i64::MAX));
     check_format(&client).await?;
-    let (tls, answered) = (place.tls.clone(), Cell::new(Instant::now()));
-    Ok(SqlSession { client, warning, statements: RefCell::default(), carrier, tls, answered, ahead })
+    Ok(SqlSession { client, warning, statements: RefCell::default(), carrier, tls: place.tls.clone(), ahead })
 }
 
 /// Refuses a place behind which two connections are one session of the server: settings of a session do not stay, and

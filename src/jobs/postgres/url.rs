@@ -28,7 +28,7 @@ impl fmt::Debug for PostgresUrl {
 }
 
 impl PostgresUrl {
-    /// Reads a URL, with or without the scheme, or libpq's `key=value` form.
+    /// Reads a URL, with or without the scheme.
     ///
     /// # Errors
     ///

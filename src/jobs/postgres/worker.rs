@@ -37,7 +37,7 @@ fn run(place: Place, clock: &Clock, handed_over: Option<HandedOver>, ends: &Ends
         Some(handed_over) => Owner::going_on(address.clone(), handed_over, clock()),
         None => Owner::new(address.clone(), clock()),
     };
-    let mut link = match Link::new(place, address, ends.rate.clone()) {
+    let mut link = match Link::new(place, address) {
         Ok(link) => link,
         Err(sentence) => {
             // A loop that has ended needs no event.

@@ -33,6 +33,8 @@ const KEPT_CHANGES: usize = 1024;
 
 /// Number of changes with which a batch ends: together with the changes of one more step, it stays within 16,384.
 const FULL_BATCH: usize = 16_384 - 4_096;
+/// Bytes of changes with which a batch ends: a slow link to a database takes half a minute for them.
+const FULL_BATCH_BYTES: usize = 2 << 20;
 
 /// Number of jobs that a slice makes visible, whatever else there is to do.
 const LEAST_SHOWN: u32 = 128;
@@ -59,8 +61,6 @@ pub(super) struct Commits {
     keeps_reserved: bool,
     /// Number of changes, and approximate bytes, of the batches that are handed over and not committed.
     under_way: (usize, usize),
-    /// Bytes of changes with which a batch is full.
-    batch_bytes: usize,
 }
 
 /// Batch that will be handed over, or is being handed over.
@@ -98,7 +98,6 @@ impl Default for Commits {
             stored_next_id: 1,
             keeps_reserved: false,
             under_way: (0, 0),
-            batch_bytes: usize::MAX,
         }
     }
 }
@@ -122,11 +121,6 @@ impl State {
     pub fn uncommitted(&self) -> (usize, usize) {
         let ((changes, bytes), (others, other_bytes)) = (self.commits.under_way, self.uncollected());
         (changes + others, bytes + other_bytes)
-    }
-
-    /// Sets the bytes of changes with which a batch is full.
-    pub fn set_batch_bytes(&mut self, bytes: usize) {
-        self.commits.batch_bytes = bytes;
     }
 
     /// Returns true if so much waits for a commit that no connection should change more.
@@ -156,7 +150,7 @@ impl State {
     /// Begins another batch if the current one is full. Called between two steps: the changes of a step are in one
     /// batch.
     pub(super) fn close_full_batch(&mut self) {
-        if self.commits.collected >= FULL_BATCH || self.commits.bytes >= self.commits.batch_bytes {
+        if self.commits.collected >= FULL_BATCH || self.commits.bytes >= FULL_BATCH_BYTES {
             self.close_batch();
         }
     }
