@@ -4,6 +4,7 @@ use super::health::Health;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::thread;
 
 /// Number of pages that are read before the loop has taken in the first.
@@ -317,7 +318,18 @@ pub struct HandedOver {
     pub is_whole: bool,
 }
 
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "opening {}, batch {}, next job {}", self.opening, self.batch, self.next_id)
+    }
+}
+
 impl HandedOver {
+    /// Returns whether a place with this mark and this queue is that of the process, opened once more at most.
+    pub fn is_of(&self, mark: Mark, queue: u128) -> bool {
+        (mark == self.mark || mark.is_after(self.mark)) && self.queue.is_none_or(|own| own == queue)
+    }
+
     /// Returns the same handover for a service whose next number is another.
     #[must_use]
     pub fn with_next_id(&self, next_id: u64) -> HandedOver {

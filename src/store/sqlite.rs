@@ -29,7 +29,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::thread;
 use std::time::Duration;
-use worker::{Begin, BeginWith, Worker, WorkerEvent, WorkerOrder};
+use worker::{Begin, Worker, WorkerEvent, WorkerOrder};
 
 /// Store in a file of SQLite.
 pub struct SqliteStore<T: Tables> {
@@ -111,13 +111,13 @@ impl<T: Tables> SqliteStore<T> {
     }
 
     /// Starts the thread with the file of the previous process.
-    fn take_over(&mut self, epoch: Span, handed_over: HandedOver, begin: BeginWith) {
+    fn take_over(&mut self, epoch: Span, expected: Option<HandedOver>, reads: bool) {
         self.epoch = epoch;
         self.place = self.place.clone().resolved();
-        self.handed_over = Some(handed_over.clone());
+        self.handed_over = Some(expected.clone().unwrap_or_default());
         // Clients that connect from now on could take its descriptors. If it fails, the thread tries again.
         let early = self.place.open_locked::<T>().ok();
-        if let Err(sentence) = self.start(begin(handed_over, early)) {
+        if let Err(sentence) = self.start(Begin { early, expected, reads }) {
             self.desk.fault.begin(&sentence);
         }
     }
@@ -125,7 +125,7 @@ impl<T: Tables> SqliteStore<T> {
     /// Opens the file that the previous process releases about now, whatever is in it, for a service that replaces all
     /// of it.
     pub fn go_on_with_any(&mut self) {
-        self.take_over(Span::ZERO, HandedOver::default(), |_, early| Begin::GoOnWithAny(early));
+        self.take_over(Span::ZERO, None, false);
     }
 
     /// Returns whether everything was read, or needs no reading.
@@ -199,12 +199,10 @@ impl<T: Tables> SqliteStore<T> {
                 self.desk.checkpointed(took);
                 self.look = Some(look);
             }
-            WorkerEvent::Opened { opening, queue, look } => {
-                self.note_works();
-                self.note_open(opening, queue, look);
-            }
             WorkerEvent::Works { opening, queue, look } => {
-                if !self.note_works() {
+                let has_all = self.handed_over.is_some() || self.desk.rewrite.is_some();
+                // The end of the reading is logged in any case.
+                if !self.note_works() && has_all && self.reading == ReadProgress::Done {
                     log::info!("the {} are kept in {}", T::NAME, self.place.path.display());
                 }
                 self.desk.rewrite = None;
@@ -246,7 +244,7 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
         let opened = self.open().inspect_err(|sentence| self.note_damage(sentence))?;
         let Some((lock, opened)) = opened else { return Ok(()) };
         (self.reading, self.is_counted) = (ReadProgress::UnderWay, false);
-        self.start(Begin::Open(lock, opened))
+        self.start(Begin { early: Some((lock, opened)), expected: None, reads: true })
     }
 
     fn ownership(&self) -> Ownership {
@@ -276,12 +274,12 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
     }
 
     fn go_on(&mut self, epoch: Span, handed_over: HandedOver) {
-        self.take_over(epoch, handed_over, Begin::GoOn);
+        self.take_over(epoch, Some(handed_over), false);
     }
 
     fn read_on(&mut self, epoch: Span, handed_over: HandedOver) {
         (self.reading, self.is_counted) = (ReadProgress::UnderWay, false);
-        self.take_over(epoch, handed_over, Begin::ReadOn);
+        self.take_over(epoch, Some(handed_over), true);
     }
 
     fn can_be_read_on(&self) -> bool {

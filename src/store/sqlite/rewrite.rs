@@ -7,6 +7,7 @@
 
 use super::Tables;
 use super::file::{FileTrouble, Opened, abandon};
+use super::schema::QueueId;
 use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
 use crate::contract::Commit;
@@ -60,8 +61,8 @@ impl<T: Tables> Worker<T> {
                 aside.display()
             );
         }
-        let Opened { connection, mark, queue, look } =
-            self.place.count::<T>(self.place.open_to_read(&held.lock, &T::SCHEMA)?)?;
+        let Opened { connection, .. } = self.place.open_to_read(&held.lock, &T::SCHEMA)?;
+        let (mark, queue, look) = self.place.note_opening::<T>(&connection, QueueId::Kept)?;
         (self.mark, self.queue, held.look) = (mark, Some(queue), look);
         Ok(connection)
     }

@@ -69,13 +69,7 @@ pub enum WorkerEvent<T: Tables> {
         took: Span,
         look: Look,
     },
-    /// The file was opened to be read, and the opening is counted.
-    Opened {
-        opening: u64,
-        queue: Option<u128>,
-        look: Look,
-    },
-    /// The file is open, or has been written anew.
+    /// The file is open, and the opening is counted; or the file has been written anew.
     Works {
         opening: u64,
         queue: Option<u128>,
@@ -93,21 +87,14 @@ pub enum WorkerEvent<T: Tables> {
 }
 
 /// Start of the thread's work.
-pub enum Begin {
-    /// The file, from which everything is read.
-    Open(Lock, Opened),
-    /// The service has everything, and the previous process has handed this over of the file, which may be open
-    /// already.
-    GoOn(HandedOver, Option<(Lock, Opened)>),
-    /// The service replaces everything in the file, which may be open already.
-    GoOnWithAny(Option<(Lock, Opened)>),
-    /// The service has the handover of the previous process, and reads the rest from the file, which may be open
-    /// already.
-    ReadOn(HandedOver, Option<(Lock, Opened)>),
+pub struct Begin {
+    /// The file, if it is open already.
+    pub early: Option<(Lock, Opened)>,
+    /// Handover of the previous process, whose file it must be; None if any file is taken.
+    pub expected: Option<HandedOver>,
+    /// True if everything is read from the file. If not, the service has everything.
+    pub reads: bool,
 }
-
-/// Variant of [`Begin`] with the handover of the previous process.
-pub type BeginWith = fn(HandedOver, Option<(Lock, Opened)>) -> Begin;
 
 /// Reason for which the thread stops using a file.
 pub(super) enum Stop {
@@ -121,8 +108,6 @@ pub(super) enum Stop {
 pub(super) struct HeldFile {
     pub(super) lock: Lock,
     pub(super) look: Look,
-    /// Time of the last look at the lock.
-    pub(super) lock_seen: Instant,
 }
 
 /// State of the thread.
@@ -139,8 +124,8 @@ pub struct Worker<T: Tables> {
     is_slow: bool,
     /// Fault of bringing the log into the file.
     log_fault: Fault,
-    /// True once this opening is counted in the file.
-    pub(super) is_counted: bool,
+    /// Id that the queue has once this opening is counted in the file; None if it is counted.
+    pub(super) uncounted: Option<QueueId>,
     /// Number of rewrites, including the one under way.
     pub(super) rewrites: u64,
     /// Number of this opening of the file, and its last batch.
@@ -167,7 +152,7 @@ impl<T: Tables> Worker<T> {
             is_ending: false,
             is_slow: false,
             log_fault,
-            is_counted: true,
+            uncounted: None,
             rewrites: 0,
             mark,
             queue: None,
@@ -181,26 +166,7 @@ impl<T: Tables> Worker<T> {
     }
 
     fn serve(&mut self, begin: Begin) -> Result<(), Stop> {
-        let (mut held, mut connection) = match begin {
-            Begin::Open(lock, Opened { connection, mark, queue, look }) => {
-                (self.mark, self.queue) = (mark, Some(queue));
-                let mut held = HeldFile { lock, look, lock_seen: Instant::now() };
-                let Some(connection) = self.read(connection, &mut held)? else { return Ok(()) };
-                self.is_counted = false;
-                (held, connection)
-            }
-            Begin::GoOnWithAny(early) => {
-                let (held, opened) = self.open_in_time(early, DatabaseFile::count::<T>)?;
-                (self.mark, self.queue) = (opened.mark, Some(opened.queue));
-                self.report_works(&held);
-                (held, opened.connection)
-            }
-            Begin::GoOn(handed_over, early) => self.go_on(&handed_over, early)?,
-            Begin::ReadOn(handed_over, early) => match self.read_on(&handed_over, early)? {
-                Some(open) => open,
-                None => return Ok(()),
-            },
-        };
+        let Some((mut held, mut connection)) = self.begin(begin)? else { return Ok(()) };
         while let Err(Stop::Lost(why, commit)) = self.work_to_the_end(&connection, &mut held) {
             warn!("{} is not used any more: {why}; all {} are written anew", self.place.path.display(), T::NAME);
             self.report(WorkerEvent::Fails(why));
@@ -227,7 +193,7 @@ impl<T: Tables> Worker<T> {
 
     /// Executes orders with an open file.
     fn work(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
-        self.count_opening(connection, held, QueueId::Drawn)?;
+        self.count_opening(connection, held)?;
         let mut statements =
             Statements::<T>::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
         let mut is_sparse = self.is_sparse(connection);
@@ -269,7 +235,7 @@ impl<T: Tables> Worker<T> {
         let (begun, commit) = (Instant::now(), *T::number(&mut batch));
         loop {
             let tried = Instant::now();
-            let committed = self.look_before_commit(held).and_then(|()| {
+            let committed = self.look_before(held).and_then(|()| {
                 match statements.commit(&mut batch).map_err(FileTrouble::from) {
                     // The replies leave only if the next start will find the file.
                     Ok(()) => self.look_after_commit(held).map(Ok),
