@@ -4,10 +4,8 @@
 mod bell;
 mod inbox;
 mod link;
-mod load;
 mod messages;
 pub mod owner;
-mod pages;
 mod place;
 mod reading;
 mod renewals;
@@ -17,11 +15,9 @@ mod serving;
 mod session;
 pub mod statements;
 mod tls;
-mod url;
 mod worker;
 
 pub use place::Place;
-pub use url::PostgresUrl;
 pub use worker::init_db;
 
 use super::store::{HandedOver, Jobs, Store as _, Verdict};
@@ -136,7 +132,7 @@ enum Role {
 impl Postgres {
     /// Returns a store that is not open yet.
     pub fn new(place: Place) -> Self {
-        let (name, identity) = (place.name(), place.name_without_servers());
+        let (name, identity) = (place.name(), place.name_at(""));
         let begun = Instant::now();
         let clock = Arc::new(move || Time::START + Span::from_micros(1) + begun.elapsed().into());
         let bell = place.bell.clone();

@@ -14,7 +14,7 @@ mod tables;
 mod worker;
 
 pub use file::DatabaseFile;
-pub use pages::{Pages, Unread};
+pub use pages::Pages;
 pub use schema::Schema;
 pub use tables::{Tables, Writer};
 
@@ -29,6 +29,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::thread;
 use std::time::Duration;
+pub use worker::Stop;
 use worker::{Begin, Worker, WorkerEvent, WorkerOrder};
 
 /// Store in a file of SQLite.
@@ -38,9 +39,8 @@ pub struct SqliteStore<T: Tables> {
     epoch: Span,
     /// The file and its log, as they were when the thread opened them.
     look: Option<Look>,
-    /// Mark of the file when it was found: read before its opening is counted.
-    found: Mark,
-    opening: u64,
+    /// Mark of the file as it was found, with the number of this opening once that is counted.
+    mark: Mark,
     /// Id of the queue, if it is known.
     queue: Option<u128>,
     /// Handover of the previous process, until the thread has opened the file.
@@ -72,8 +72,7 @@ impl<T: Tables> SqliteStore<T> {
             desk: Desk::default(),
             epoch: Span::ZERO,
             look: None,
-            found: Mark::default(),
-            opening: 0,
+            mark: Mark::default(),
             queue: None,
             handed_over: None,
             reading: ReadProgress::Done,
@@ -105,8 +104,7 @@ impl<T: Tables> SqliteStore<T> {
             }
         };
         self.look = Some(opened.look);
-        self.found = opened.mark;
-        (self.opening, self.queue) = (opened.mark.opening, Some(opened.queue));
+        (self.mark, self.queue) = (opened.mark, Some(opened.queue));
         Ok(Some((lock, opened)))
     }
 
@@ -170,12 +168,6 @@ impl<T: Tables> SqliteStore<T> {
         }
     }
 
-    /// Notes that the file is open, and that its opening is counted.
-    fn note_open(&mut self, opening: u64, queue: Option<u128>, look: Look) {
-        (self.handed_over, self.is_counted) = (None, true);
-        (self.opening, self.queue, self.look) = (opening, queue, Some(look));
-    }
-
     /// Returns whether the file is being read and nothing was written to it.
     fn only_reads(&self) -> bool {
         self.reading == ReadProgress::UnderWay && !self.is_counted && self.handed_over.is_none()
@@ -206,7 +198,8 @@ impl<T: Tables> SqliteStore<T> {
                     log::info!("the {} are kept in {}", T::NAME, self.place.path.display());
                 }
                 self.desk.rewrite = None;
-                self.note_open(opening, queue, look);
+                (self.handed_over, self.is_counted) = (None, true);
+                (self.mark.opening, self.queue, self.look) = (opening, queue, Some(look));
             }
             WorkerEvent::Fails(sentence) => self.note_fails(&sentence),
             WorkerEvent::RolledBack(sentence) => {
@@ -296,9 +289,9 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
         }
         if self.only_reads() {
             // The queue gets another id once all is read.
-            return HandedOver { mark: self.found, ..HandedOver::default() };
+            return HandedOver { mark: self.mark, ..HandedOver::default() };
         }
-        HandedOver { mark: Mark { opening: self.opening, batch, next_id }, queue: self.queue, ..HandedOver::default() }
+        HandedOver { mark: Mark { batch, next_id, ..self.mark }, queue: self.queue, ..HandedOver::default() }
     }
 
     fn is_busy(&self) -> bool {

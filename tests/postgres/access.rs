@@ -78,9 +78,9 @@ fn a_connection_is_as_secret_as_is_demanded() {
         ("127.0.0.1", "sslmode=prefer".into(), Ok(true)),
         ("127.0.0.1", "sslmode=require".into(), Ok(true)),
         // A given file of authorities is checked in every mode.
-        ("127.0.0.1", format!("sslmode=require&sslrootcert={authority}"), Ok(true)),
+        ("localhost", format!("sslmode=require&sslrootcert={authority}"), Ok(true)),
         ("127.0.0.1", format!("sslmode=require&sslrootcert={other}"), Err("UnknownIssuer")),
-        ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={authority}"), Ok(true)),
+        ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={authority}"), Err("NotValidForName")),
         ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={other}"), Err("UnknownIssuer")),
         ("127.0.0.1", format!("sslmode=verify-full&sslrootcert={authority}"), Err("NotValidForName")),
         ("localhost", format!("sslmode=verify-full&sslrootcert={authority}"), Ok(true)),

@@ -61,18 +61,16 @@ fn fill(target: &mut Place, source: &mut Place) -> Result<u64, String> {
     let mut has_more = true;
     while has_more {
         has_more = source.visit(&mut |saved| {
-            let mut put = |record, body: Box<[u8]>| {
-                (jobs, bytes) = (jobs + 1, bytes + JOB_BYTES + body.len());
-                target.store.add(Stored::Put(record, &mut Body::Own(body)));
-            };
             match saved {
                 Saved::Meta { next_id, .. } => first_free = next_id,
                 Saved::Setting(setting) => target.store.add(Stored::Setting(setting)),
                 Saved::Root(tube, signature, newest, changed) => {
                     target.store.add(Stored::Root(tube, signature, newest, changed));
                 }
-                Saved::Job(record, body, ..) => put(record, body.into()),
-                Saved::Given(record, body) => put(record, body),
+                Saved::Job(record, body, ..) => {
+                    (jobs, bytes) = (jobs + 1, bytes + JOB_BYTES + body.len());
+                    target.store.add(Stored::Put(record, &mut Body::Own(body.into())));
+                }
                 _ => return Err("a record is of no store"),
             }
             Ok(())

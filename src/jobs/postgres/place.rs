@@ -1,18 +1,18 @@
 //! Location of the database: the URL, and the password where libpq looks for it.
 
 use super::bell::Bell;
-use super::tls::{self, Verify};
+use super::tls;
 use percent_encoding::percent_decode_str;
 use poolcounter_core::file::open_regular;
 use poolcounter_core::text::plain;
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, fs};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -29,6 +29,8 @@ const OTHERS: u32 = 0o077;
 /// Location of the database, and the way to connect to it.
 #[derive(Clone)]
 pub struct Place {
+    /// Text of the URL.
+    url: String,
     /// Parameters of the connection.
     pub config: Config,
     /// TLS of the connection.
@@ -50,7 +52,7 @@ struct Security {
 }
 
 impl Place {
-    /// Reads a URL, `postgresql://USER@HOST/DATABASE?...`. Without a host it is the socket of this machine. The password
+    /// Reads a URL, `postgresql://USER@HOST/DATABASE?...`, with or without the scheme. Without a host it is the socket of this machine. The password
     /// is the one in the URL, else for each connection that of `PGPASSWORD`, else that of the file of passwords as it is
     /// then.
     ///
@@ -58,16 +60,16 @@ impl Place {
     ///
     /// One sentence that says what is wrong.
     pub fn parse(url: &str) -> Result<Place, String> {
-        let (rest, security) = take_security(url);
+        let url = if url.starts_with("//") { format!("postgresql:{url}") } else { url.to_string() };
+        let (rest, security) = take_security(&url);
         let mut config: Config = rest.parse().map_err(|error| format!("the URL of the database: {}", said(&error)))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             config.host(SOCKETS);
         }
         let mode = security.mode.as_deref().unwrap_or("prefer");
-        let verify = match (mode, &security.root) {
-            ("disable" | "allow" | "prefer", _) | ("require", None) => Verify::Nothing,
-            ("require" | "verify-ca", _) => Verify::Authority,
-            ("verify-full", _) => Verify::Name,
+        let verifies = match (mode, &security.root) {
+            ("disable" | "allow" | "prefer", _) | ("require", None) => false,
+            ("require" | "verify-ca" | "verify-full", _) => true,
             _ => return Err(format!("sslmode is disable, prefer, require, verify-ca or verify-full, and not {mode}")),
         };
         config.ssl_mode(match mode {
@@ -84,7 +86,8 @@ impl Place {
         // The URL may name several servers; the one that takes commits is used.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         let has_password = config.get_password().is_some();
-        Ok(Place { config, tls: tls::connector(verify, security.root.as_deref())?, bell: Arc::default(), has_password })
+        let tls = tls::connector(verifies, security.root.as_deref())?;
+        Ok(Place { url, config, tls, bell: Arc::default(), has_password })
     }
 
     /// Returns the parameters of the connection, with the password of the environment as it is now, and the reason if
@@ -123,12 +126,8 @@ impl Place {
         self.name_at(&servers.join(","))
     }
 
-    /// Returns its name without the servers.
-    pub fn name_without_servers(&self) -> String {
-        self.name_at("")
-    }
-
-    fn name_at(&self, servers: &str) -> String {
+    /// Returns its name with these servers, or none.
+    pub fn name_at(&self, servers: &str) -> String {
         let schema = self.schema().map(|schema| format!("?schema={schema}")).unwrap_or_default();
         format!("postgres://{servers}/{}{schema}", database_of(&self.config))
     }
@@ -137,6 +136,21 @@ impl Place {
     fn schema(&self) -> Option<&str> {
         let (_, rest) = self.config.get_options()?.split_once("search_path=")?;
         rest.split_ascii_whitespace().next()
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.url == other.url
+    }
+}
+
+impl Eq for Place {}
+
+impl fmt::Debug for Place {
+    /// Writes the name, which has no password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
     }
 }
 

@@ -5,13 +5,13 @@ use super::place::{Place, said};
 use super::rows::{Change, Rows};
 use super::schema;
 use super::statements as sql;
+use futures_util::future::join_all;
 use poolcounter_core::time::Span;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::{Duration, SystemTime};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -132,7 +132,7 @@ impl SqlSession {
         };
         let number = |column, name| number_of(row.try_get(column)?, name);
         let rest: f64 = row.try_get(6)?;
-        let queue = row.try_get::<_, Option<&str>>(7)?.and_then(queue_of);
+        let queue = row.try_get::<_, Option<&str>>(7)?.and_then(|text| u128::from_str_radix(text, 16).ok());
         Ok(OwnerRow {
             queue: queue.ok_or_else(|| Trouble::Refused("the table meta has no queue".into()))?,
             epoch: number(0, "epoch of the owner")?,
@@ -258,21 +258,10 @@ pub fn number_of(number: i64, name: &str) -> Result<u64, Trouble> {
     u64::try_from(number).map_err(refuse)
 }
 
-/// Returns the id of a queue from the database's text.
-pub fn queue_of(text: &str) -> Option<u128> {
-    u128::from_str_radix(&text.replace('-', ""), 16).ok()
-}
-
-/// Returns the database's text of an id.
-pub fn queue_text(queue: u128) -> String {
-    let digits = format!("{queue:032x}");
-    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
-}
-
 /// Connects. The tables must be of a known format.
 pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     let (client, warning, carrier) = open(place).await?;
-    let is_optional = |statement| statement == sql::LISTEN || sql::LIMITS.contains(&statement);
+    let is_optional = |statement| sql::LIMITS.contains(&statement);
     let set = |statement: &'static str| {
         let set = client.batch_execute(statement);
         Box::pin(async move {
@@ -283,8 +272,7 @@ pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
             }
         }) as Asked<'_, i64, Error>
     };
-    let mut parts: Vec<_> =
-        sql::LIMITS.into_iter().chain([sql::LISTEN, sql::GREETING, sql::DURABLE]).map(set).collect();
+    let mut parts: Vec<_> = sql::LIMITS.into_iter().chain([sql::GREETING, sql::DURABLE]).map(set).collect();
     let asked = SystemTime::now();
     parts.push(Box::pin(async { client.query_one(sql::CLOCK, &[]).await?.try_get(0) }));
     let clock = all_of(parts).await?.pop().unwrap_or_default();
@@ -347,27 +335,8 @@ pub fn within<T>(
 
 /// Returns the results of requests that are sent together, in order, or the first error. All are sent before the first
 /// is awaited.
-pub async fn all_of<T, E>(mut parts: Vec<Asked<'_, T, E>>) -> Result<Vec<T>, E> {
-    let mut results: Vec<Option<Result<T, E>>> = parts.iter().map(|_| None).collect();
-    poll_fn(|context| {
-        for (part, result) in parts.iter_mut().zip(&mut results) {
-            if result.is_none()
-                && let Poll::Ready(ready) = part.as_mut().poll(context)
-            {
-                *result = Some(ready);
-            }
-        }
-        if results.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    results.into_iter().flatten().collect()
-}
-
-/// Returns true if the server has undone a transaction because of another, so that it can be repeated at once.
-pub fn is_conflict(error: &Error) -> bool {
-    [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED]
-        .iter()
-        .any(|code| error.code() == Some(code))
+pub async fn all_of<T, E>(parts: Vec<Asked<'_, T, E>>) -> Result<Vec<T>, E> {
+    join_all(parts).await.into_iter().collect()
 }
 
 /// Returns true if the connection cannot be used after this error, or takes no commits.

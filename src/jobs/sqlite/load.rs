@@ -4,7 +4,7 @@ use crate::store::batch::Row;
 use crate::store::columns::{COLUMNS, Field};
 use crate::store::page::{Page, SLICE_BYTES, SLICE_ROWS};
 use crate::store::{Commit, Jobs, Mark};
-use poolcounter_store::sqlite::{Pages, Unread};
+use poolcounter_store::sqlite::{Pages, Stop};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
@@ -16,7 +16,7 @@ struct PageReader<'a, 'w, 'c> {
 }
 
 /// Sends the settings to the loop, then the root jobs, then the jobs by their numbers.
-pub fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark) -> Result<(), Unread> {
+pub fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark) -> Result<(), Stop> {
     let page = Page::first(Commit(mark.batch), mark.next_id);
     let mut reader = PageReader { pages, page, bytes: 0 };
     reader.read_settings(connection)?;
@@ -27,7 +27,7 @@ pub fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark
 }
 
 impl PageReader<'_, '_, '_> {
-    fn read_settings(&mut self, connection: &Connection) -> Result<(), Unread> {
+    fn read_settings(&mut self, connection: &Connection) -> Result<(), Stop> {
         let mut statement = connection.prepare("SELECT kind, pattern, value FROM setting")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
@@ -36,7 +36,7 @@ impl PageReader<'_, '_, '_> {
         self.send(0.0)
     }
 
-    fn read_roots(&mut self, connection: &Connection) -> Result<(), Unread> {
+    fn read_roots(&mut self, connection: &Connection) -> Result<(), Stop> {
         let mut statement = connection.prepare("SELECT tube, signature, newest, changed FROM root ORDER BY changed")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
@@ -46,7 +46,7 @@ impl PageReader<'_, '_, '_> {
         Ok(())
     }
 
-    fn read_jobs(&mut self, connection: &Connection) -> Result<(), Unread> {
+    fn read_jobs(&mut self, connection: &Connection) -> Result<(), Stop> {
         // Numbers are given out in order, so that they measure the progress. To count the jobs would be to read them
         // all.
         let (first, last) =
@@ -73,12 +73,12 @@ impl PageReader<'_, '_, '_> {
         Ok(id)
     }
 
-    fn send_if_full(&mut self, share: f64) -> Result<(), Unread> {
+    fn send_if_full(&mut self, share: f64) -> Result<(), Stop> {
         let is_full = self.page.rows.rows.len() >= SLICE_ROWS || self.bytes >= SLICE_BYTES;
         if is_full { self.send(share) } else { Ok(()) }
     }
 
-    fn send(&mut self, share: f64) -> Result<(), Unread> {
+    fn send(&mut self, share: f64) -> Result<(), Stop> {
         self.page.share = share.clamp(0.0, 1.0);
         self.bytes = 0;
         self.pages.send(std::mem::take(&mut self.page))

@@ -39,6 +39,7 @@ const FULL_BATCH_BYTES: usize = 2 << 20;
 /// Number of jobs that a slice makes visible, whatever else there is to do.
 const LEAST_SHOWN: u32 = 128;
 
+#[derive(Default)]
 pub(super) struct Commits {
     /// Batch that is being collected.
     current: Commit,
@@ -83,26 +84,12 @@ pub enum Handed {
     Batch(Commit),
 }
 
-impl Default for Commits {
-    fn default() -> Self {
-        Commits {
-            current: Commit(1),
-            done: Commit(0),
-            changes: VecDeque::new(),
-            closed: VecDeque::new(),
-            collected: 0,
-            bytes: 0,
-            pending: VecDeque::new(),
-            is_waited_for: false,
-            is_off: false,
-            stored_next_id: 1,
-            keeps_reserved: false,
-            under_way: (0, 0),
-        }
-    }
-}
-
 impl Commits {
+    /// Returns the changes of a process that begins with nothing.
+    pub fn begin() -> Commits {
+        Commits { current: Commit(1), stored_next_id: 1, ..Commits::default() }
+    }
+
     fn note(&mut self, bytes: usize, change: Change) {
         self.collected += 1;
         self.bytes += bytes;

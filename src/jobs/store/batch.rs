@@ -1,13 +1,10 @@
 //! Changes of a batch as rows that a thread can own: short texts are in one piece of memory, long bodies are shared
 //! with their jobs. Times are times of day, so that they mean the same to every process.
 
-mod texts;
-
-pub use texts::read_setting;
-
 use super::{Commit, Visit};
 use crate::state::{
-    Body, History, JobId, Origin, Record, Saved, Setting, SettingKind, Stored, Until, is_signature_of_key,
+    Body, History, JobId, Origin, Record, Saved, Setting, SettingKind, Stored, TubeName, Until, Value,
+    is_signature_of_key,
 };
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
@@ -99,8 +96,6 @@ pub enum RowBody {
     Copied(Text),
     /// Shared with the job.
     Shared(Arc<Box<[u8]>>),
-    /// Owned by the row of a job that was read; the job takes it.
-    Own(Box<[u8]>),
 }
 
 /// Range in the texts of a batch.
@@ -139,7 +134,6 @@ impl Batch {
         match body {
             RowBody::Copied(text) => self.text(*text),
             RowBody::Shared(bytes) => bytes,
-            RowBody::Own(bytes) => bytes,
         }
     }
 
@@ -281,22 +275,6 @@ impl Batch {
         Ok(0)
     }
 
-    /// Visits a row as [`Batch::visit`] does, and gives the body away that it owns.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that says what is wrong with it.
-    pub fn give(&mut self, index: usize, epoch: Span, visit: Visit<'_>) -> Result<usize, String> {
-        let Row::Put(_, RowBody::Own(body)) = &mut self.rows[index] else {
-            return self.visit(&self.rows[index], epoch, visit);
-        };
-        let (body, Row::Put(job, _)) = (std::mem::take(body), &self.rows[index]) else { return Ok(0) };
-        let given = Saved::Given(self.record(job, epoch), body);
-        visit(given).map_err(|sentence| format!("job {}: {sentence}", job.id))?;
-        // It is moved, and no byte of it touched.
-        Ok(0)
-    }
-
     /// Returns a job of this batch as a record.
     pub fn record(&self, job: &JobRow, epoch: Span) -> Record<'_> {
         Record {
@@ -317,7 +295,7 @@ impl Batch {
             until: job.until,
             root: job.root.map(|(signature, timestamp)| (self.text(signature), timestamp)),
             group: self.text(job.group),
-            origin: texts::read_origin(epoch, self.text(job.origin)),
+            origin: read_origin(epoch, self.text(job.origin)),
             error: self.text(job.error),
         }
     }
@@ -380,9 +358,42 @@ pub fn signed(epoch: Span) -> i64 {
     i64::try_from(epoch.as_micros()).unwrap_or(i64::MAX)
 }
 
+/// Returns where a dead letter comes from; None if it is none.
+fn read_origin(epoch: Span, text: &[u8]) -> Option<Origin<'_>> {
+    let mut words = text.splitn(3, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<i64>().ok();
+    let (attempts, at) = (u32::try_from(number()?).ok()?, number()?);
+    let tube = TubeName::parse(words.next()?)?.bytes();
+    Some(Origin { tube, attempts, at: at.saturating_sub(signed(epoch)) })
+}
+
+/// Returns the setting of a row of the table of settings; None if the row is malformed.
+pub fn read_setting(epoch: Span, kind: &str, of: &[u8], value: &[u8]) -> Option<Setting> {
+    let kind = SettingKind::of_word(kind).filter(|kind| kind.can_be_of(of))?;
+    let value = Value::read(kind, value, |wall| moment(epoch, wall))?;
+    Some(Setting { kind, of: of.into(), value: Some(value) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_that_cannot_be_are_malformed() {
+        let read = |kind: &str, of: &[u8], value: &[u8]| read_setting(Span::ZERO, kind, of, value).is_some();
+        assert!(read("limit", b"a/*", b"3 each") && read("schedule", b"s", b"0 - 0 schedule-put s 1 1 1 tube=t\nx"));
+        for kind in ["limit", "rate", "retry", "dead-letter", "pause"] {
+            let value: &[u8] = match kind {
+                "limit" => b"3 each",
+                "rate" => b"3 per 1 each",
+                "retry" => b"3 1 2 9",
+                "pause" => b"9 9",
+                _ => b"t",
+            };
+            assert!(read(kind, b"a/*", value) && !read(kind, b"a**", value), "{kind}");
+        }
+        assert!(!read("schedule", b"s", b"0 - 0 schedule-put s 1 1 1 tube=t"));
+    }
 
     #[test]
     fn a_batch_without_its_puts_keeps_no_keys() {

@@ -94,7 +94,7 @@ impl Look {
 
     /// Returns whether these are the same files by `now`, and not shorter. The log may be on its way into the file.
     pub fn is_in(&self, now: &Look) -> bool {
-        self.replaced(now).or(self.first_of(now, |before, after| before.bytes > after.bytes)).is_none()
+        self.first_of(now, |before, after| before.id != after.id || before.bytes > after.bytes).is_none()
     }
 
     fn first_of(&self, now: &Look, differs: impl Fn(&Seen, &Seen) -> bool) -> Option<&'static str> {

@@ -4,34 +4,10 @@ use super::Tables;
 use super::file::{FileTrouble, abandon};
 use super::schema::QueueId;
 use super::statements::Statements;
-use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
+use super::worker::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
 use crate::contract::PAGES_AHEAD;
-use rusqlite::{Connection, Error};
+use rusqlite::Connection;
 use std::time::Duration;
-
-/// Reason for which the reading ends early.
-pub enum Unread {
-    /// The daemon ends.
-    Ended,
-    /// The jobs cannot be read, for this reason.
-    Unreadable(String),
-}
-
-impl From<Error> for Unread {
-    fn from(error: Error) -> Unread {
-        Unread::Unreadable(error.to_string())
-    }
-}
-
-impl From<Stop> for Unread {
-    /// Turns the loss of a file into a failure to read: jobs that are only in the file cannot be written anew.
-    fn from(stop: Stop) -> Unread {
-        match stop {
-            Stop::Ended => Unread::Ended,
-            Stop::Lost(sentence, _) => Unread::Unreadable(sentence),
-        }
-    }
-}
 
 /// Way of the pages to the loop, which makes changes meanwhile.
 pub struct Pages<'a, 'c, T: Tables> {
@@ -47,8 +23,9 @@ impl<T: Tables> Worker<T> {
     pub(super) fn read(&mut self, connection: Connection, held: &mut HeldFile) -> Result<Option<Connection>, Stop> {
         match self.read_all(&connection, held) {
             Ok(()) => Ok(Some(connection)),
-            Err(Unread::Ended) => Err(Stop::Ended),
-            Err(Unread::Unreadable(sentence)) => {
+            Err(Stop::Ended) => Err(Stop::Ended),
+            // Jobs that are only in the file cannot be written anew.
+            Err(Stop::Lost(sentence, _)) => {
                 self.report(WorkerEvent::Unreadable(sentence));
                 abandon(connection);
                 Ok(None)
@@ -59,7 +36,7 @@ impl<T: Tables> Worker<T> {
     /// Counts this opening in the file before anything else is written. A temporary fault is tried again until it
     /// succeeds.
     pub(super) fn count_opening(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
-        let mut pause = Worker::<T>::first_pause();
+        let mut pause = FIRST_PAUSE;
         while let Some(id) = self.uncounted.take() {
             self.look_before(held)?;
             match self.place.note_opening::<T>(connection, id) {
@@ -79,7 +56,7 @@ impl<T: Tables> Worker<T> {
     }
 
     /// Sends everything to the loop.
-    fn read_all(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Unread> {
+    fn read_all(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
         // Batches are committed meanwhile for a service that has a handover.
         if self.uncounted == Some(QueueId::Kept) {
             self.count_opening(connection, held)?;
@@ -96,7 +73,7 @@ impl<T: Tables> Pages<'_, '_, T> {
     /// # Errors
     ///
     /// The reason for which the reading ends here.
-    pub fn send(&mut self, page: T::Page) -> Result<(), Unread> {
+    pub fn send(&mut self, page: T::Page) -> Result<(), Stop> {
         let is_last = T::order(&page).is_last;
         self.worker.report(WorkerEvent::Page(page));
         self.ahead += 1;
@@ -108,7 +85,7 @@ impl<T: Tables> Pages<'_, '_, T> {
             match self.worker.next(patience)? {
                 Some(WorkerOrder::PageTaken) => self.ahead = self.ahead.saturating_sub(1),
                 Some(WorkerOrder::Commit(batch)) => self.worker.commit(&mut self.statements, self.held, batch)?,
-                Some(WorkerOrder::End) => return Err(Unread::Ended),
+                Some(WorkerOrder::End) => return Err(Stop::Ended),
                 // The loop sends nothing else before all is read.
                 Some(_) => {}
                 None => return Ok(()),

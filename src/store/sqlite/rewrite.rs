@@ -9,7 +9,7 @@ use super::Tables;
 use super::file::{FileTrouble, Opened, abandon};
 use super::schema::QueueId;
 use super::statements::Statements;
-use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
+use super::worker::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
 use crate::contract::Commit;
 use log::warn;
 use rusqlite::Connection;
@@ -28,7 +28,7 @@ impl<T: Tables> Worker<T> {
         // The old file must not be read any more, and its close must write nothing.
         old.into_iter().for_each(abandon);
         self.mark.batch = waiting.map_or(self.mark.batch, |commit| commit.0);
-        let mut pause = Self::first_pause();
+        let mut pause = FIRST_PAUSE;
         loop {
             self.rewrites += 1;
             let number = self.rewrites;
@@ -104,7 +104,7 @@ impl<T: Tables> Worker<T> {
                     Ok(())
                 }
                 Some(WorkerOrder::End) => {
-                    self.end();
+                    self.is_ending = true;
                     Ok(())
                 }
                 Some(WorkerOrder::Slice { .. } | WorkerOrder::PageTaken) | None => Ok(()),

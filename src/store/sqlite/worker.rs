@@ -32,7 +32,7 @@ const GAP: Duration = Duration::from_millis(10);
 /// Time of the last commit or checkpoint above which no checkpoint is made at the end.
 const SLOW: Duration = Duration::from_secs(1);
 /// Pause before a failed operation is tried again, at first and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Order of the loop.
@@ -97,11 +97,17 @@ pub struct Begin {
 }
 
 /// Reason for which the thread stops using a file.
-pub(super) enum Stop {
+pub enum Stop {
     /// The daemon ends.
     Ended,
     /// The file must not be used any more, for this reason. The number is that of a batch that could not be committed.
     Lost(String, Option<Commit>),
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Stop {
+        Stop::Lost(error.to_string(), None)
+    }
 }
 
 /// Lock of the file, and the state of the file and its log after the last change to them.
@@ -115,11 +121,11 @@ pub struct Worker<T: Tables> {
     pub(super) place: DatabaseFile,
     orders: Receiver<WorkerOrder<T>>,
     /// Orders that came while another was under way.
-    later: VecDeque<WorkerOrder<T>>,
+    pub(super) later: VecDeque<WorkerOrder<T>>,
     events: Sender<WorkerEvent<T>>,
     wake: Wake,
     /// True once the daemon ends: a failed operation is tried once more.
-    is_ending: bool,
+    pub(super) is_ending: bool,
     /// True if the last commit or checkpoint was slow.
     is_slow: bool,
     /// Fault of bringing the log into the file.
@@ -194,8 +200,7 @@ impl<T: Tables> Worker<T> {
     /// Executes orders with an open file.
     fn work(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
         self.count_opening(connection, held)?;
-        let mut statements =
-            Statements::<T>::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
+        let mut statements = Statements::<T>::prepare(connection)?;
         let mut is_sparse = self.is_sparse(connection);
         loop {
             if self.is_ending && !self.later.iter().any(|order| matches!(order, WorkerOrder::Commit(_))) {
@@ -208,7 +213,7 @@ impl<T: Tables> Worker<T> {
                 Some(WorkerOrder::Copy(path)) => self.copy(connection, &mut statements, held, &path)?,
                 // An order for a file that is written already.
                 Some(WorkerOrder::Slice { .. } | WorkerOrder::PageTaken) => {}
-                Some(WorkerOrder::End) => self.end(),
+                Some(WorkerOrder::End) => self.is_ending = true,
                 None if is_sparse => is_sparse = self.shrink(connection, &mut statements, held)?,
                 None if has_log => {
                     self.checkpoint(&mut statements, held)?;
@@ -302,11 +307,6 @@ impl<T: Tables> Worker<T> {
         }
     }
 
-    /// Keeps an order for later.
-    pub(super) fn put_off(&mut self, order: WorkerOrder<T>) {
-        self.later.push_back(order);
-    }
-
     /// Waits before another attempt, each time for longer; if the daemon ends meanwhile, the last attempt is made at
     /// once.
     pub(super) fn rest(&mut self, pause: &mut Duration) -> Result<(), Stop> {
@@ -318,24 +318,14 @@ impl<T: Tables> Worker<T> {
         loop {
             match self.orders.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(WorkerOrder::End) => {
-                    self.end();
+                    self.is_ending = true;
                     return Ok(());
                 }
-                Ok(order) => self.put_off(order),
+                Ok(order) => self.later.push_back(order),
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => return Err(Stop::Ended),
             }
         }
-    }
-
-    /// Notes that the daemon ends.
-    pub(super) fn end(&mut self) {
-        self.is_ending = true;
-    }
-
-    /// Returns the first pause before another attempt.
-    pub(super) fn first_pause() -> Duration {
-        FIRST_PAUSE
     }
 
     pub(super) fn report_committed(&self, commit: Commit, begun: Instant, held: &HeldFile) {
