@@ -30,7 +30,7 @@ use super::terminal::{print, print_bytes, printable};
 use copy::Place;
 use poolcounter_client::{Error, JobId, JobState, Producer, SummaryBy, own_user};
 #[cfg(feature = "postgres")]
-use poolcounter_jobs::postgres::{self, PostgresUrl};
+use poolcounter_jobs::postgres::{self, Place as Database};
 use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 
@@ -220,12 +220,12 @@ fn init_db(_: &str, _: bool) -> Result<ExitCode, Failure> {
 fn init_db(url: &str, is_run: bool) -> Result<ExitCode, Failure> {
     // Accepts the same form as the daemon's option.
     let url = url.strip_prefix("postgres:").filter(|rest| !rest.starts_with("//")).unwrap_or(url);
-    let url = PostgresUrl::parse(url).map_err(Failure::misuse)?;
+    let place = Database::parse(url).map_err(Failure::misuse)?;
     if !is_run {
-        return print(&postgres::schema::script());
+        return print(postgres::schema::SCRIPT);
     }
-    let name = url.place.name();
-    postgres::init_db(&url.place).map_err(|sentence| format!("{name}: {sentence}"))?;
+    let name = place.name();
+    postgres::init_db(&place).map_err(|sentence| format!("{name}: {sentence}"))?;
     print(&format!("{name} has the tables now\n"))
 }
 

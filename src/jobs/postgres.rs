@@ -4,12 +4,9 @@
 mod bell;
 mod inbox;
 mod link;
-mod load;
 mod messages;
 pub mod owner;
-mod pages;
 mod place;
-mod rate;
 mod reading;
 mod renewals;
 pub mod rows;
@@ -18,13 +15,9 @@ mod serving;
 mod session;
 pub mod statements;
 mod tls;
-mod unfit;
-mod url;
 mod worker;
 
 pub use place::Place;
-pub use rate::Rate;
-pub use url::PostgresUrl;
 pub use worker::init_db;
 
 use super::store::{HandedOver, Jobs, Store as _, Verdict};
@@ -69,7 +62,6 @@ pub struct Postgres {
     /// The same by this machine's clock, and the moment at which it was taken.
     own_epoch: Span,
     loaded: (SystemTime, Instant),
-    rate: Arc<Rate>,
     /// End of the trust: jobs may be given out before it. In microseconds of the backend's clock.
     trusted_until: Arc<AtomicU64>,
     /// Events that are not processed yet.
@@ -114,8 +106,6 @@ pub struct Ends {
     pub wake: Wake,
     /// End of the trust: the loop may give out jobs before it. In microseconds of the clock.
     pub trusted_until: Arc<AtomicU64>,
-    /// Rate at which a batch is sent.
-    pub rate: Arc<Rate>,
 }
 
 /// Wait of the next batch for clients that were just answered.
@@ -142,7 +132,7 @@ enum Role {
 impl Postgres {
     /// Returns a store that is not open yet.
     pub fn new(place: Place) -> Self {
-        let (name, identity) = (place.name(), place.name_without_servers());
+        let (name, identity) = (place.name(), place.name_at(""));
         let begun = Instant::now();
         let clock = Arc::new(move || Time::START + Span::from_micros(1) + begun.elapsed().into());
         let bell = place.bell.clone();
@@ -171,7 +161,6 @@ impl Postgres {
             epoch: Span::ZERO,
             own_epoch: Span::ZERO,
             loaded: (SystemTime::now(), Instant::now()),
-            rate: Arc::default(),
             trusted_until: Arc::default(),
             events: VecDeque::new(),
             term: 0,
@@ -187,11 +176,9 @@ impl Postgres {
     }
 
     fn start(&mut self, handed_over: Option<HandedOver>) -> Result<(), String> {
-        let Postgres { desk, backend, trusted_until, rate, .. } = self;
-        let (trusted_until, rate) = (trusted_until.clone(), rate.clone());
-        desk.start(|orders, events, wake| {
-            (backend.start)(handed_over, Ends { orders, events, wake, trusted_until, rate })
-        })
+        let Postgres { desk, backend, trusted_until, .. } = self;
+        let trusted_until = trusted_until.clone();
+        desk.start(|orders, events, wake| (backend.start)(handed_over, Ends { orders, events, wake, trusted_until }))
     }
 
     /// Returns the time until which this process may act as the owner: while work goes on after an upgrade, at least
@@ -268,7 +255,6 @@ impl Postgres {
                 }
             }
             StoreEvent::Fails(sentence) | StoreEvent::Refused(sentence) => self.fail(&sentence),
-            StoreEvent::Unfit(rows) => return Some(Verdict::Refused(rows)),
             StoreEvent::Lost(why) => {
                 self.stand_by(&why);
                 return Some(Verdict::Lost(why));

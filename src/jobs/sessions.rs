@@ -191,12 +191,12 @@ impl Session {
     }
 
     /// Replaces replies for which `which` returns true, as [`Output::reword`] does. An empty reply is skipped.
-    pub fn reword(&mut self, which: impl Fn(u64, u64) -> bool, whole: bool, write: impl Fn(&mut Vec<u8>)) {
+    pub fn reword(&mut self, which: impl Fn(u64, u64) -> bool, write: impl Fn(&mut Vec<u8>)) {
         let is_meant = |message: &Message| {
             !message.head.is_empty() && message.after.is_some_and(|promise| which(promise.commit, promise.about))
         };
         let unsent = self.unsent.make_contiguous();
-        for replies in unsent.chunk_by_mut(|_, next| whole && next.follows()) {
+        for replies in unsent.chunk_by_mut(|_, next| next.follows()) {
             if replies.iter().any(is_meant) {
                 replies.iter_mut().for_each(|reply| (reply.head, reply.after) = (Vec::new(), None));
                 write(&mut replies[0].head);

@@ -6,7 +6,7 @@ mod statements;
 use crate::store::batch::{UNFINISHED, UNFINISHED_KIND};
 use crate::store::{Jobs, Mark};
 pub use poolcounter_store::sqlite::DatabaseFile;
-use poolcounter_store::sqlite::{Pages, Schema, SqliteStore, Tables, Unread};
+use poolcounter_store::sqlite::{Pages, Schema, SqliteStore, Stop, Tables};
 use rusqlite::Connection;
 use statements::Statements;
 
@@ -64,7 +64,7 @@ impl Tables for Jobs {
 
     type Writer<'c> = Statements<'c>;
 
-    fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark) -> Result<(), Unread> {
+    fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark) -> Result<(), Stop> {
         load::read(pages, connection, mark)
     }
 }

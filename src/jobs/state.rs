@@ -14,7 +14,7 @@ use poolcounter_core::id::ConnId;
 use poolcounter_core::random::Random;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{Timers, timer_keys};
+use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
 
 mod bounds;
 mod check;
@@ -54,7 +54,7 @@ pub use figures::{health, queries, views};
 pub use job::{History, Origin, URGENT};
 pub use periodic::ShownSchedule;
 pub use queries::Summaries;
-pub use record::{Record, Stored, Taken};
+pub use record::{Record, Stored};
 pub use roots::is_signature_of_key;
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
@@ -208,6 +208,7 @@ impl Step<'_, '_> {
 }
 
 /// All jobs, tubes, watches and settings.
+#[derive(Default)]
 pub struct State {
     /// Limits of the service.
     pub bounds: Bounds,
@@ -249,28 +250,9 @@ impl State {
     pub fn new(bounds: Bounds) -> Self {
         State {
             bounds,
-            jobs: Jobs::default(),
             next_id: 1 + first_before(u32::MAX.into()),
-            tubes: Tubes::default(),
-            sets: WatchSets::default(),
-            feeds: Feeds::default(),
-            limits: Limits::default(),
-            settings: Settings::default(),
-            schedules: Schedules::default(),
-            roots: Roots::default(),
-            conns: Conns::default(),
-            background: Background::default(),
-            is_shut: false,
-            ends_connections: false,
-            commits: commits::Commits::default(),
-            burials: burials::Burials::default(),
-            cancelled: manage::Cancelled::default(),
-            reading: None,
-            may_lack_jobs: false,
-            is_draining: false,
-            figures: Figures::default(),
-            kept_bytes: 0,
-            visited: 0,
+            commits: commits::Commits::begin(),
+            ..State::default()
         }
     }
 
@@ -297,18 +279,18 @@ impl State {
             Timer::Delay(tube) => self.end_delays(tube, step),
             Timer::Work => self.work(true, step),
             Timer::Room => {
-                self.background.end_pause();
+                self.background.pause.take().into_iter().for_each(TimerId::fired);
                 self.work(true, step);
             }
             Timer::Pause => self.end_pauses(step),
             Timer::Periodic => self.put_periodic(true, step),
             Timer::Rate => self.end_rates(step),
             Timer::Forget => {
-                self.background.forget_is_due();
+                self.background.forget.take().into_iter().for_each(TimerId::fired);
                 self.forget(step);
             }
             Timer::Expire => {
-                self.background.expiry_is_due();
+                self.background.expiry.take().into_iter().for_each(TimerId::fired);
                 self.expire_buried(true, step);
             }
             // A timer of the adapter.

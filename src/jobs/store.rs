@@ -1,26 +1,24 @@
 //! Jobs as a store keeps them.
 
 pub mod batch;
+pub mod columns;
 pub mod page;
 
 pub use poolcounter_store::contract::{
-    Commit, Contents, Copying, HandedOver, Mark, Memory, Ownership, PAGES_AHEAD, PageOrder, Store,
+    Commit, Contents, Copying, HandedOver, Mark, Memory, Ownership, PAGES_AHEAD, PageOrder, Store, Verdict,
 };
 pub use poolcounter_store::health::{Health, OwnerHealth};
 
 use super::state::inbox::InboxRow;
-use super::state::{JobId, Saved, Stored};
+use super::state::{Saved, Stored};
 use batch::Batch;
 use page::Page;
 use poolcounter_core::time::Span;
-use poolcounter_store::contract::{self, VisitOf};
+use poolcounter_store::contract::VisitOf;
 
 /// Jobs, root jobs and settings. Pages have the settings first, then root jobs, and the jobs last, in the order of their
 /// numbers.
 pub struct Jobs;
-
-/// Event of a store of jobs.
-pub type Verdict = contract::Verdict<RefusedRow>;
 
 /// Function that takes one record of a store; the error says what is wrong with it.
 pub type Visit<'a> = VisitOf<'a, Jobs>;
@@ -32,7 +30,6 @@ impl Contents for Jobs {
     type Batch = Batch;
     type Page = Page;
     type Record<'a> = Saved<'a>;
-    type Refused = RefusedRow;
     type Request = InboxRow;
 
     fn add(batch: &mut Batch, change: Stored<'_>, epoch: Span) {
@@ -55,26 +52,4 @@ impl Contents for Jobs {
     fn visit(page: &mut Page, epoch: Span, visit: Visit<'_>) -> Result<bool, String> {
         page.visit(epoch, visit)
     }
-}
-
-/// Change that a store can never take, though it can take other changes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RefusedRow {
-    /// Its index in the batch.
-    pub index: usize,
-    /// Object of the change.
-    pub what: RefusedChange,
-    /// Reason, as a sentence.
-    pub why: String,
-}
-
-/// Object of a refused change.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RefusedChange {
-    /// A job that was to be put.
-    Put(JobId),
-    /// An existing job that was changed or deleted.
-    Job(JobId),
-    /// A root job or a setting.
-    Other,
 }

@@ -31,6 +31,7 @@ const FEW: u32 = 64;
 pub(super) const ROW_COST: u32 = 2;
 
 /// State of the service's work with its store.
+#[derive(Default)]
 pub(super) struct StoreDriver {
     /// True once the store was opened, or needs no opening.
     has_begun: bool,
@@ -105,33 +106,7 @@ enum Unseen {
 
 impl StoreDriver {
     pub fn new(settings: &JobsSettings) -> StoreDriver {
-        StoreDriver {
-            has_begun: false,
-            handed_over: None,
-            former_store: None,
-            are_left: false,
-            timeout: settings.store_timeout,
-            under_way: None,
-            collecting_since: None,
-            marks: VecDeque::new(),
-            timer: None,
-            wall: Span::ZERO,
-            lease_timer: None,
-            held_back: Vec::new(),
-            operations: Vec::new(),
-            copy: None,
-            late: Fault::default(),
-            snapshot: None,
-            loading: None,
-            page: None,
-            has_settings: false,
-            is_settling: false,
-            is_ending: false,
-            is_slow: false,
-            inbox: None,
-            unseen: None,
-            wake: None,
-        }
+        StoreDriver { timeout: settings.store_timeout, ..StoreDriver::default() }
     }
 
     /// Ends operations that wait for a commit up to this one: their results are unknown.
@@ -213,7 +188,6 @@ impl JobQueue {
             return self.look_again(false, context);
         }
         self.take_from_inbox(context);
-        self.state.set_batch_bytes(self.store.batch_bytes());
         let before = self.state.uncollected().0;
         let gathers = self.store.gathers(before);
         while !gathers
@@ -263,7 +237,6 @@ impl JobQueue {
             match verdict {
                 Verdict::Committed(commit) => self.show_committed(commit, context),
                 Verdict::Rewrite | Verdict::NextSlice => self.hand_over_asked(&verdict),
-                Verdict::Refused(rows) => self.take_back(&rows, context),
                 Verdict::RolledBack => self.refuse_pending(context),
                 Verdict::Copied(result) => self.report_copied(&result, context),
                 Verdict::Page(page) => self.driver.page = Some(page),

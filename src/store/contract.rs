@@ -4,6 +4,7 @@ use super::health::Health;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::thread;
 
 /// Number of pages that are read before the loop has taken in the first.
@@ -26,8 +27,6 @@ pub trait Contents: Sized + Send + 'static {
     type Page: Send;
     /// One record of a page.
     type Record<'a>;
-    /// Change that a store can never take.
-    type Refused: Send;
     /// Request that comes by the store itself, such as a row that another program has written there.
     type Request: Send;
 
@@ -165,11 +164,6 @@ pub trait Store<C: Contents>: Send {
         false
     }
 
-    /// Returns the most bytes of changes of a batch; one change may be larger.
-    fn batch_bytes(&self) -> usize {
-        usize::MAX
-    }
-
     /// Adds one change to the next batch, or to the next slice.
     fn add(&mut self, change: C::Change<'_>);
 
@@ -186,12 +180,12 @@ pub trait Store<C: Contents>: Send {
     }
 
     /// Returns the next event of the store; None without one.
-    fn verdict(&mut self) -> Option<VerdictOf<C>>;
+    fn verdict(&mut self) -> Option<Verdict>;
 
     /// Finishes the work under way and closes the store, and waits for that: the daemon ends. Returns a request that
     /// must be met before, [`Verdict::Rewrite`] or [`Verdict::NextSlice`] if its data are lost; None once it has
     /// closed.
-    fn end(&mut self) -> Option<VerdictOf<C>> {
+    fn end(&mut self) -> Option<Verdict> {
         None
     }
 
@@ -224,17 +218,11 @@ pub enum Copying {
     Impossible,
 }
 
-/// Event of a store for these contents.
-pub type VerdictOf<C> = Verdict<<C as Contents>::Refused>;
-
-/// Event of a store, with its form of a refused change.
+/// Event of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict<R> {
+pub enum Verdict {
     /// This batch and all before it are durable.
     Committed(Commit),
-    /// These changes of the batch under way can never be taken; its other changes are committed, as
-    /// [`Verdict::Committed`] says next.
-    Refused(Vec<R>),
     /// There is no room for the batch under way. It is committed later without the changes that put something: these, and the puts
     /// of later batches, must be taken back.
     RolledBack,
@@ -330,7 +318,18 @@ pub struct HandedOver {
     pub is_whole: bool,
 }
 
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "opening {}, batch {}, next job {}", self.opening, self.batch, self.next_id)
+    }
+}
+
 impl HandedOver {
+    /// Returns whether a place with this mark and this queue is that of the process, opened once more at most.
+    pub fn is_of(&self, mark: Mark, queue: u128) -> bool {
+        (mark == self.mark || mark.is_after(self.mark)) && self.queue.is_none_or(|own| own == queue)
+    }
+
     /// Returns the same handover for a service whose next number is another.
     #[must_use]
     pub fn with_next_id(&self, next_id: u64) -> HandedOver {
@@ -372,7 +371,7 @@ impl<C: Contents> Store<C> for Memory {
 
     fn commit(&mut self, _: Commit) {}
 
-    fn verdict(&mut self) -> Option<VerdictOf<C>> {
+    fn verdict(&mut self) -> Option<Verdict> {
         None
     }
 }

@@ -1,6 +1,6 @@
 //! The loop's side of a store with a thread: changes on their way to it, its events, and figures.
 
-use super::contract::{Commit, Contents, PageOrder, Verdict, VerdictOf, VisitOf};
+use super::contract::{Commit, Contents, PageOrder, Verdict, VisitOf};
 use super::health::Health;
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::Span;
@@ -125,7 +125,7 @@ impl<C: Contents, O, E> Desk<C, O, E> {
     }
 
     /// Notes that a batch was committed, in this time.
-    pub fn committed(&mut self, commit: Commit, took: Span) -> VerdictOf<C> {
+    pub fn committed(&mut self, commit: Commit, took: Span) -> Verdict {
         self.health.last_batch = self.under_way.take().unwrap_or(0);
         self.health.commits.record(took);
         Verdict::Committed(commit)
@@ -137,14 +137,14 @@ impl<C: Contents, O, E> Desk<C, O, E> {
     }
 
     /// Keeps a page that was read.
-    pub fn paged(&mut self, page: C::Page) -> VerdictOf<C> {
+    pub fn paged(&mut self, page: C::Page) -> Verdict {
         let order = C::order(&page);
         self.page = Some(page);
         Verdict::Page(order)
     }
 
     /// Notes that everything must be written anew, in the rewrite of this number.
-    pub fn rewritten(&mut self, number: u64) -> VerdictOf<C> {
+    pub fn rewritten(&mut self, number: u64) -> Verdict {
         self.rewrite = Some(number);
         self.health.rewrites += 1;
         Verdict::Rewrite
@@ -152,7 +152,7 @@ impl<C: Contents, O, E> Desk<C, O, E> {
 
     /// Returns the request for the next slice of this rewrite; None if an earlier one asks, as it has no effect any
     /// more.
-    pub fn next_slice(&self, number: u64) -> Option<VerdictOf<C>> {
+    pub fn next_slice(&self, number: u64) -> Option<Verdict> {
         (self.rewrite == Some(number)).then_some(Verdict::NextSlice)
     }
 

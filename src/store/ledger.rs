@@ -1,7 +1,7 @@
 //! A ledger: a table of keys and values in a file of SQLite. Writes share commits, as each takes a sync of the disk.
 
 use crate::contract::{Commit, Contents, Mark, Ownership, PageOrder, Store, Verdict, VisitOf};
-use crate::sqlite::{DatabaseFile, Pages, Schema, SqliteStore, Tables, Unread, Writer};
+use crate::sqlite::{DatabaseFile, Pages, Schema, SqliteStore, Stop, Tables, Writer};
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use rusqlite::{Connection, Statement};
@@ -152,7 +152,7 @@ impl FileLedger {
     }
 
     /// Adds the events that follow from a verdict, after what the store has found out until then.
-    fn take(&mut self, verdict: Option<Verdict<Infallible>>) {
+    fn take(&mut self, verdict: Option<Verdict>) {
         let fault = self.store.reason().map(String::from);
         let is_news = self.is_failing != fault.is_some();
         self.is_failing = fault.is_some();
@@ -262,7 +262,6 @@ impl Contents for Entries {
     type Batch = Batch;
     type Page = Page;
     type Record<'a> = Row;
-    type Refused = Infallible;
     type Request = Infallible;
 
     fn add(batch: &mut Batch, change: Option<Change>, _: Span) {
@@ -300,7 +299,7 @@ impl Tables for Entries {
 
     type Writer<'c> = EntryWriter<'c>;
 
-    fn read(pages: &mut Pages<'_, '_, Entries>, connection: &Connection, _: Mark) -> Result<(), Unread> {
+    fn read(pages: &mut Pages<'_, '_, Entries>, connection: &Connection, _: Mark) -> Result<(), Stop> {
         let mut statement = connection.prepare("SELECT key, value FROM entry")?;
         let mut rows = statement.query([])?;
         let (mut page, mut bytes) = (Page::default(), 0);
@@ -334,7 +333,7 @@ impl<'c> Writer<'c, Entries> for EntryWriter<'c> {
         })
     }
 
-    fn write(&mut self, batch: &Batch) -> rusqlite::Result<Vec<Infallible>> {
+    fn write(&mut self, batch: &Batch) -> rusqlite::Result<()> {
         if batch.is_whole {
             self.clear.execute([])?;
         }
@@ -344,7 +343,7 @@ impl<'c> Writer<'c, Entries> for EntryWriter<'c> {
                 None => self.delete.execute([key])?,
             };
         }
-        Ok(Vec::new())
+        Ok(())
     }
 }
 

@@ -14,11 +14,11 @@ mod tables;
 mod worker;
 
 pub use file::DatabaseFile;
-pub use pages::{Pages, Unread};
+pub use pages::Pages;
 pub use schema::Schema;
 pub use tables::{Tables, Writer};
 
-use crate::contract::{Commit, Copying, HandedOver, Mark, Ownership, Store, VerdictOf, VisitOf};
+use crate::contract::{Commit, Copying, HandedOver, Mark, Ownership, Store, Verdict, VisitOf};
 use crate::desk::Desk;
 use crate::health::Health;
 use file::{FileTrouble, Lock, Opened};
@@ -29,7 +29,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::thread;
 use std::time::Duration;
-use worker::{Begin, BeginWith, Worker, WorkerEvent, WorkerOrder};
+pub use worker::Stop;
+use worker::{Begin, Worker, WorkerEvent, WorkerOrder};
 
 /// Store in a file of SQLite.
 pub struct SqliteStore<T: Tables> {
@@ -38,9 +39,8 @@ pub struct SqliteStore<T: Tables> {
     epoch: Span,
     /// The file and its log, as they were when the thread opened them.
     look: Option<Look>,
-    /// Mark of the file when it was found: read before its opening is counted.
-    found: Mark,
-    opening: u64,
+    /// Mark of the file as it was found, with the number of this opening once that is counted.
+    mark: Mark,
     /// Id of the queue, if it is known.
     queue: Option<u128>,
     /// Handover of the previous process, until the thread has opened the file.
@@ -72,8 +72,7 @@ impl<T: Tables> SqliteStore<T> {
             desk: Desk::default(),
             epoch: Span::ZERO,
             look: None,
-            found: Mark::default(),
-            opening: 0,
+            mark: Mark::default(),
             queue: None,
             handed_over: None,
             reading: ReadProgress::Done,
@@ -105,19 +104,18 @@ impl<T: Tables> SqliteStore<T> {
             }
         };
         self.look = Some(opened.look);
-        self.found = opened.mark;
-        (self.opening, self.queue) = (opened.mark.opening, Some(opened.queue));
+        (self.mark, self.queue) = (opened.mark, Some(opened.queue));
         Ok(Some((lock, opened)))
     }
 
     /// Starts the thread with the file of the previous process.
-    fn take_over(&mut self, epoch: Span, handed_over: HandedOver, begin: BeginWith) {
+    fn take_over(&mut self, epoch: Span, expected: Option<HandedOver>, reads: bool) {
         self.epoch = epoch;
         self.place = self.place.clone().resolved();
-        self.handed_over = Some(handed_over.clone());
+        self.handed_over = Some(expected.clone().unwrap_or_default());
         // Clients that connect from now on could take its descriptors. If it fails, the thread tries again.
         let early = self.place.open_locked::<T>().ok();
-        if let Err(sentence) = self.start(begin(handed_over, early)) {
+        if let Err(sentence) = self.start(Begin { early, expected, reads }) {
             self.desk.fault.begin(&sentence);
         }
     }
@@ -125,7 +123,7 @@ impl<T: Tables> SqliteStore<T> {
     /// Opens the file that the previous process releases about now, whatever is in it, for a service that replaces all
     /// of it.
     pub fn go_on_with_any(&mut self) {
-        self.take_over(Span::ZERO, HandedOver::default(), |_, early| Begin::GoOnWithAny(early));
+        self.take_over(Span::ZERO, None, false);
     }
 
     /// Returns whether everything was read, or needs no reading.
@@ -170,12 +168,6 @@ impl<T: Tables> SqliteStore<T> {
         }
     }
 
-    /// Notes that the file is open, and that its opening is counted.
-    fn note_open(&mut self, opening: u64, queue: Option<u128>, look: Look) {
-        (self.handed_over, self.is_counted) = (None, true);
-        (self.opening, self.queue, self.look) = (opening, queue, Some(look));
-    }
-
     /// Returns whether the file is being read and nothing was written to it.
     fn only_reads(&self) -> bool {
         self.reading == ReadProgress::UnderWay && !self.is_counted && self.handed_over.is_none()
@@ -188,7 +180,7 @@ impl<T: Tables> SqliteStore<T> {
     }
 
     /// Processes an event of the thread, and returns its consequence for the service.
-    fn take(&mut self, event: WorkerEvent<T>) -> Option<VerdictOf<T>> {
+    fn take(&mut self, event: WorkerEvent<T>) -> Option<Verdict> {
         match event {
             WorkerEvent::Committed { commit, took, look } => {
                 self.note_works();
@@ -199,31 +191,29 @@ impl<T: Tables> SqliteStore<T> {
                 self.desk.checkpointed(took);
                 self.look = Some(look);
             }
-            WorkerEvent::Opened { opening, queue, look } => {
-                self.note_works();
-                self.note_open(opening, queue, look);
-            }
             WorkerEvent::Works { opening, queue, look } => {
-                if !self.note_works() {
+                let has_all = self.handed_over.is_some() || self.desk.rewrite.is_some();
+                // The end of the reading is logged in any case.
+                if !self.note_works() && has_all && self.reading == ReadProgress::Done {
                     log::info!("the {} are kept in {}", T::NAME, self.place.path.display());
                 }
                 self.desk.rewrite = None;
-                self.note_open(opening, queue, look);
+                (self.handed_over, self.is_counted) = (None, true);
+                (self.mark.opening, self.queue, self.look) = (opening, queue, Some(look));
             }
             WorkerEvent::Fails(sentence) => self.note_fails(&sentence),
             WorkerEvent::RolledBack(sentence) => {
                 self.note_fails(&sentence);
-                return Some(VerdictOf::<T>::RolledBack);
+                return Some(Verdict::RolledBack);
             }
             WorkerEvent::Page(page) => return Some(self.desk.paged(page)),
             WorkerEvent::Unreadable(sentence) => {
                 self.note_damage(&sentence);
-                return Some(VerdictOf::<T>::Damaged(sentence));
+                return Some(Verdict::Damaged(sentence));
             }
-            WorkerEvent::Refused(rows) => return Some(VerdictOf::<T>::Refused(rows)),
             WorkerEvent::Rewrite(number) => return Some(self.desk.rewritten(number)),
             WorkerEvent::NextSlice(number) => return self.desk.next_slice(number).or_else(|| self.verdict()),
-            WorkerEvent::Copied(result) => return Some(VerdictOf::<T>::Copied(result)),
+            WorkerEvent::Copied(result) => return Some(Verdict::Copied(result)),
         }
         self.verdict()
     }
@@ -247,7 +237,7 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
         let opened = self.open().inspect_err(|sentence| self.note_damage(sentence))?;
         let Some((lock, opened)) = opened else { return Ok(()) };
         (self.reading, self.is_counted) = (ReadProgress::UnderWay, false);
-        self.start(Begin::Open(lock, opened))
+        self.start(Begin { early: Some((lock, opened)), expected: None, reads: true })
     }
 
     fn ownership(&self) -> Ownership {
@@ -277,12 +267,12 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
     }
 
     fn go_on(&mut self, epoch: Span, handed_over: HandedOver) {
-        self.take_over(epoch, handed_over, Begin::GoOn);
+        self.take_over(epoch, Some(handed_over), false);
     }
 
     fn read_on(&mut self, epoch: Span, handed_over: HandedOver) {
         (self.reading, self.is_counted) = (ReadProgress::UnderWay, false);
-        self.take_over(epoch, handed_over, Begin::ReadOn);
+        self.take_over(epoch, Some(handed_over), true);
     }
 
     fn can_be_read_on(&self) -> bool {
@@ -299,9 +289,9 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
         }
         if self.only_reads() {
             // The queue gets another id once all is read.
-            return HandedOver { mark: self.found, ..HandedOver::default() };
+            return HandedOver { mark: self.mark, ..HandedOver::default() };
         }
-        HandedOver { mark: Mark { opening: self.opening, batch, next_id }, queue: self.queue, ..HandedOver::default() }
+        HandedOver { mark: Mark { batch, next_id, ..self.mark }, queue: self.queue, ..HandedOver::default() }
     }
 
     fn is_busy(&self) -> bool {
@@ -333,7 +323,7 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
         self.order(WorkerOrder::Slice { number, batch, is_last });
     }
 
-    fn verdict(&mut self) -> Option<VerdictOf<T>> {
+    fn verdict(&mut self) -> Option<Verdict> {
         let event = self.desk.next_event(Duration::ZERO)?;
         self.take(event)
     }
@@ -347,7 +337,7 @@ impl<T: Tables> Store<T> for SqliteStore<T> {
         Copying::Begun
     }
 
-    fn end(&mut self) -> Option<VerdictOf<T>> {
+    fn end(&mut self) -> Option<Verdict> {
         if !std::mem::replace(&mut self.is_ending, true) {
             self.order(WorkerOrder::End);
         }

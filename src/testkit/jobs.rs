@@ -111,7 +111,7 @@ impl Store {
                 assert!(next_id > self.next_id, "numbers only grow");
                 self.next_id = next_id;
             }
-            Stored::Taken(_) => {}
+            Stored::Taken(..) => {}
             Stored::Unfinished(_) => unreachable!("a daemon copies no store"),
         }
     }

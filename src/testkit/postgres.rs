@@ -1,8 +1,8 @@
 //! PostgreSQL server of the tests' own, with Debian's programs: it listens on this machine only, keeps its data in a
 //! temporary directory, and ends with the process of the tests.
 
+use poolcounter_jobs::postgres::Place;
 pub use poolcounter_jobs::postgres::init_db;
-use poolcounter_jobs::postgres::{Place, PostgresUrl};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -218,7 +218,7 @@ impl Drop for Cluster {
 
 /// Returns the connection parameters of a URL in the form of the option.
 pub fn place_of(url: &str) -> Place {
-    PostgresUrl::parse(url).expect("it is one").place
+    Place::parse(url).expect("it is one")
 }
 
 /// Returns a program of PostgreSQL, which refuses to be run by root.

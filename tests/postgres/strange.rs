@@ -1,14 +1,9 @@
 //! Tables in which operators have added constraints, or written numbers that no daemon writes.
 
 use super::{Stage, answer, until};
-use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::postgres::{Cluster, shared};
 use std::process::Command;
-use std::time::{Duration, Instant};
-
-/// Bound of the time of replies, far below that of replies that wait for a failing database.
-const SOON: Duration = Duration::from_secs(3);
 
 fn line(client: &mut Client) -> String {
     client.line().trim_end().to_string()
@@ -23,66 +18,24 @@ fn count(cluster: &Cluster, schema: &str, what: &str) -> String {
     cluster.query(schema, &format!("SELECT count(*) FROM job WHERE {what}")).remove(0)
 }
 
+/// The log names the constraint, and everything waits for its end.
 #[test]
-fn row_that_a_constraint_forbids_is_refused_alone_and_at_once() {
+fn constraint_of_others_holds_up_commits_and_loses_nothing() {
     let Some(cluster) = shared() else { return };
-    let constraints = "ALTER TABLE job ADD CONSTRAINT pri_is_low CHECK (pri < 4000), ADD CONSTRAINT buried_once CHECK (buries < 2); \
-         CREATE TABLE known (name text PRIMARY KEY); INSERT INTO known VALUES ('default'); \
-         ALTER TABLE job ADD CONSTRAINT tube_is_known FOREIGN KEY (tube) REFERENCES known DEFERRABLE INITIALLY DEFERRED";
-    let mut stage = Stage::with(cluster, 1, |schema| _ = cluster.query(schema, constraints));
+    let constraint = "ALTER TABLE job ADD CONSTRAINT pri_is_low CHECK (pri < 4000)";
+    let mut stage = Stage::with(cluster, 1, |schema| _ = cluster.query(schema, constraint));
     let mut client = Client::to(stage.daemons[0].jobs());
-    let begun = Instant::now();
-    for n in 0..300 {
-        let (pri, tube) = (if n % 50 == 7 { 4242 } else { 10 }, if n % 50 == 8 { "unknown" } else { "default" });
-        client.send(format!("put-job {pri} 0 60 1 tube={tube} key=k{n}\r\nx\r\n").as_bytes());
-    }
-    let told = words(&mut client, 300);
-    for (n, word) in told.iter().enumerate() {
-        let is_fit = n % 50 != 7 && n % 50 != 8;
-        assert_eq!(word, if is_fit { "INSERTED" } else { "INTERNAL_ERROR" }, "{n}: {told:?}");
-    }
-    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
-    assert_eq!(count(cluster, &stage.schema, "pri = 10 AND tube = 'default'"), "288");
-    stage.daemons[0].wait_for_log("pri_is_low");
-    // The key of a refused job is free, and a change of a job is refused like a put.
-    client.send(b"put-job 10 0 60 1 key=k7\r\nx\r\n");
+    client.send(b"put 10 0 60 1\r\na\r\n");
     assert_eq!(words(&mut client, 1), ["INSERTED"]);
-    let told = ["reserve-job 1", "bury 1 10", "kick-job 1", "reserve-job 1", "bury 1 10", "delete 2", "list-tube-used"]
-        .map(|request| {
-            client.send(format!("{request}\r\n").as_bytes());
-            let word = words(&mut client, 1).remove(0);
-            if word == "RESERVED" {
-                line(&mut client);
-            }
-            word
-        });
-    assert_eq!(told, ["RESERVED", "BURIED", "KICKED", "RESERVED", "INTERNAL_ERROR", "DELETED", "USING"]);
-    let log = stage.daemons[0].new_log();
-    assert!(!log.iter().any(|line| line.contains("the jobs cannot be kept in")), "{log:#?}");
-    stage.daemons[0].signal(Signal::SIGKILL);
-    stage.daemons.clear();
-    assert_eq!(count(cluster, &stage.schema, "true"), "288");
-    assert_eq!(count(cluster, &stage.schema, "id = 1 AND buries = 1"), "1");
-}
-
-/// All puts are refused, more of them than the owner examines between two renewals.
-#[test]
-fn queue_that_takes_nothing_is_still_served() {
-    let Some(cluster) = shared() else { return };
-    let mut stage = Stage::empty(cluster, |schema| {
-        cluster.query(schema, "ALTER TABLE job ADD CHECK (octet_length(body) < 3)");
-    });
-    // The search for a thousand rows takes a while on a busy machine.
-    stage.store_timeout = "120";
-    stage.add();
-    let mut client = Client::to(stage.daemons[0].jobs());
-    let puts = "put 0 0 60 5\r\nlarge\r\n".repeat(1000);
-    client.send(format!("{puts}put 0 0 60 1\r\nx\r\n").as_bytes());
-    let told = words(&mut client, 1001);
-    assert!(told[..1000].iter().all(|word| word == "INTERNAL_ERROR") && told[1000] == "INSERTED", "{:?}", &told[990..]);
-    let log = stage.daemons[0].new_log();
-    assert!(!log.iter().any(|line| line.contains("not this daemon's any more")), "{log:#?}");
+    client.send(b"put 4242 0 60 1\r\nb\r\nput 10 0 60 1\r\nc\r\n");
+    stage.daemons[0].wait_for_log("pri_is_low");
+    until(|| answer(stage.daemons[0].jobs(), "put 10 0 60 1\r\nd") == "OUT_OF_MEMORY", "puts are refused");
     assert_eq!(count(cluster, &stage.schema, "true"), "1");
+    cluster.query(&stage.schema, "ALTER TABLE job DROP CONSTRAINT pri_is_low");
+    let told = words(&mut client, 2);
+    let later = told.iter().filter(|word| *word == "INSERTED").count();
+    assert!(told[0] == "INSERTED" && ["INSERTED", "OUT_OF_MEMORY"].contains(&&*told[1]), "{told:?}");
+    assert_eq!(count(cluster, &stage.schema, "true"), (1 + later).to_string());
 }
 
 /// Statements that write an invalid number, each with the line of the log about it.

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a batch, unless the target takes fewer.
-const BATCH_BYTES: usize = 4 << 20;
+/// Bytes of a batch.
+const BATCH_BYTES: usize = 2 << 20;
 /// Approximate bytes of a job beside its body.
 const JOB_BYTES: usize = 256;
 /// Longest wait for a database whose owner may have died: the lease of 5 seconds, and the time to connect.
@@ -61,23 +61,21 @@ fn fill(target: &mut Place, source: &mut Place) -> Result<u64, String> {
     let mut has_more = true;
     while has_more {
         has_more = source.visit(&mut |saved| {
-            let mut put = |record, body: Box<[u8]>| {
-                (jobs, bytes) = (jobs + 1, bytes + JOB_BYTES + body.len());
-                target.store.add(Stored::Put(record, &mut Body::Own(body)));
-            };
             match saved {
                 Saved::Meta { next_id, .. } => first_free = next_id,
                 Saved::Setting(setting) => target.store.add(Stored::Setting(setting)),
                 Saved::Root(tube, signature, newest, changed) => {
                     target.store.add(Stored::Root(tube, signature, newest, changed));
                 }
-                Saved::Job(record, body, ..) => put(record, body.into()),
-                Saved::Given(record, body) => put(record, body),
+                Saved::Job(record, body, ..) => {
+                    (jobs, bytes) = (jobs + 1, bytes + JOB_BYTES + body.len());
+                    target.store.add(Stored::Put(record, &mut Body::Own(body.into())));
+                }
                 _ => return Err("a record is of no store"),
             }
             Ok(())
         })?;
-        if bytes >= target.store.batch_bytes().min(BATCH_BYTES) {
+        if bytes >= BATCH_BYTES {
             target.commit()?;
             bytes = 0;
         }
@@ -128,10 +126,6 @@ impl Place {
             }
             match verdict {
                 Some(Verdict::Lost(sentence)) => return Err(self.said(&sentence)),
-                Some(Verdict::Refused(rows)) => {
-                    let sentences: Vec<String> = rows.into_iter().take(1).map(|row| row.why).collect();
-                    return Err(self.said(&sentences.concat()));
-                }
                 Some(verdict) => return Ok(verdict),
                 None if self.store.ownership() == Ownership::StandsBy && begun.elapsed() > LEASE_TIME => {
                     let owner = health.owner.map(|owner| owner.address).unwrap_or_default();

@@ -83,7 +83,7 @@ impl Producer {
     }
 
     /// Puts 1 to 1000 jobs of at most 16 MiB together in one transaction, and returns the result of each. A refused job
-    /// does not affect the rest: `INTERNAL_ERROR` for a job that the store can never take, which is not put.
+    /// does not affect the rest.
     ///
     /// # Errors
     ///

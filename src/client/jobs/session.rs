@@ -451,8 +451,8 @@ mod tests {
         assert_eq!(put(), Ok(PutOutcome::Inserted(JobId(6))));
     }
 
-    /// A server that gives up its jobs replies once for all of them and closes the connection; a store that can never
-    /// take some of them refuses those alone.
+    /// A server that gives up its jobs replies once for all of them and closes the connection; a server
+    /// that refuses some of them answers each.
     #[test]
     fn replies_to_many_puts_are_told_apart() {
         let failed = || Err(Error::Refused(INTERNAL_ERROR.into()));

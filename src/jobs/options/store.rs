@@ -2,7 +2,7 @@
 
 use super::JobsSettings;
 #[cfg(feature = "postgres")]
-use crate::postgres::{Postgres, PostgresUrl};
+use crate::postgres::{Place, Postgres};
 use crate::sqlite::{DatabaseFile, Sqlite};
 use crate::store::{Jobs, Memory, Store};
 use poolcounter_service::options::{nearest, number};
@@ -24,7 +24,7 @@ pub enum StoreKind {
     Sqlite(Option<PathBuf>),
     /// In a database of PostgreSQL.
     #[cfg(feature = "postgres")]
-    Postgres(Box<PostgresUrl>),
+    Postgres(Box<Place>),
 }
 
 /// Returns the store of the settings, not open yet.
@@ -33,7 +33,7 @@ pub fn store_of(settings: &JobsSettings) -> Box<dyn Store<Jobs>> {
         StoreKind::Memory => Box::<Memory>::default(),
         StoreKind::Sqlite(path) => Box::new(Sqlite::new(DatabaseFile { path: absolute(path), vfs: None })),
         #[cfg(feature = "postgres")]
-        StoreKind::Postgres(place) => Box::new(Postgres::new(place.place.clone()).named(&settings.name)),
+        StoreKind::Postgres(place) => Box::new(Postgres::new((**place).clone()).named(&settings.name)),
     }
 }
 
@@ -68,7 +68,7 @@ impl StoreKind {
                 Err("sqlite:PATH or memory: this program is built without PostgreSQL".into())
             }
             #[cfg(feature = "postgres")]
-            Some(("postgres" | "postgresql", url)) => Ok(StoreKind::Postgres(Box::new(PostgresUrl::parse(url)?))),
+            Some(("postgres" | "postgresql", url)) => Ok(StoreKind::Postgres(Box::new(Place::parse(url)?))),
             _ => {
                 let kind = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
                 let instead = match nearest(&kind, ["sqlite", "postgres", "postgresql", "memory"]) {

@@ -1,57 +1,47 @@
 //! The connection to the database: sends each request in one round trip, and waits for the answer.
 
-use super::load;
-use super::messages::{Answer, Fence, Reach, StoreRequest};
+use super::messages::{Answer, Cursor, Fence, StoreRequest};
 use super::place::{Place, said};
-use super::rate::{Rate, SMALL};
-use super::reading::Reading;
+use super::reading::{Reading, add_root, add_setting, refuse_part, refuse_unfinished};
 use super::renewals::Renewals;
 use super::rows::Rows;
 use super::session::{
-    ANSWER_TIME, Parts, SqlSession, Trouble, all_of, connect, is_conflict, is_over, new_runtime, queue_text,
-    refuse_shared_sessions, within,
+    ANSWER_TIME, Parts, SqlSession, Trouble, all_of, connect, is_over, new_runtime, number_of, refuse_shared_sessions,
+    time_for, within,
 };
 use super::statements as sql;
-use super::unfit::is_of_row;
 use crate::store::HandedOver;
-use crate::store::batch::Batch;
+use crate::store::batch::{Batch, Row};
+use crate::store::page::Page;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
 /// Time that an answer may take when much must be read or written.
-pub const LONG_ANSWER_TIME: Duration = Duration::from_secs(120);
-/// The same for a request whose parts have limits of their own.
-const NO_LIMIT: Duration = Duration::MAX;
+const LONG_ANSWER_TIME: Duration = Duration::from_secs(120);
+/// Bytes of a batch for which the lease is renewed on a second session, and which are on their way for some time.
+const LARGE: usize = 256 << 10;
 /// Time for a second session before a large request is sent.
 const SECOND_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a part of a slice.
 const PART_BYTES: usize = 1 << 20;
-/// Most attempts to repeat at once a transaction that the server has undone because of another.
-const CONFLICTS: usize = 5;
 
 /// Connection to the database, made when it is needed.
 pub struct Link {
     place: Place,
     address: String,
-    pub(super) runtime: Runtime,
-    pub(super) session: Option<SqlSession>,
+    runtime: Runtime,
+    session: Option<SqlSession>,
     /// Connection that renews the lease while the other has something long to do.
     second: Option<SqlSession>,
     is_rewriting: bool,
     /// True once each connection is known to have a session of its own.
     has_own_sessions: bool,
-    /// Measured rate of sending.
-    rate: Arc<Rate>,
     /// The reading that is under way.
-    pub(super) reading: Option<Reading>,
-    /// Time that a page may take.
-    pub(super) page_time: Duration,
+    reading: Option<Reading>,
     /// Least and greatest number of a job when the reading began.
-    pub(super) extent: (u64, u64),
+    extent: (u64, u64),
 }
 
 impl Link {
@@ -60,7 +50,7 @@ impl Link {
     /// # Errors
     ///
     /// One sentence: the system has no room for the runtime.
-    pub fn new(place: Place, address: String, rate: Arc<Rate>) -> Result<Link, String> {
+    pub fn new(place: Place, address: String) -> Result<Link, String> {
         Ok(Link {
             place,
             address,
@@ -69,35 +59,29 @@ impl Link {
             second: None,
             is_rewriting: false,
             has_own_sessions: false,
-            rate,
             reading: None,
-            page_time: LONG_ANSWER_TIME,
             extent: (0, 0),
         })
     }
 
     /// Sends a request and returns the answer. Meanwhile the lease is renewed on another connection.
     pub fn ask(&mut self, ask: &StoreRequest<'_>, renewals: &mut Renewals<'_>) -> Answer {
-        let mut conflicts = 0;
-        loop {
-            match self.try_ask(ask, renewals) {
-                Ok(answer) => return answer,
-                Err(Trouble::Refused(sentence)) => {
+        match self.try_ask(ask, renewals) {
+            Ok(answer) => answer,
+            Err(Trouble::Refused(sentence)) => {
+                self.end_sessions();
+                Answer::Refused(sentence)
+            }
+            Err(Trouble::TooLate) => {
+                self.end_sessions();
+                Answer::Silent
+            }
+            Err(Trouble::Failed(error)) => {
+                // A transaction that is written in slices is undone with its connection.
+                if self.is_rewriting || is_over(&error) || self.session.as_ref().is_none_or(SqlSession::is_closed) {
                     self.end_sessions();
-                    return Answer::Refused(sentence);
                 }
-                Err(Trouble::TooLate) => return self.give_up(),
-                Err(Trouble::Failed(error)) => {
-                    conflicts += 1;
-                    if is_conflict(&error) && conflicts <= CONFLICTS && !self.is_rewriting {
-                        continue;
-                    }
-                    // A transaction that is written in slices is undone with its connection.
-                    if self.is_rewriting || is_over(&error) || self.session.as_ref().is_none_or(SqlSession::is_closed) {
-                        self.end_sessions();
-                    }
-                    return Answer::Failed { sentence: said(&error), is_connected: self.session.is_some() };
-                }
+                Answer::Failed { sentence: said(&error), is_connected: self.session.is_some() }
             }
         }
     }
@@ -117,21 +101,7 @@ impl Link {
         self.place.bell.take_news()
     }
 
-    /// Ends the session that was too late. The one that renews the lease takes its place if it is answered, so that the
-    /// lease does not run out before the next request.
-    fn give_up(&mut self) -> Answer {
-        if !self.second.as_ref().is_some_and(SqlSession::is_answered) {
-            self.end_sessions();
-            return Answer::Silent;
-        }
-        self.reading = None;
-        let late = std::mem::replace(&mut self.session, self.second.take());
-        // The next requests do not wait for its end.
-        late.into_iter().for_each(|session| _ = self.runtime.spawn(session.end()));
-        Answer::Failed { sentence: "the database does not answer".into(), is_connected: true }
-    }
-
-    pub(super) fn end_sessions(&mut self) {
+    fn end_sessions(&mut self) {
         self.reading = None;
         let sessions = [self.session.take(), self.second.take()];
         sessions.into_iter().flatten().for_each(|session| self.runtime.block_on(session.end()));
@@ -155,19 +125,16 @@ impl Link {
             StoreRequest::WriteAnew(batch) => self.write_anew(batch, renewals),
             StoreRequest::EndAnew(fence, next_id, batch) => self.end_anew(fence, *next_id, *batch, renewals),
             StoreRequest::ReadInbox => self.run_long(LONG_ANSWER_TIME, renewals, |session, _| session.read_inbox()),
-            StoreRequest::Commit(fence, batch) => match self.commit(fence, batch, renewals) {
-                Err(Trouble::Failed(error)) if is_of_row(&error) => self.find_unfit(fence, batch, error, renewals),
-                answer => answer,
-            },
+            StoreRequest::Commit(fence, batch) => self.commit(fence, batch, renewals),
             StoreRequest::Read(cursor) => self.read(*cursor, renewals),
             StoreRequest::TakeOver => self.take(sql::TAKE_OVER, &[]),
             StoreRequest::GoOn(handed_over) => {
                 let HandedOver { mark, queue, address, .. } = handed_over;
                 let (address, queue) =
-                    (address.as_deref().unwrap_or_default(), queue.map(queue_text).unwrap_or_default());
+                    (address.as_deref().unwrap_or_default(), queue.map(digits_of).unwrap_or_default());
                 self.take(sql::GO_ON, &[&mark.opening.cast_signed(), &address, &queue])
             }
-            StoreRequest::Retake(epoch, queue) => self.take(sql::RETAKE, &[&epoch.cast_signed(), &queue_text(*queue)]),
+            StoreRequest::Retake(epoch, queue) => self.take(sql::RETAKE, &[&epoch.cast_signed(), &digits_of(*queue)]),
             StoreRequest::Renew(epoch) => {
                 let epoch = *epoch;
                 self.run(ANSWER_TIME, |session, address| session.renew(epoch, address))
@@ -184,7 +151,7 @@ impl Link {
             within(&self.runtime, ANSWER_TIME, refuse_shared_sessions(&session, &self.place))?;
             self.has_own_sessions = true;
         }
-        within(&self.runtime, ANSWER_TIME, load::refuse_unfinished(&session))?;
+        within(&self.runtime, ANSWER_TIME, refuse_unfinished(&session))?;
         self.session = Some(session);
         Ok(Answer::Done)
     }
@@ -211,15 +178,11 @@ impl Link {
     /// Writes a slice in that transaction, in parts: a message has a limited size, and the transaction is idle while one
     /// is on its way.
     fn write_anew(&mut self, batch: &Batch, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
-        let rate = self.rate.clone();
-        self.run_long(NO_LIMIT, renewals, |session, _| async move {
+        let limit = time_for(batch.bytes());
+        self.run_long(limit, renewals, |session, _| async move {
+            session.client.batch_execute(&sql::idle_limit(limit)).await?;
             for part in batch.parts(PART_BYTES) {
-                let (rows, bytes) = (Rows::of_part(batch, part), batch.bytes_of(part));
-                let limit = sql::idle_limit(rate.limit(bytes));
-                let limited = async { session.client.batch_execute(&limit).await.map(|()| 0) };
-                let mut parts: Parts<'_> = vec![Box::pin(limited)];
-                parts.extend(session.write(&rows));
-                rate.send(bytes, async { Ok(all_of(parts).await?) }).await?;
+                all_of(session.write(&Rows::of_part(batch, part))).await?;
             }
             Ok(Answer::Done)
         })
@@ -278,7 +241,7 @@ impl Link {
     }
 
     /// Runs a request that may take longer than the lease.
-    pub(super) fn run_long<'a, T, F>(
+    fn run_long<'a, T, F>(
         &'a mut self,
         time: Duration,
         renewals: &mut Renewals<'_>,
@@ -294,7 +257,6 @@ impl Link {
     }
 
     fn take(&mut self, statement: &'static str, of: &[&(dyn ToSql + Sync)]) -> Result<Answer, Trouble> {
-        self.page_time = LONG_ANSWER_TIME;
         self.run(ANSWER_TIME, |session, address| async move {
             let mut params: Vec<&(dyn ToSql + Sync)> = vec![&address];
             params.extend(of);
@@ -326,51 +288,88 @@ impl Link {
 
     /// Commits a batch in one round trip, and one of a single kind of changes by one statement.
     fn commit(&mut self, fence: &Fence, batch: &Batch, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
-        let (rows, bytes, rate) = (Rows::of(batch), batch.bytes(), self.rate.clone());
-        if bytes >= SMALL {
+        let (rows, limit) = (Rows::of(batch), time_for(batch.bytes()));
+        let mut begin = sql::BEGIN.to_string();
+        if batch.bytes() >= LARGE {
             self.make_second(renewals);
+            // The daemon has not stopped while its bytes are on their way.
+            begin = format!("{begin}; {}", sql::idle_limit(limit));
         }
-        let begin = rate.begin(bytes);
-        let commit = async move |session: &SqlSession, address: &str| {
+        let (rows, begin) = (&rows, &begin);
+        self.run_long(limit, renewals, |session, address| async move {
             let client = &session.client;
             session.prepare(sql::of_batch()).await?;
-            if session.commit_at_once(&rows, fence, batch.next_id(), address).await? {
+            if session.commit_at_once(rows, fence, batch.next_id(), address).await? {
                 return Ok(Answer::Committed(true, session.reach()));
             }
-            let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(&begin).await.map(|()| 0) })];
-            parts.extend(session.write(&rows));
+            let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(begin).await.map(|()| 0) })];
+            parts.extend(session.write(rows));
             parts.push(Box::pin(async { session.fence(fence, batch.next_id(), address).await.map(u64::from) }));
             // A failed statement has undone the transaction.
             parts.push(Box::pin(async { client.batch_execute(sql::COMMIT).await.map(|()| 0) }));
             let counts = all_of(parts).await?;
             let is_set = counts.iter().rev().nth(1) == Some(&1);
             Ok(Answer::Committed(is_set, session.reach()))
-        };
-        self.run_long(NO_LIMIT, renewals, |session, address| rate.send(bytes, commit(session, address)))
-    }
-
-    /// Finds rows of a batch that the database can never take. `error` is the database's error for the whole batch. A
-    /// batch that was taken over has the numbers of other changes, so its error names no rows.
-    fn find_unfit(
-        &mut self,
-        fence: &Fence,
-        batch: &Batch,
-        error: Error,
-        renewals: &mut Renewals<'_>,
-    ) -> Result<Answer, Trouble> {
-        let rate = self.rate.clone();
-        self.run_long(NO_LIMIT, renewals, |session, address| async move {
-            let is_owner = rate.send(0, async {
-                session.client.batch_execute(sql::BEGIN).await?;
-                let is_owner = session.fence(fence, None, address).await?;
-                session.client.batch_execute(sql::ROLLBACK).await?;
-                Ok(is_owner)
-            });
-            if !is_owner.await? {
-                return Ok(Answer::Committed(false, Reach::Kept));
-            }
-            let unfit = session.unfit_of(batch, &rate).await?;
-            if unfit.is_empty() { Err(error.into()) } else { Ok(Answer::Unfit(unfit)) }
         })
     }
+
+    /// Reads a page.
+    fn read(&mut self, cursor: Cursor, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
+        let mut page = Page::default();
+        let Cursor::After(after) = cursor else {
+            self.extent = self.read_settings(&mut page, renewals)?;
+            self.read_roots(&mut page, renewals)?;
+            return Ok(Answer::Page(page, Cursor::After(0)));
+        };
+        let reading = self.reading.take().filter(|reading| reading.last == after);
+        let (reading, mut page) = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
+            let mut reading = match reading {
+                Some(reading) => reading,
+                None => Reading::begin(session, after).await?,
+            };
+            page.is_last = reading.fill(&mut page.rows).await?;
+            Ok((reading, page))
+        })?;
+        let last = reading.last;
+        // No other daemon adds jobs meanwhile.
+        page.is_last |= last >= self.extent.1;
+        page.share = self.share(last);
+        self.reading = Some(reading).filter(|_| !page.is_last);
+        Ok(Answer::Page(page, Cursor::After(last)))
+    }
+
+    /// Returns the share of the jobs that was read with the job of this number.
+    fn share(&self, last: u64) -> f64 {
+        let (first, end) = self.extent;
+        (last.saturating_sub(first) as f64 / end.saturating_sub(first).max(1) as f64).min(1.0)
+    }
+
+    /// Reads the settings, which are few, and returns the least and the greatest number of a job.
+    fn read_settings(&mut self, page: &mut Page, renewals: &mut Renewals<'_>) -> Result<(u64, u64), Trouble> {
+        let (settings, extent, row) = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
+            let client = &session.client;
+            let settings = client.query(sql::SETTINGS, &[]).await?;
+            Ok((settings, client.query_one(sql::EXTENT, &[]).await?, session.look().await?))
+        })?;
+        // The copy may have begun and ended since this daemon has connected.
+        refuse_part(&settings)?;
+        page.rows.rows.push(Row::NextId(row.next_id));
+        settings.iter().try_for_each(|row| add_setting(&mut page.rows, row))?;
+        let number = |column, name| number_of(extent.try_get(column)?, name);
+        Ok((number(0, "number of a job")?, number(1, "number of a job")?))
+    }
+
+    /// Adds the root jobs.
+    fn read_roots(&mut self, page: &mut Page, renewals: &mut Renewals<'_>) -> Result<(), Trouble> {
+        let roots = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
+            Ok(session.client.query(sql::ROOTS, &[]).await?)
+        })?;
+        roots.iter().try_for_each(|row| add_root(&mut page.rows, row))?;
+        Ok(())
+    }
+}
+
+/// Returns the id of a queue as the database has it, without hyphens.
+fn digits_of(queue: u128) -> String {
+    format!("{queue:032x}")
 }

@@ -4,7 +4,7 @@ use crate::state::Commit;
 use crate::state::inbox::InboxRow;
 use crate::store::batch::Batch;
 use crate::store::page::Page;
-use crate::store::{HandedOver, Mark, RefusedRow};
+use crate::store::{HandedOver, Mark};
 use poolcounter_core::time::Span;
 use std::collections::VecDeque;
 
@@ -53,8 +53,6 @@ pub enum StoreEvent {
         /// Time that the commit took.
         took: Span,
     },
-    /// The database can never take these changes of the batch that is under way.
-    Unfit(Vec<RefusedRow>),
     /// This process goes on as the owner.
     Works(Holder),
     /// This process may be the owner, but the database does not confirm it at present.
@@ -170,8 +168,6 @@ pub enum Answer {
     Page(Page, Cursor),
     /// True if the fence held. If not, nothing was written.
     Committed(bool, Reach),
-    /// The database can never take these rows of the batch. Nothing was written.
-    Unfit(Vec<RefusedRow>),
     /// It is unknown if the request was executed.
     Failed {
         /// Reason.

@@ -56,8 +56,9 @@ pub enum Next<'a> {
 }
 
 /// Phase of the ownership.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 enum Phase {
+    #[default]
     StandsBy,
     /// The previous process owned the queue, as this handover says.
     GoesOn(Box<HandedOver>),
@@ -87,6 +88,7 @@ struct UnderWay {
 }
 
 /// State of the ownership, on the side of the store.
+#[derive(Default)]
 pub struct Owner {
     address: String,
     phase: Phase,
@@ -136,32 +138,15 @@ impl Owner {
     pub fn new(address: String, now: Time) -> Owner {
         Owner {
             address,
-            phase: Phase::StandsBy,
-            is_connected: false,
             takes_from: now,
             not_before: now,
             pause: FIRST_PAUSE,
             silent_pause: FIRST_SILENT_PAUSE,
-            trusted_until: Time::START,
             renewed: now,
-            was_renewal: false,
-            queue: None,
-            epoch: 0,
-            since: 0.0,
-            batch: 0,
-            under_way: None,
-            unsaid: None,
             is_proven: true,
-            is_failing: false,
-            attempt: 0,
-            slice: None,
-            next_id: None,
-            rewrites: 0,
             inbox_at: now,
-            in_hand: 0,
-            term: 0,
             asked: now,
-            events: VecDeque::new(),
+            ..Owner::default()
         }
     }
 
@@ -302,7 +287,6 @@ impl Owner {
             Answer::Renewed(..) | Answer::Committed(false, _) => self.doubt(),
             Answer::Page(page, cursor) => self.read(page, cursor),
             Answer::Inbox(inbox) => self.read_inbox(inbox, now),
-            Answer::Unfit(rows) => self.leave_out(rows),
             Answer::Failed { sentence, is_connected } => {
                 self.is_connected = is_connected;
                 self.rest(now);

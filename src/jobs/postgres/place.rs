@@ -1,18 +1,18 @@
-//! Location of the database: the URL, with the defaults, files and variables that libpq uses.
+//! Location of the database: the URL, and the password where libpq looks for it.
 
 use super::bell::Bell;
-use super::tls::{self, Verify};
+use super::tls;
 use percent_encoding::percent_decode_str;
 use poolcounter_core::file::open_regular;
 use poolcounter_core::text::plain;
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, fs};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -29,6 +29,8 @@ const OTHERS: u32 = 0o077;
 /// Location of the database, and the way to connect to it.
 #[derive(Clone)]
 pub struct Place {
+    /// Text of the URL.
+    url: String,
     /// Parameters of the connection.
     pub config: Config,
     /// TLS of the connection.
@@ -50,33 +52,24 @@ struct Security {
 }
 
 impl Place {
-    /// Reads a URL, `postgresql://USER@HOST/DATABASE?...`, or libpq's `key=value` form. Missing values come from the
-    /// variables of the environment, by libpq's names. The password is the one in the URL, else for each connection
-    /// that of `PGPASSWORD`, else that of the file of passwords as it is then.
+    /// Reads a URL, `postgresql://USER@HOST/DATABASE?...`, with or without the scheme. Without a host it is the socket of this machine. The password
+    /// is the one in the URL, else for each connection that of `PGPASSWORD`, else that of the file of passwords as it is
+    /// then.
     ///
     /// # Errors
     ///
     /// One sentence that says what is wrong.
     pub fn parse(url: &str) -> Result<Place, String> {
-        Place::parse_in(url, &|name| std::env::var_os(name))
-    }
-
-    fn parse_in(url: &str, variable: Variable<'_>) -> Result<Place, String> {
-        let said_by = |name: &str| text_of(variable, name);
-        let (rest, mut security) = take_security(url);
-        let ports = said_by("PGPORT")?;
-        let rest = ports.as_ref().map_or(rest.clone(), |ports| with_ports(&rest, ports));
+        let url = if url.starts_with("//") { format!("postgresql:{url}") } else { url.to_string() };
+        let (rest, security) = take_security(&url);
         let mut config: Config = rest.parse().map_err(|error| format!("the URL of the database: {}", said(&error)))?;
-        add_missing(&mut config, ports.as_deref(), &said_by)?;
-        if security.mode.is_none() {
-            security.mode = said_by("PGSSLMODE")?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            config.host(SOCKETS);
         }
-        security.root = security.root.or(variable("PGSSLROOTCERT").filter(|path| !path.is_empty()).map(PathBuf::from));
         let mode = security.mode.as_deref().unwrap_or("prefer");
-        let verify = match (mode, &security.root) {
-            ("disable" | "allow" | "prefer", _) | ("require", None) => Verify::Nothing,
-            ("require" | "verify-ca", _) => Verify::Authority,
-            ("verify-full", _) => Verify::Name,
+        let verifies = match (mode, &security.root) {
+            ("disable" | "allow" | "prefer", _) | ("require", None) => false,
+            ("require" | "verify-ca" | "verify-full", _) => true,
             _ => return Err(format!("sslmode is disable, prefer, require, verify-ca or verify-full, and not {mode}")),
         };
         config.ssl_mode(match mode {
@@ -93,7 +86,8 @@ impl Place {
         // The URL may name several servers; the one that takes commits is used.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         let has_password = config.get_password().is_some();
-        Ok(Place { config, tls: tls::connector(verify, security.root.as_deref())?, bell: Arc::default(), has_password })
+        let tls = tls::connector(verifies, security.root.as_deref())?;
+        Ok(Place { url, config, tls, bell: Arc::default(), has_password })
     }
 
     /// Returns the parameters of the connection, with the password of the environment as it is now, and the reason if
@@ -132,12 +126,8 @@ impl Place {
         self.name_at(&servers.join(","))
     }
 
-    /// Returns its name without the servers.
-    pub fn name_without_servers(&self) -> String {
-        self.name_at("")
-    }
-
-    fn name_at(&self, servers: &str) -> String {
+    /// Returns its name with these servers, or none.
+    pub fn name_at(&self, servers: &str) -> String {
         let schema = self.schema().map(|schema| format!("?schema={schema}")).unwrap_or_default();
         format!("postgres://{servers}/{}{schema}", database_of(&self.config))
     }
@@ -146,6 +136,21 @@ impl Place {
     fn schema(&self) -> Option<&str> {
         let (_, rest) = self.config.get_options()?.split_once("search_path=")?;
         rest.split_ascii_whitespace().next()
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.url == other.url
+    }
+}
+
+impl Eq for Place {}
+
+impl fmt::Debug for Place {
+    /// Writes the name, which has no password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
     }
 }
 
@@ -164,89 +169,24 @@ pub fn said(error: &tokio_postgres::Error) -> String {
     plain(&text).into_owned()
 }
 
-/// Splits from a URL, or from `key=value` words, the parameters that are not sent to the server.
+/// Splits from a URL the parameters that are not sent to the server.
 fn take_security(url: &str) -> (String, Security) {
-    let is_url = url.contains("://");
     let mut security = Security::default();
     let mut is_other = |part: &&str| match part.split_once('=') {
         Some(("sslmode", mode)) => {
-            security.mode = Some(mode.trim_matches('\'').to_string());
+            security.mode = Some(mode.to_string());
             false
         }
         Some(("sslrootcert", path)) => {
-            let path = path.trim_matches('\'');
-            let bytes = if is_url { percent_decode_str(path).collect() } else { path.as_bytes().to_vec() };
-            security.root = Some(OsString::from_vec(bytes).into());
+            security.root = Some(OsString::from_vec(percent_decode_str(path).collect()).into());
             false
         }
         _ => true,
     };
-    let rest = if is_url {
-        let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let query: Vec<&str> = query.split('&').filter(|part| !part.is_empty()).filter(&mut is_other).collect();
-        if query.is_empty() { base.to_string() } else { format!("{base}?{}", query.join("&")) }
-    } else {
-        url.split_ascii_whitespace().filter(&mut is_other).collect::<Vec<_>>().join(" ")
-    };
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let query: Vec<&str> = query.split('&').filter(|part| !part.is_empty()).filter(&mut is_other).collect();
+    let rest = if query.is_empty() { base.to_string() } else { format!("{base}?{}", query.join("&")) };
     (rest, security)
-}
-
-/// Returns the text of a variable; an empty one counts as none.
-fn text_of(variable: Variable<'_>, name: &str) -> Result<Option<String>, String> {
-    let text = variable(name).filter(|text| !text.is_empty()).map(OsString::into_string).transpose();
-    text.map_err(|_| format!("the variable {name} is not UTF-8"))
-}
-
-/// Adds ports to the hosts of a URL that have none, which would count as 5432 otherwise.
-fn with_ports(url: &str, ports: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (authority, rest) = rest.split_at(end);
-    let (user, hosts) = authority.rfind('@').map_or(("", authority), |at| authority.split_at(at + 1));
-    if hosts.is_empty() {
-        return url.into();
-    }
-    let ports: Vec<&str> = ports.split(',').collect();
-    let hosts = hosts.split(',').enumerate().map(|(index, host)| {
-        // The colons of an address in brackets begin no port.
-        let has_port = host.rsplit(']').next().is_some_and(|rest| rest.contains(':'));
-        match ports.get(index).or(ports.last()) {
-            Some(port) if !has_port => format!("{host}:{port}"),
-            _ => host.into(),
-        }
-    });
-    format!("{scheme}://{user}{}{rest}", hosts.collect::<Vec<_>>().join(","))
-}
-
-/// Fills in parameters that the URL leaves out.
-fn add_missing(
-    config: &mut Config,
-    ports: Option<&str>,
-    said_by: &dyn Fn(&str) -> Result<Option<String>, String>,
-) -> Result<(), String> {
-    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        let hosts = said_by("PGHOST")?.unwrap_or_else(|| SOCKETS.into());
-        hosts.split(',').for_each(|host| _ = config.host(host));
-    }
-    if config.get_ports().is_empty()
-        && let Some(ports) = ports
-    {
-        for port in ports.split(',') {
-            let number = port.parse().map_err(|_| format!("PGPORT is {ports}, and a port is a number up to 65535"))?;
-            config.port(number);
-        }
-    }
-    if config.get_user().is_none()
-        && let Some(user) = said_by("PGUSER")?
-    {
-        config.user(user);
-    }
-    if config.get_dbname().is_none()
-        && let Some(database) = said_by("PGDATABASE")?
-    {
-        config.dbname(database);
-    }
-    Ok(())
 }
 
 /// Returns the password for a database from the environment.
@@ -255,7 +195,8 @@ fn add_missing(
 ///
 /// One sentence that says why a file of passwords is not used.
 fn password_for(config: &Config, variable: Variable<'_>) -> Result<Option<String>, String> {
-    if let Some(password) = text_of(variable, "PGPASSWORD").ok().flatten() {
+    let password = variable("PGPASSWORD").and_then(|password| password.into_string().ok());
+    if let Some(password) = password.filter(|password| !password.is_empty()) {
         return Ok(Some(password));
     }
     let named = variable("PGPASSFILE").filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -333,69 +274,19 @@ mod tests {
         assert!(refusal("postgres://db/x?sslmode=verify-full&sslrootcert=%2Fno%2Fwhere").contains("/no/where"));
     }
 
-    fn parse_in(url: &str, variables: &[(&str, &str)]) -> Result<Place, String> {
-        Place::parse_in(url, &|name| {
-            variables.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value))
-        })
-    }
-
-    fn config_in(url: &str, variables: &[(&str, &str)]) -> Config {
-        parse_in(url, variables).map_err(|sentence| panic!("{sentence}")).expect("is one").config
-    }
-
-    #[test]
-    fn variables_say_what_a_url_does_not() {
-        let variables = [
-            ("PGHOST", "h1,/run/pg"),
-            ("PGPORT", "6000"),
-            ("PGUSER", "me"),
-            ("PGDATABASE", "jobs"),
-            ("PGPASSWORD", "secret"),
-            ("PGSSLMODE", "require"),
-        ];
-        for url in ["postgres://", "postgresql:///", "application_name=x"] {
-            let config = config_in(url, &variables);
-            assert_eq!(config.get_hosts(), [Host::Tcp("h1".into()), Host::Unix("/run/pg".into())], "{url}");
-            assert_eq!(config.get_ports(), [6000], "{url}");
-            assert_eq!((config.get_user(), config.get_dbname()), (Some("me"), Some("jobs")), "{url}");
-            assert_eq!(config.get_ssl_mode(), SslMode::Require, "{url}");
-        }
-        let config = config_in("postgres://you:own@h2:7000/others?sslmode=disable", &variables);
-        assert_eq!(config.get_hosts(), [Host::Tcp("h2".into())]);
-        assert_eq!(config.get_ports(), [7000]);
-        assert_eq!((config.get_user(), config.get_dbname()), (Some("you"), Some("others")));
-        assert_eq!(config.get_password(), Some(b"own".as_slice()));
-        assert_eq!(config.get_ssl_mode(), SslMode::Disable);
-        let config = config_in("host=h3 user=you", &[("PGPORT", "6000"), ("PGUSER", "me"), ("PGDATABASE", "")]);
-        assert_eq!((config.get_ports(), config.get_user(), config.get_dbname()), (&[6000][..], Some("you"), None));
-    }
-
-    #[test]
-    fn hosts_without_a_port_have_that_of_the_variable() {
-        let ports = |url, ports| config_in(url, &[("PGPORT", ports)]).get_ports().to_vec();
-        assert_eq!(ports("postgres://me@h1,h2:7000/jobs", "6000"), [6000, 7000]);
-        assert_eq!(ports("postgres://h1,h2?user=me", "6000,6001"), [6000, 6001]);
-        assert_eq!(ports("postgres://me:p%40ss@[::1]/jobs", "6000"), [6000]);
-        assert_eq!(config_in("postgres://h1/jobs", &[]).get_ports(), [5432]);
-        let refusal = parse_in("postgres:///jobs", &[("PGPORT", "many")]).err().unwrap_or_default();
-        assert!(refusal.contains("PGPORT is many"), "{refusal}");
-    }
-
     #[test]
     fn without_a_host_it_is_the_socket_of_this_machine() {
-        assert_eq!(config_in("postgres:///jobs", &[]).get_hosts(), [Host::Unix(SOCKETS.into())]);
+        let place = Place::parse("postgres:///jobs").map_err(|sentence| panic!("{sentence}")).expect("is one");
+        assert_eq!(place.config.get_hosts(), [Host::Unix(SOCKETS.into())]);
     }
 
     #[test]
-    fn variables_say_how_servers_are_verified() {
-        let refusal = |variables: &[(&str, &str)]| parse_in("postgres://db/x", variables).err().unwrap_or_default();
-        assert!(refusal(&[("PGSSLMODE", "maybe")]).contains("and not maybe"));
-        let wrong = [("PGSSLMODE", "verify-full"), ("PGSSLROOTCERT", "/no/where")];
-        assert!(refusal(&wrong).contains("/no/where"), "{}", refusal(&wrong));
-        // With such a file, `require` verifies the authority, too.
-        let wrong = [("PGSSLMODE", "require"), ("PGSSLROOTCERT", "/no/where")];
-        assert!(refusal(&wrong).contains("/no/where"), "{}", refusal(&wrong));
-        assert_eq!(refusal(&[("PGSSLMODE", "require")]), "");
+    fn file_of_authorities_is_verified_where_tls_is_required() {
+        let refusal = |mode: &str| Place::parse(&format!("postgres://db/x?{mode}")).err().unwrap_or_default();
+        for mode in ["sslmode=verify-full", "sslmode=require"] {
+            assert!(refusal(&format!("{mode}&sslrootcert=/no/where")).contains("/no/where"), "{mode}");
+        }
+        assert_eq!(refusal("sslmode=require"), "");
     }
 
     #[test]
@@ -409,7 +300,7 @@ mod tests {
         let text = |path: &Path| path.to_str().expect("is UTF-8").to_string();
         let (home_text, named) = (text(&home), text(&home.join("other")));
         let password = |url: &str, variables: &[(&str, &str)]| {
-            let place = parse_in(url, variables).map_err(|sentence| panic!("{sentence}")).expect("is one");
+            let place = Place::parse(url).map_err(|sentence| panic!("{sentence}")).expect("is one");
             let (config, missing) = place.login_in(&|name| {
                 variables.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value))
             });
@@ -425,7 +316,7 @@ mod tests {
         assert_eq!(password("postgres://me@db/jobs", &at_home).as_deref(), Some("home"));
         assert_eq!(password("postgres://me@db/jobs", &by_name).as_deref(), Some("named"));
         assert_eq!(password("postgres://me@db/others", &by_name), None);
-        assert_eq!(password("host=/run/pg user=me", &by_name).as_deref(), Some("socket"));
+        assert_eq!(password("postgres://me@%2Frun%2Fpg", &by_name).as_deref(), Some("socket"));
         fs::remove_dir_all(&home).expect("can be removed");
     }
 

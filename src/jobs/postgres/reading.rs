@@ -1,17 +1,19 @@
-//! Reading of all jobs by one statement: pages are made of rows while the server sends further rows.
+//! Rows of the database in pages: settings, root jobs, and all jobs by one statement, whose pages are made while the server
+//! sends further rows.
 
-use super::load;
-use super::session::SqlSession;
+use super::session::{SqlSession, Trouble};
 use super::statements as sql;
-use crate::store::batch::Batch;
-use futures_core::Stream;
-use std::future::poll_fn;
+use crate::store::batch::{Batch, JobRow, Row, UNFINISHED, UNFINISHED_KIND};
+use crate::store::columns::{COLUMNS, Field};
+use futures_util::StreamExt as _;
+use std::error;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
+use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Error, RowStream};
 
 /// Jobs, bytes of these, and time that end a page.
-pub const PAGE_JOBS: usize = 4096;
+const PAGE_JOBS: usize = 4096;
 const PAGE_BYTES: usize = 1 << 20;
 const PAGE_TIME: Duration = Duration::from_millis(500);
 
@@ -33,12 +35,63 @@ impl Reading {
     pub async fn fill(&mut self, page: &mut Batch) -> Result<bool, Error> {
         let (begun, mut bytes) = (Instant::now(), 0);
         while page.rows.len() < PAGE_JOBS && bytes < PAGE_BYTES && (bytes == 0 || begun.elapsed() < PAGE_TIME) {
-            let Some(row) = poll_fn(|context| self.rows.as_mut().poll_next(context)).await.transpose()? else {
+            let Some(row) = self.rows.next().await.transpose()? else {
                 return Ok(true);
             };
-            let (id, len) = load::add_job(page, &row)?;
+            let (id, len) = add_job(page, &row)?;
             (self.last, bytes) = (id, bytes + len);
         }
         Ok(false)
+    }
+}
+
+/// Adds a setting.
+pub fn add_setting(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Error> {
+    page.add_setting(row.try_get::<_, &str>(0)?.as_bytes(), row.try_get(1)?, row.try_get(2)?);
+    Ok(())
+}
+
+/// Refuses a database that has only a part of a copy.
+pub async fn refuse_unfinished(session: &SqlSession) -> Result<(), Trouble> {
+    refuse_part(&session.client.query(&session.prepared(sql::SETTINGS).await?, &[]).await?)
+}
+
+/// Refuses a database with these settings if it has only a part of a copy.
+pub fn refuse_part(settings: &[tokio_postgres::Row]) -> Result<(), Trouble> {
+    let is_mark = |row: &tokio_postgres::Row| row.try_get(0).is_ok_and(|kind: &str| kind == UNFINISHED_KIND);
+    if settings.iter().any(is_mark) { Err(Trouble::Refused(UNFINISHED.into())) } else { Ok(()) }
+}
+
+/// Adds a root job.
+pub fn add_root(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Error> {
+    page.add_root(row.try_get::<_, &str>(0)?.as_bytes(), row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+    Ok(())
+}
+
+/// Adds a job, and returns its number and its approximate size in bytes.
+pub fn add_job(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(u64, usize), Error> {
+    let job = page.read_job(|column| row.try_get(column))?;
+    let body: &[u8] = row.try_get(COLUMNS)?;
+    let (id, len) = (job.id.0, body.len() + page.text(job.key).len() + page.text(job.error).len());
+    let body = page.note_body(body);
+    page.rows.push(Row::Put(job, body));
+    Ok((id, len + size_of::<JobRow>()))
+}
+
+impl<'a> FromSql<'a> for Field<'a> {
+    fn from_sql(of: &Type, bytes: &'a [u8]) -> Result<Self, Box<dyn error::Error + Sync + Send>> {
+        Ok(match *of {
+            Type::INT8 => Field::Number(i64::from_sql(of, bytes)?),
+            Type::BOOL => Field::Flag(bool::from_sql(of, bytes)?),
+            _ => Field::Bytes(bytes),
+        })
+    }
+
+    fn from_sql_null(_: &Type) -> Result<Self, Box<dyn error::Error + Sync + Send>> {
+        Ok(Field::Null)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
     }
 }

@@ -1,11 +1,13 @@
 //! A batch as arrays, one for each column: jobs to put, change and delete, each job once.
 
 use super::statements as sql;
-use crate::state::Until;
 use crate::store::batch::{Batch, JobRow, Row, Text};
+use crate::store::columns::{COLUMNS, Field, PLAIN, ascii};
 use std::collections::HashMap;
+use std::error::Error;
 use std::hash::Hash;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 /// Statement that writes rows, with its parameters.
 pub type Change<'a> = (&'static str, Vec<&'a (dyn ToSql + Sync)>);
@@ -41,34 +43,8 @@ pub type RootColumns<'a> = (Vec<&'a str>, Vec<&'a [u8]>, Vec<i64>, Vec<i64>);
 /// Jobs, column by column.
 #[derive(Default)]
 pub struct JobColumns<'a> {
-    /// Their numbers.
-    pub id: Vec<i64>,
-    /// Their tubes.
-    pub tube: Vec<&'a str>,
-    /// `pri`, `delay`, `ttr` and `created`.
-    pub first: [Vec<i64>; 4],
-    /// Ends of their delays.
-    pub delayed_until: Vec<Option<i64>>,
-    /// True for each buried job.
-    pub buried: Vec<bool>,
-    /// `reserves`, `timeouts`, `releases`, `buries`, `kicks` and `attempts`.
-    pub counts: [Vec<i64>; 6],
-    /// Their keys.
-    pub key: Vec<Option<&'a [u8]>>,
-    /// True for each job whose key is kept until it is deleted.
-    pub until_deleted: Vec<bool>,
-    /// The signatures of their root jobs.
-    pub root: Vec<Option<&'a [u8]>>,
-    /// Timestamps of their root jobs.
-    pub root_timestamp: Vec<Option<i64>>,
-    /// Their groups.
-    pub group: Vec<Option<&'a [u8]>>,
-    /// The texts of their last failures.
-    pub error: Vec<Option<&'a [u8]>>,
-    /// Where dead letters come from.
-    pub origin: Vec<Option<&'a [u8]>>,
-    /// Their bodies.
-    pub body: Vec<&'a [u8]>,
+    columns: [Vec<Field<'a>>; COLUMNS],
+    bodies: Vec<&'a [u8]>,
 }
 
 /// Outcome of a job.
@@ -143,8 +119,8 @@ impl<'a> Rows<'a> {
         let mut changes = Rows::default();
         for row in rows {
             match row {
-                Row::Taken(id, _, why) if why.is_empty() => changes.taken.push(*id),
-                Row::Taken(id, _, why) => {
+                Row::Taken(id, why) if why.is_empty() => changes.taken.push(*id),
+                Row::Taken(id, why) => {
                     changes.refused.0.push(*id);
                     changes.refused.1.push(std::str::from_utf8(batch.text(*why)).unwrap_or_default());
                 }
@@ -161,9 +137,9 @@ impl<'a> Rows<'a> {
         let mut add = |statement: &'static str, is_empty: bool, columns| {
             changes.extend((!is_empty).then_some((statement, columns)));
         };
-        add(sql::PUT_PLAIN, plain.id.is_empty(), [plain.first(), vec![&plain.body]].concat());
-        add(sql::PUT, full.id.is_empty(), [full.first(), full.rest(), vec![&full.body]].concat());
-        add(sql::UPDATE, updated.id.is_empty(), [updated.first(), updated.rest()].concat());
+        add(sql::PUT_PLAIN, plain.is_empty(), plain.params(PLAIN, true));
+        add(sql::PUT, full.is_empty(), full.params(COLUMNS, true));
+        add(sql::UPDATE, updated.is_empty(), updated.params(COLUMNS, false));
         add(sql::DELETE, deleted.is_empty(), vec![deleted]);
         add(sql::ROOT_GONE, roots_gone.0.is_empty(), vec![&roots_gone.0, &roots_gone.1]);
         add(sql::ROOT, roots.0.is_empty(), vec![&roots.0, &roots.1, &roots.2, &roots.3]);
@@ -176,19 +152,9 @@ impl<'a> Rows<'a> {
 
     fn add_job(&mut self, batch: &'a Batch, id: u64, fate: Fate<'a>) {
         match fate {
-            Fate::Put(job, body) if job.is_plain() => {
-                self.plain.add(batch, job);
-                self.plain.body.push(body);
-            }
-            Fate::Put(job, body) => {
-                self.full.add(batch, job);
-                self.full.add_rest(batch, job);
-                self.full.body.push(body);
-            }
-            Fate::Update(job) => {
-                self.updated.add(batch, job);
-                self.updated.add_rest(batch, job);
-            }
+            Fate::Put(job, body) if job.is_plain() => self.plain.add(&batch.columns(job)[..PLAIN], Some(body)),
+            Fate::Put(job, body) => self.full.add(&batch.columns(job), Some(body)),
+            Fate::Update(job) => self.updated.add(&batch.columns(job), None),
             Fate::Delete => self.deleted.push(id.cast_signed()),
         }
     }
@@ -216,59 +182,37 @@ impl<'a> Rows<'a> {
 }
 
 impl<'a> JobColumns<'a> {
-    /// Adds the values that every job has.
-    fn add(&mut self, batch: &'a Batch, job: &JobRow) {
-        self.id.push(job.id.0.cast_signed());
-        self.tube.push(ascii(batch.text(job.tube)));
-        let numbers = [job.pri.into(), job.delay.into(), job.ttr.into(), job.created];
-        self.first.iter_mut().zip(numbers).for_each(|(column, number)| column.push(number));
-        self.delayed_until.push(job.delayed_until);
+    fn add(&mut self, fields: &[Field<'a>], body: Option<&'a [u8]>) {
+        self.columns.iter_mut().zip(fields).for_each(|(column, field)| column.push(*field));
+        self.bodies.extend(body);
     }
 
-    /// Adds the values that few jobs have.
-    fn add_rest(&mut self, batch: &'a Batch, job: &JobRow) {
-        let some = |text: Text| (!text.is_empty()).then(|| batch.text(text));
-        let history = &job.history;
-        let numbers =
-            [job.reserves, history.timeouts, history.releases, history.buries, history.kicks, history.attempts];
-        self.buried.push(job.is_buried);
-        self.counts.iter_mut().zip(numbers).for_each(|(column, number)| column.push(number.get().into()));
-        self.key.push(some(job.key));
-        self.until_deleted.push(job.until == Until::Deleted);
-        self.root.push(job.root.map(|(signature, _)| batch.text(signature)));
-        self.root_timestamp.push(job.root.map(|(_, timestamp)| timestamp.cast_signed()));
-        self.group.push(some(job.group));
-        self.error.push(some(job.error));
-        self.origin.push(some(job.origin));
+    fn is_empty(&self) -> bool {
+        self.columns[0].is_empty()
     }
 
-    fn first(&self) -> Vec<&(dyn ToSql + Sync)> {
-        let [pri, delay, ttr, created] = &self.first;
-        vec![&self.id, &self.tube, pri, delay, ttr, created, &self.delayed_until]
-    }
-
-    fn rest(&self) -> Vec<&(dyn ToSql + Sync)> {
-        let [reserves, timeouts, releases, buries, kicks, attempts] = &self.counts;
-        vec![
-            &self.buried,
-            reserves,
-            timeouts,
-            releases,
-            buries,
-            kicks,
-            attempts,
-            &self.key,
-            &self.until_deleted,
-            &self.root,
-            &self.root_timestamp,
-            &self.group,
-            &self.error,
-            &self.origin,
-        ]
+    /// Returns the first columns, and the bodies behind them.
+    fn params(&self, used: usize, with_bodies: bool) -> Vec<&(dyn ToSql + Sync)> {
+        let columns = self.columns[..used].iter().map(|column| column as &(dyn ToSql + Sync));
+        let bodies: &(dyn ToSql + Sync) = &self.bodies;
+        columns.chain(with_bodies.then_some(bodies)).collect()
     }
 }
 
-/// Returns the name of a tube as text. Names of tubes are ASCII.
-fn ascii(name: &[u8]) -> &str {
-    std::str::from_utf8(name).unwrap_or_default()
+impl ToSql for Field<'_> {
+    fn to_sql(&self, of: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match self {
+            Field::Null => Ok(IsNull::Yes),
+            Field::Flag(flag) => flag.to_sql(of, out),
+            Field::Number(number) => number.to_sql(of, out),
+            Field::Text(text) => text.to_sql(of, out),
+            Field::Bytes(bytes) => bytes.to_sql(of, out),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
 }

@@ -119,10 +119,6 @@ impl Store<Jobs> for Postgres {
             && (self.backend.clock)().since(self.failed_at) >= STUCK_AFTER
     }
 
-    fn batch_bytes(&self) -> usize {
-        self.rate.batch_bytes()
-    }
-
     fn add(&mut self, change: Stored<'_>) {
         self.desk.add(change, self.epoch);
     }

@@ -5,14 +5,14 @@ use super::place::{Place, said};
 use super::rows::{Change, Rows};
 use super::schema;
 use super::statements as sql;
+use futures_util::future::join_all;
 use poolcounter_core::time::Span;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::{Severity, SqlState};
@@ -28,8 +28,8 @@ pub const NO_TABLES: &str = "it has no tables of this program; poolcounter jobs 
 /// Fault of a place behind a pooler that shares sessions, such as PgBouncer with a `pool_mode` other than `session`.
 pub const SHARED_SESSIONS: &str = "it gives each transaction another session, as PgBouncer does with pool_mode = transaction; \
     name the server itself, or a pool with pool_mode = session";
-/// Time for which an answered renewal shows that a session is of use.
-const ANSWERED: Duration = Duration::from_secs(5);
+/// Rate of the slowest link, in bytes a second.
+const SLOWEST: usize = 64 << 10;
 /// Time limit for the end of a session.
 const END_TIME: Duration = Duration::from_secs(1);
 /// The class of the codes of warnings.
@@ -44,8 +44,6 @@ pub struct SqlSession {
     /// Task that carries its messages.
     carrier: JoinHandle<()>,
     tls: MakeRustlsConnect,
-    /// Time of the last renewal on it that was answered, or of its start.
-    answered: Cell<Instant>,
     /// Microseconds by which the server's clock is ahead of this machine's.
     pub ahead: i64,
 }
@@ -75,11 +73,6 @@ type Asked<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
 impl SqlSession {
     pub fn is_closed(&self) -> bool {
         self.client.is_closed()
-    }
-
-    /// Returns whether a renewal on it was answered lately.
-    pub fn is_answered(&self) -> bool {
-        !self.is_closed() && self.answered.get().elapsed() < ANSWERED
     }
 
     /// Forgets the last warning of the server.
@@ -139,7 +132,7 @@ impl SqlSession {
         };
         let number = |column, name| number_of(row.try_get(column)?, name);
         let rest: f64 = row.try_get(6)?;
-        let queue = row.try_get::<_, Option<&str>>(7)?.and_then(queue_of);
+        let queue = row.try_get::<_, Option<&str>>(7)?.and_then(|text| u128::from_str_radix(text, 16).ok());
         Ok(OwnerRow {
             queue: queue.ok_or_else(|| Trouble::Refused("the table meta has no queue".into()))?,
             epoch: number(0, "epoch of the owner")?,
@@ -156,7 +149,6 @@ impl SqlSession {
     pub async fn renew(&self, epoch: u64, address: &str) -> Result<Answer, Trouble> {
         let params: [&(dyn ToSql + Sync); 2] = [&epoch.cast_signed(), &address];
         let row = self.client.query_opt(&self.prepared(sql::RENEW).await?, &params).await?;
-        self.answered.set(Instant::now());
         let batch = row.map(|row| number_of(row.try_get(0)?, "batch of the owner")).transpose()?;
         Ok(Answer::Renewed(batch, self.reach()))
     }
@@ -212,6 +204,12 @@ impl SqlSession {
     }
 }
 
+/// Returns the time limit of a request that sends this many bytes: twice the time that the slowest link takes for them,
+/// beside that of the answer.
+pub fn time_for(bytes: usize) -> Duration {
+    ANSWER_TIME + Duration::from_secs((2 * bytes / SLOWEST) as u64)
+}
+
 /// Returns the runtime that waits for answers.
 ///
 /// # Errors
@@ -260,21 +258,10 @@ pub fn number_of(number: i64, name: &str) -> Result<u64, Trouble> {
     u64::try_from(number).map_err(refuse)
 }
 
-/// Returns the id of a queue from the database's text.
-pub fn queue_of(text: &str) -> Option<u128> {
-    u128::from_str_radix(&text.replace('-', ""), 16).ok()
-}
-
-/// Returns the database's text of an id.
-pub fn queue_text(queue: u128) -> String {
-    let digits = format!("{queue:032x}");
-    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
-}
-
 /// Connects. The tables must be of a known format.
 pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     let (client, warning, carrier) = open(place).await?;
-    let is_optional = |statement| statement == sql::LISTEN || sql::LIMITS.contains(&statement);
+    let is_optional = |statement| sql::LIMITS.contains(&statement);
     let set = |statement: &'static str| {
         let set = client.batch_execute(statement);
         Box::pin(async move {
@@ -285,8 +272,7 @@ pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
             }
         }) as Asked<'_, i64, Error>
     };
-    let mut parts: Vec<_> =
-        sql::LIMITS.into_iter().chain([sql::LISTEN, sql::GREETING, sql::DURABLE]).map(set).collect();
+    let mut parts: Vec<_> = sql::LIMITS.into_iter().chain([sql::GREETING, sql::DURABLE]).map(set).collect();
     let asked = SystemTime::now();
     parts.push(Box::pin(async { client.query_one(sql::CLOCK, &[]).await?.try_get(0) }));
     let clock = all_of(parts).await?.pop().unwrap_or_default();
@@ -294,8 +280,7 @@ pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     let own = between.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros();
     let ahead = clock.saturating_sub(i64::try_from(own).unwrap_or(i64::MAX));
     check_format(&client).await?;
-    let (tls, answered) = (place.tls.clone(), Cell::new(Instant::now()));
-    Ok(SqlSession { client, warning, statements: RefCell::default(), carrier, tls, answered, ahead })
+    Ok(SqlSession { client, warning, statements: RefCell::default(), carrier, tls: place.tls.clone(), ahead })
 }
 
 /// Refuses a place behind which two connections are one session of the server: settings of a session do not stay, and
@@ -350,27 +335,8 @@ pub fn within<T>(
 
 /// Returns the results of requests that are sent together, in order, or the first error. All are sent before the first
 /// is awaited.
-pub async fn all_of<T, E>(mut parts: Vec<Asked<'_, T, E>>) -> Result<Vec<T>, E> {
-    let mut results: Vec<Option<Result<T, E>>> = parts.iter().map(|_| None).collect();
-    poll_fn(|context| {
-        for (part, result) in parts.iter_mut().zip(&mut results) {
-            if result.is_none()
-                && let Poll::Ready(ready) = part.as_mut().poll(context)
-            {
-                *result = Some(ready);
-            }
-        }
-        if results.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    results.into_iter().flatten().collect()
-}
-
-/// Returns true if the server has undone a transaction because of another, so that it can be repeated at once.
-pub fn is_conflict(error: &Error) -> bool {
-    [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED]
-        .iter()
-        .any(|code| error.code() == Some(code))
+pub async fn all_of<T, E>(parts: Vec<Asked<'_, T, E>>) -> Result<Vec<T>, E> {
+    join_all(parts).await.into_iter().collect()
 }
 
 /// Returns true if the connection cannot be used after this error, or takes no commits.

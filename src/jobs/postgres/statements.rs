@@ -23,7 +23,7 @@ macro_rules! jobs {
 pub const LOOK: &str = "SELECT epoch, batch, next_id, attempt, address, \
     CAST(extract(epoch FROM since) AS double precision), \
     CAST(extract(epoch FROM until - clock_timestamp()) AS double precision), \
-    (SELECT CAST(queue AS text) FROM meta WHERE one = 1) FROM owner WHERE one = 1";
+    (SELECT replace(CAST(queue AS text), '-', '') FROM meta WHERE one = 1) FROM owner WHERE one = 1";
 /// Takes the queue from an owner that counts as dead.
 pub const TAKE_OVER: &str = concat!(
     "UPDATE owner SET epoch = epoch + 1, address = $1, since = clock_timestamp(), until = ",
@@ -35,14 +35,14 @@ pub const GO_ON: &str = concat!(
     "UPDATE owner SET epoch = epoch + 1, address = $1, since = clock_timestamp(), until = ",
     lease!(),
     " WHERE one = 1 AND epoch = $2 AND address = $3 \
-     AND EXISTS (SELECT 1 FROM meta WHERE CAST(queue AS text) = $4)"
+     AND EXISTS (SELECT 1 FROM meta WHERE replace(CAST(queue AS text), '-', '') = $4)"
 );
 /// Takes the queue `$3` where the take-over `$2` is lost.
 pub const RETAKE: &str = concat!(
     "UPDATE owner SET epoch = $2 + 1, address = $1, since = clock_timestamp(), until = ",
     lease!(),
     " WHERE one = 1 AND epoch < $2 AND until < clock_timestamp() \
-     AND EXISTS (SELECT 1 FROM meta WHERE CAST(queue AS text) = $3)"
+     AND EXISTS (SELECT 1 FROM meta WHERE replace(CAST(queue AS text), '-', '') = $3)"
 );
 /// Renews the lease of the owner.
 pub const RENEW: &str =
@@ -128,8 +128,9 @@ pub const JOBS: &str = concat!(jobs!(), " WHERE id > $1 ORDER BY id");
 pub const FORMAT: &str = "SELECT format FROM meta WHERE one = 1";
 
 /// Lets warnings through: the server sends one if a commit is not replicated. A statement that is a transaction waits
-/// for a renewal that changes its row, and goes on with the new row.
-pub const GREETING: &str = "SET client_min_messages = warning; SET default_transaction_isolation = 'read committed'";
+/// for a renewal that changes its row, and goes on with the new row. News of the inbox are requested.
+pub const GREETING: &str = "SET client_min_messages = warning; \
+    SET default_transaction_isolation = 'read committed'; LISTEN poolcounter_inbox";
 /// Settings of a session, which a server need not know. A transaction whose daemon has stopped in the middle must not
 /// keep its locks, and no session may wait in the server for longer than its daemon. Jobs are read by their index, so
 /// that the first rows come at once.
@@ -140,8 +141,6 @@ pub const LIMITS: [&str; 5] = [
     "SET enable_sort = off",
     "SET jit = off",
 ];
-/// Requests notifications of the inbox. A server without them is asked now and then.
-pub const LISTEN: &str = "LISTEN poolcounter_inbox";
 /// Pins the durability of commits. A connection without this follows each change of the server's configuration. This
 /// daemon promises at least that a commit is on the server's disk, and on its replica if it has such a one. A server
 /// without this setting needs none.
@@ -156,35 +155,9 @@ pub const SESSION: &str = "SELECT pg_backend_pid()";
 pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 /// Ends the transaction.
 pub const COMMIT: &str = "COMMIT";
-/// Undoes the transaction.
-pub const ROLLBACK: &str = "ROLLBACK";
-/// Checks at once the constraints that would be checked with the commit.
-pub const CHECK_AT_ONCE: &str = "SET CONSTRAINTS ALL IMMEDIATE";
 /// Begins a transaction, and deletes everything in it.
 pub const BEGIN_ANEW: &str =
     "BEGIN ISOLATION LEVEL READ COMMITTED; DELETE FROM job; DELETE FROM root; DELETE FROM setting";
-
-/// Statements that need only the row of the owner, each prepared at its first use.
-pub const OF_OWNER: &[&str] = &[LOOK, TAKE_OVER, GO_ON, RETAKE, RENEW, RELEASE];
-/// Other statements.
-pub const SIMPLE: &[&str] = &[
-    JOBS,
-    SETTINGS,
-    INBOX,
-    INBOX_REFUSED,
-    ROOTS,
-    EXTENT,
-    FORMAT,
-    GREETING,
-    DURABLE,
-    CLOCK,
-    SESSION,
-    BEGIN,
-    COMMIT,
-    ROLLBACK,
-    CHECK_AT_ONCE,
-    BEGIN_ANEW,
-];
 
 /// Returns the statements of a batch, prepared together before the first.
 pub fn of_batch() -> impl Iterator<Item = &'static str> {

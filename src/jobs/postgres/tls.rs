@@ -17,34 +17,24 @@ const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// Name of webpki's error, whose type rustls does not have among its own.
 const CA_USED_AS_END_ENTITY: &str = "CaUsedAsEndEntity";
 
-/// Proof demanded of a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verify {
-    /// None.
-    Nothing,
-    /// A certificate of a trusted authority.
-    Authority,
-    /// A certificate of a trusted authority for the name by which the server was called.
-    Name,
-}
-
-/// Returns the TLS connector. The authorities are in the file `root`, or are the authorities of the system.
+/// Returns the TLS connector. With `verifies`, a server needs a certificate of a trusted authority for the name by which
+/// it was called. The authorities are in the file `root`, or are the authorities of the system.
 ///
 /// # Errors
 ///
 /// One sentence: the file cannot be read.
-pub fn connector(verify: Verify, root: Option<&Path>) -> Result<MakeRustlsConnect, String> {
-    let verifier = Verifier::new(verify, root)?;
+pub fn connector(verifies: bool, root: Option<&Path>) -> Result<MakeRustlsConnect, String> {
+    let verifier = Verifier::new(verifies, root)?;
     let builder = ClientConfig::builder_with_provider(verifier.provider.clone()).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| format!("TLS cannot be used: {error}"))?;
     let config = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Verifier of a server's certificate, as `verify` demands.
+/// Verifier of a server's certificate.
 #[derive(Debug)]
 struct Verifier {
-    verify: Verify,
+    /// None if every server is trusted.
     inner: Option<Arc<WebPkiServerVerifier>>,
     /// Certificates in the file that an operator has named.
     named: Vec<CertificateDer<'static>>,
@@ -52,10 +42,10 @@ struct Verifier {
 }
 
 impl Verifier {
-    fn new(verify: Verify, root: Option<&Path>) -> Result<Verifier, String> {
+    fn new(verifies: bool, root: Option<&Path>) -> Result<Verifier, String> {
         let provider = Arc::new(ring::default_provider());
-        let mut verifier = Verifier { verify, inner: None, named: Vec::new(), provider: provider.clone() };
-        if verify == Verify::Nothing {
+        let mut verifier = Verifier { inner: None, named: Vec::new(), provider: provider.clone() };
+        if !verifies {
             return Ok(verifier);
         }
         let root = root.filter(|path| *path != Path::new("system"));
@@ -96,18 +86,11 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let Some(inner) = &self.inner else { return Ok(ServerCertVerified::assertion()) };
-        let verdict = match inner.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
+        match inner.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
             Err(error) if self.is_named(end_entity, &error) => {
                 let certificate = ParsedCertificate::try_from(end_entity)?;
                 verify_server_name(&certificate, name).map(|()| ServerCertVerified::assertion())
             }
-            verdict => verdict,
-        };
-        match verdict {
-            // The chain was verified before the name.
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if self.verify == Verify::Authority => Ok(ServerCertVerified::assertion()),
             verdict => verdict,
         }
     }
@@ -158,11 +141,11 @@ h7zUqkMvoYgdSoyqrPlTrPu6hhROrKS7JQIhAI+fuudtB07cKD2R6uCROGoYyyd1
     const WHILE_IT_IS_VALID: u64 = 1_900_000_000;
     const LATER: u64 = 3_800_000_000;
 
-    fn verify(verify: Verify, name: &'static str, at: u64) -> Result<(), Error> {
+    fn verify(name: &'static str, at: u64) -> Result<(), Error> {
         let number = std::process::id();
-        let path = std::env::temp_dir().join(format!("root-{number}-{verify:?}-{name}-{at}.pem"));
+        let path = std::env::temp_dir().join(format!("root-{number}-{name}-{at}.pem"));
         std::fs::write(&path, CERTIFICATE).expect("can be written");
-        let verifier = Verifier::new(verify, Some(&path)).expect("it is a certificate");
+        let verifier = Verifier::new(true, Some(&path)).expect("it is a certificate");
         std::fs::remove_file(&path).expect("can be removed");
         let certificate = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).expect("it is one");
         let (name, at) =
@@ -172,17 +155,14 @@ h7zUqkMvoYgdSoyqrPlTrPu6hhROrKS7JQIhAI+fuudtB07cKD2R6uCROGoYyyd1
 
     #[test]
     fn a_certificate_that_is_named_itself_is_trusted_while_it_is_valid() {
-        for demanded in [Verify::Authority, Verify::Name] {
-            assert_eq!(verify(demanded, "db.example", WHILE_IT_IS_VALID), Ok(()));
-            let verdict = verify(demanded, "db.example", LATER);
-            let is_expired = matches!(
-                verdict,
-                Err(Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }))
-            );
-            assert!(is_expired, "{verdict:?}");
-        }
-        assert_eq!(verify(Verify::Authority, "other.example", WHILE_IT_IS_VALID), Ok(()));
-        let verdict = verify(Verify::Name, "other.example", WHILE_IT_IS_VALID);
+        assert_eq!(verify("db.example", WHILE_IT_IS_VALID), Ok(()));
+        let verdict = verify("db.example", LATER);
+        let is_expired = matches!(
+            verdict,
+            Err(Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }))
+        );
+        assert!(is_expired, "{verdict:?}");
+        let verdict = verify("other.example", WHILE_IT_IS_VALID);
         assert!(format!("{verdict:?}").contains("NotValidForName"), "{verdict:?}");
     }
 }

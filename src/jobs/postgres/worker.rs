@@ -37,7 +37,7 @@ fn run(place: Place, clock: &Clock, handed_over: Option<HandedOver>, ends: &Ends
         Some(handed_over) => Owner::going_on(address.clone(), handed_over, clock()),
         None => Owner::new(address.clone(), clock()),
     };
-    let mut link = match Link::new(place, address, ends.rate.clone()) {
+    let mut link = match Link::new(place, address) {
         Ok(link) => link,
         Err(sentence) => {
             // A loop that has ended needs no event.
@@ -140,7 +140,7 @@ pub fn init_db(place: &Place) -> Result<(), String> {
             Err(Trouble::Refused(sentence)) if sentence == NO_TABLES => {}
             Err(trouble) => return Err(said_of(trouble)),
         }
-        let script = format!("BEGIN;\n{}COMMIT;", schema::script());
+        let script = format!("BEGIN;\n{}COMMIT;", schema::SCRIPT);
         client.batch_execute(&script).await.map_err(|error| said(&error))
     })
 }

@@ -1,16 +1,15 @@
 //! Statements that write the rows of a batch, each prepared once.
 
 use crate::sqlite::LAST;
-use crate::state::Until;
-use crate::store::batch::{Batch, JobRow, Row, RowBody, Text};
-use crate::store::{Commit, Jobs, RefusedRow};
+use crate::store::batch::{Batch, Row};
+use crate::store::columns::{COLUMNS, Field, PLAIN, ascii};
+use crate::store::{Commit, Jobs};
 use poolcounter_store::sqlite::{Tables as _, Writer};
-use rusqlite::ffi::ErrorCode;
-use rusqlite::{Connection, Error, Result, Statement, ToSql};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, Result, Statement, ToSql};
 
 /// The statements of one open file.
 pub struct Statements<'c> {
-    connection: &'c Connection,
     put_plain: Statement<'c>,
     put: Statement<'c>,
     update: Statement<'c>,
@@ -28,7 +27,6 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
     fn prepare(connection: &'c Connection) -> Result<Self> {
         let prepare = |sql| connection.prepare(sql);
         Ok(Statements {
-            connection,
             put_plain: prepare(
                 "INSERT OR REPLACE INTO job (id, tube, pri, delay, ttr, created, delayed_until, batch, body)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -53,129 +51,63 @@ impl<'c> Writer<'c, Jobs> for Statements<'c> {
         })
     }
 
-    fn write(&mut self, batch: &Batch) -> Result<Vec<RefusedRow>> {
-        let mut refused = Vec::new();
-        for (index, row) in batch.rows.iter().enumerate() {
-            let Err(error) = self.write_row(batch, row) else { continue };
-            match row.change() {
-                // The other rows are still in the transaction.
-                Some(what) if is_of_row(&error) && !self.connection.is_autocommit() => {
-                    refused.push(RefusedRow { index, what, why: error.to_string() });
-                }
-                _ => return Err(error),
-            }
-        }
-        Ok(refused)
+    fn write(&mut self, batch: &Batch) -> Result<()> {
+        batch.rows.iter().try_for_each(|row| self.write_row(batch, row))
     }
 
     fn note(&mut self, commit: Commit) -> Result<()> {
-        self.note.raw_bind_parameter(1, commit.0.cast_signed())?;
-        self.note.raw_bind_parameter(2, self.next_id.cast_signed())?;
-        run(&mut self.note)
+        self.note.execute([commit.0.cast_signed(), self.next_id.cast_signed()]).map(drop)
     }
 }
 
 impl Statements<'_> {
     fn write_row(&mut self, batch: &Batch, row: &Row) -> Result<()> {
-        match row {
-            Row::Put(job, body) => self.write_put(batch, job, body),
+        let written = match row {
+            Row::Put(job, body) => {
+                let (statement, used) =
+                    if job.is_plain() { (&mut self.put_plain, PLAIN) } else { (&mut self.put, COLUMNS) };
+                bind(statement, &batch.columns(job)[..used])?;
+                statement.raw_bind_parameter(used + 1, batch.commit.0.cast_signed())?;
+                statement.raw_bind_parameter(used + 2, batch.body(body))?;
+                statement.raw_execute()
+            }
             Row::Update(job) => {
-                bind_job(&mut self.update, batch, job)?;
-                bind_rest(&mut self.update, batch, job)?;
-                run(&mut self.update)
+                bind(&mut self.update, &batch.columns(job))?;
+                self.update.raw_execute()
             }
-            Row::Delete(id) => {
-                self.delete.raw_bind_parameter(1, id.0.cast_signed())?;
-                run(&mut self.delete)
-            }
+            Row::Delete(id) => self.delete.execute([id.0.cast_signed()]),
             Row::Root(tube, signature, newest, changed) => {
-                bind(&mut self.root, 1, ascii(batch.text(*tube)))?;
-                bind(&mut self.root, 2, batch.text(*signature))?;
-                bind(&mut self.root, 3, newest.cast_signed())?;
-                bind(&mut self.root, 4, *changed)?;
-                run(&mut self.root)
+                let (tube, signature) = (ascii(batch.text(*tube)), batch.text(*signature));
+                self.root.execute((tube, signature, newest.cast_signed(), changed))
             }
             Row::RootGone(tube, signature) => {
-                bind(&mut self.root_gone, 1, ascii(batch.text(*tube)))?;
-                bind(&mut self.root_gone, 2, batch.text(*signature))?;
-                run(&mut self.root_gone)
+                self.root_gone.execute((ascii(batch.text(*tube)), batch.text(*signature)))
             }
-            Row::Setting(kind, of, value) => {
-                let statement = if value.is_some() { &mut self.setting } else { &mut self.setting_gone };
-                bind(statement, 1, kind)?;
-                bind(statement, 2, batch.text(*of))?;
-                value.iter().try_for_each(|value| bind(statement, 3, batch.text(*value)))?;
-                run(statement)
-            }
+            Row::Setting(kind, of, Some(value)) => self.setting.execute((kind, batch.text(*of), batch.text(*value))),
+            Row::Setting(kind, of, None) => self.setting_gone.execute((kind, batch.text(*of))),
             // Only a database has an inbox.
-            Row::Taken(..) => Ok(()),
+            Row::Taken(..) => Ok(0),
             Row::NextId(id) => {
                 self.next_id = *id;
-                Ok(())
+                Ok(0)
             }
-        }
-    }
-
-    fn write_put(&mut self, batch: &Batch, job: &JobRow, body: &RowBody) -> Result<()> {
-        let (statement, at) = if job.is_plain() { (&mut self.put_plain, 8) } else { (&mut self.put, 22) };
-        bind_job(statement, batch, job)?;
-        if !job.is_plain() {
-            bind_rest(statement, batch, job)?;
-        }
-        bind(statement, at, batch.commit.0.cast_signed())?;
-        bind(statement, at + 1, batch.body(body))?;
-        run(statement)
+        };
+        written.map(drop)
     }
 }
 
-/// Returns whether the fault is in the row: other rows can be written, and this row never.
-fn is_of_row(error: &Error) -> bool {
-    let codes = [ErrorCode::TooBig, ErrorCode::ConstraintViolation, ErrorCode::TypeMismatch];
-    error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
+impl ToSql for Field<'_> {
+    fn to_sql(&self) -> Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match *self {
+            Field::Null => ValueRef::Null,
+            Field::Flag(flag) => ValueRef::Integer(flag.into()),
+            Field::Number(number) => ValueRef::Integer(number),
+            Field::Text(text) => ValueRef::Text(text.as_bytes()),
+            Field::Bytes(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
 }
 
-/// Binds the values that every job has.
-fn bind_job(statement: &mut Statement<'_>, batch: &Batch, job: &JobRow) -> Result<()> {
-    bind(statement, 1, job.id.0.cast_signed())?;
-    bind(statement, 2, ascii(batch.text(job.tube)))?;
-    bind(statement, 3, job.pri)?;
-    bind(statement, 4, job.delay)?;
-    bind(statement, 5, job.ttr)?;
-    bind(statement, 6, job.created)?;
-    bind(statement, 7, job.delayed_until)
-}
-
-/// Binds the values that few jobs have.
-fn bind_rest(statement: &mut Statement<'_>, batch: &Batch, job: &JobRow) -> Result<()> {
-    let some = |text: Text| (!text.is_empty()).then(|| batch.text(text));
-    let numbers = [
-        job.reserves,
-        job.history.timeouts,
-        job.history.releases,
-        job.history.buries,
-        job.history.kicks,
-        job.history.attempts,
-    ];
-    bind(statement, 8, job.is_buried)?;
-    (9..).zip(numbers).try_for_each(|(at, number)| bind(statement, at, number.get()))?;
-    bind(statement, 15, some(job.key))?;
-    bind(statement, 16, job.until == Until::Deleted)?;
-    bind(statement, 17, job.root.map(|(signature, _)| batch.text(signature)))?;
-    bind(statement, 18, job.root.map(|(_, timestamp)| timestamp.cast_signed()))?;
-    bind(statement, 19, some(job.group))?;
-    bind(statement, 20, some(job.error))?;
-    bind(statement, 21, some(job.origin))
-}
-
-fn bind(statement: &mut Statement<'_>, at: usize, value: impl ToSql) -> Result<()> {
-    statement.raw_bind_parameter(at, value)
-}
-
-fn run(statement: &mut Statement<'_>) -> Result<()> {
-    statement.raw_execute().map(drop)
-}
-
-/// Returns the name of a tube as text. Names of tubes are ASCII.
-fn ascii(name: &[u8]) -> &str {
-    std::str::from_utf8(name).unwrap_or_default()
+fn bind(statement: &mut Statement<'_>, fields: &[Field<'_>]) -> Result<()> {
+    (1..).zip(fields).try_for_each(|(at, field)| statement.raw_bind_parameter(at, field))
 }

@@ -3,7 +3,7 @@
 use super::background::COST;
 use super::ids::RootId;
 use super::job::{JobId, JobKey, JobPlacement, To};
-use super::record::{Record, Stored, Taken, record_of};
+use super::record::{Record, Stored, record_of};
 use super::setting::SettingKind;
 use super::{SLICE, State, Step};
 use crate::stats::Jobs as Stat;
@@ -21,8 +21,8 @@ pub(super) enum Change {
     Root(RootId),
     RootGone(Box<[u8]>, Box<[u8]>),
     Setting(SettingKind, Box<[u8]>),
-    /// Row of the inbox, with its job or the reason for which it is refused.
-    Taken(i64, Option<JobId>, Option<Box<str>>),
+    /// Row of the inbox, and the reason for which it is refused; empty if it is not.
+    Taken(i64, Box<str>),
 }
 
 /// Estimated bytes of a change beside the bytes of a body: its row.
@@ -33,16 +33,17 @@ const KEPT_CHANGES: usize = 1024;
 
 /// Number of changes with which a batch ends: together with the changes of one more step, it stays within 16,384.
 const FULL_BATCH: usize = 16_384 - 4_096;
+/// Bytes of changes with which a batch ends: a slow link to a database takes half a minute for them.
+const FULL_BATCH_BYTES: usize = 2 << 20;
 
 /// Number of jobs that a slice makes visible, whatever else there is to do.
 const LEAST_SHOWN: u32 = 128;
 
+#[derive(Default)]
 pub(super) struct Commits {
     /// Batch that is being collected.
     current: Commit,
     done: Commit,
-    /// Last batch that was handed over.
-    taken: Commit,
     /// Changes of closed batches, and of the current one.
     changes: VecDeque<Change>,
     /// Batches that get no more changes, the next to be handed over first.
@@ -61,8 +62,6 @@ pub(super) struct Commits {
     keeps_reserved: bool,
     /// Number of changes, and approximate bytes, of the batches that are handed over and not committed.
     under_way: (usize, usize),
-    /// Bytes of changes with which a batch is full.
-    batch_bytes: usize,
 }
 
 /// Batch that will be handed over, or is being handed over.
@@ -85,28 +84,12 @@ pub enum Handed {
     Batch(Commit),
 }
 
-impl Default for Commits {
-    fn default() -> Self {
-        Commits {
-            current: Commit(1),
-            done: Commit(0),
-            taken: Commit(0),
-            changes: VecDeque::new(),
-            closed: VecDeque::new(),
-            collected: 0,
-            bytes: 0,
-            pending: VecDeque::new(),
-            is_waited_for: false,
-            is_off: false,
-            stored_next_id: 1,
-            keeps_reserved: false,
-            under_way: (0, 0),
-            batch_bytes: usize::MAX,
-        }
-    }
-}
-
 impl Commits {
+    /// Returns the changes of a process that begins with nothing.
+    pub fn begin() -> Commits {
+        Commits { current: Commit(1), stored_next_id: 1, ..Commits::default() }
+    }
+
     fn note(&mut self, bytes: usize, change: Change) {
         self.collected += 1;
         self.bytes += bytes;
@@ -125,11 +108,6 @@ impl State {
     pub fn uncommitted(&self) -> (usize, usize) {
         let ((changes, bytes), (others, other_bytes)) = (self.commits.under_way, self.uncollected());
         (changes + others, bytes + other_bytes)
-    }
-
-    /// Sets the bytes of changes with which a batch is full.
-    pub fn set_batch_bytes(&mut self, bytes: usize) {
-        self.commits.batch_bytes = bytes;
     }
 
     /// Returns true if so much waits for a commit that no connection should change more.
@@ -159,7 +137,7 @@ impl State {
     /// Begins another batch if the current one is full. Called between two steps: the changes of a step are in one
     /// batch.
     pub(super) fn close_full_batch(&mut self) {
-        if self.commits.collected >= FULL_BATCH || self.commits.bytes >= self.commits.batch_bytes {
+        if self.commits.collected >= FULL_BATCH || self.commits.bytes >= FULL_BATCH_BYTES {
             self.close_batch();
         }
     }
@@ -194,7 +172,6 @@ impl State {
         }
         self.commits.closed.pop_front();
         self.commits.under_way.1 += bytes;
-        self.commits.taken = commit;
         if self.commits.changes.is_empty() {
             self.commits.changes.shrink_to(KEPT_CHANGES);
         }
@@ -291,11 +268,6 @@ impl State {
         if due > now { To::Delayed(due) } else { To::Ready }
     }
 
-    /// Returns the last batch that was handed over.
-    pub fn last_taken(&self) -> Commit {
-        self.commits.taken
-    }
-
     /// Returns the last batch that is committed.
     pub fn last_committed(&self) -> Commit {
         self.commits.done
@@ -371,9 +343,7 @@ impl State {
             }
             Change::RootGone(tube, signature) => visit(Stored::RootGone(&tube, &signature)),
             Change::Setting(kind, pattern) => visit(Stored::Setting(self.setting(kind, &pattern))),
-            Change::Taken(id, job, refused) => {
-                visit(Stored::Taken(Taken { id, job, refused: refused.as_deref().unwrap_or_default() }));
-            }
+            Change::Taken(id, refused) => visit(Stored::Taken(id, &refused)),
         }
     }
 
@@ -392,7 +362,7 @@ impl State {
     }
 
     pub(super) fn restore_commits(&mut self, done: Commit) {
-        (self.commits.done, self.commits.taken) = (done, done);
+        self.commits.done = done;
         self.commits.current = Commit(done.0 + u64::from(!self.commits.is_off));
         self.commits.stored_next_id = self.next_id;
     }

@@ -23,16 +23,14 @@ impl State {
     /// Puts the job of a row of the inbox, and notes in the same batch that the row is taken, or refused for a reason. A row
     /// whose job is kept out by its key or its root job is taken. Returns false if the job must wait for room.
     pub fn take_from_inbox(&mut self, row: &InboxRow, step: &mut Step<'_, '_>) -> bool {
-        let (mut job, mut refused) = (None, None);
-        match self.put_of(row) {
+        let refused = match self.put_of(row) {
             Ok(put) => match self.put_itself(&put, Body::Own(row.body.clone()), step) {
-                Ok(id) => job = Some(id),
                 Err(Reply::OutOfMemory | Reply::Draining) => return false,
-                Err(_) => {}
+                _ => String::new(),
             },
-            Err(reason) => refused = Some(reason.into()),
-        }
-        self.note_change(Change::Taken(row.id, job, refused));
+            Err(reason) => reason,
+        };
+        self.note_change(Change::Taken(row.id, refused.into()));
         true
     }
 

@@ -66,7 +66,6 @@ impl State {
                 let since = put.max(first).max(last.unwrap_or(Time::START));
                 self.restore_job(&record, Body::Own(body.into()), Some(since), None, step)
             }
-            Saved::Given(record, body) => self.read(Saved::Job(record, &body, None, None), step),
             other => self.restore(other, step),
         }
     }

@@ -64,21 +64,10 @@ pub enum Stored<'a> {
     Setting(Setting),
     /// Next number of a job: lower ones will not be given out again.
     NextId(u64),
-    /// Row of the inbox that was taken, or is refused.
-    Taken(Taken<'a>),
+    /// Row of the inbox that was taken, and the reason for which it is refused; empty if it is not.
+    Taken(i64, &'a str),
     /// True while the store has only a part of a copy: no daemon may serve it.
     Unfinished(bool),
-}
-
-/// Result of a row of the inbox.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taken<'a> {
-    /// Number of the row.
-    pub id: i64,
-    /// Number of its job, if one was put.
-    pub job: Option<JobId>,
-    /// Reason for which the row is refused; empty if it is not.
-    pub refused: &'a str,
 }
 
 /// Returns a job as a store has it. A reserved job is ready there: reservations are not stored.

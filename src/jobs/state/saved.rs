@@ -62,9 +62,6 @@ pub enum Saved<'a> {
     /// Starts that count for a rate: the name of their log, and the first, the end and the number of each entry. After the
     /// settings.
     Starts(&'a [u8], Vec<(Time, Time, u32)>),
-    /// A job of a store with its body, which nothing else needs. No part of a handover.
-    #[serde(skip)]
-    Given(Record<'a>, Box<[u8]>),
 }
 
 /// State of a tube beyond its jobs.
@@ -210,7 +207,6 @@ impl State {
                 self.go_on(Task::Serve, step);
             }
             Saved::ReadySince(tube, since) => self.restore_ready_since(tube, since),
-            Saved::Given(record, body) => self.restore_job(&record, Body::Own(body), None, None, step)?,
         }
         Ok(())
     }

@@ -1,12 +1,11 @@
 //! Changes of a batch as rows that a thread can own: short texts are in one piece of memory, long bodies are shared
 //! with their jobs. Times are times of day, so that they mean the same to every process.
 
-mod texts;
-
-pub use texts::read_setting;
-
-use super::{Commit, RefusedChange, RefusedRow, Visit};
-use crate::state::{Body, History, JobId, Origin, Record, Saved, Setting, Stored, Taken, Until, is_signature_of_key};
+use super::{Commit, Visit};
+use crate::state::{
+    Body, History, JobId, Origin, Record, Saved, Setting, SettingKind, Stored, TubeName, Until, Value,
+    is_signature_of_key,
+};
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
@@ -48,8 +47,8 @@ pub enum Row {
     Setting(&'static str, Text, Option<Text>),
     /// Next number of a job: lower ones are not given out again.
     NextId(u64),
-    /// Row of the inbox that was taken, its job, and the reason for which it is refused; empty if it is not.
-    Taken(i64, Option<JobId>, Text),
+    /// Row of the inbox that was taken, and the reason for which it is refused; empty if it is not.
+    Taken(i64, Text),
 }
 
 /// A job without its body.
@@ -97,8 +96,6 @@ pub enum RowBody {
     Copied(Text),
     /// Shared with the job.
     Shared(Arc<Box<[u8]>>),
-    /// Owned by the row of a job that was read; the job takes it.
-    Own(Box<[u8]>),
 }
 
 /// Range in the texts of a batch.
@@ -126,19 +123,6 @@ impl Text {
     }
 }
 
-impl Row {
-    /// Returns the change that a client loses if the row is refused; None if the store cannot go on without the row.
-    pub fn change(&self) -> Option<RefusedChange> {
-        match self {
-            Row::Put(job, _) => Some(RefusedChange::Put(job.id)),
-            Row::Update(job) => Some(RefusedChange::Job(job.id)),
-            Row::Delete(id) => Some(RefusedChange::Job(*id)),
-            Row::Root(..) | Row::RootGone(..) | Row::Setting(..) => Some(RefusedChange::Other),
-            Row::NextId(_) | Row::Taken(..) => None,
-        }
-    }
-}
-
 impl Batch {
     /// Returns the bytes of a text.
     pub fn text(&self, text: Text) -> &[u8] {
@@ -150,7 +134,6 @@ impl Batch {
         match body {
             RowBody::Copied(text) => self.text(*text),
             RowBody::Shared(bytes) => bytes,
-            RowBody::Own(bytes) => bytes,
         }
     }
 
@@ -200,7 +183,7 @@ impl Batch {
             Stored::RootGone(tube, signature) => Row::RootGone(self.note(tube), self.note(signature)),
             Stored::Setting(setting) => self.setting(&setting, epoch),
             Stored::NextId(id) => Row::NextId(id),
-            Stored::Taken(Taken { id, job, refused }) => Row::Taken(id, job, self.note(refused.as_bytes())),
+            Stored::Taken(id, refused) => Row::Taken(id, self.note(refused.as_bytes())),
             Stored::Unfinished(is_so) => {
                 let empty = self.note(b"");
                 Row::Setting(UNFINISHED_KIND, empty, is_so.then_some(empty))
@@ -216,6 +199,19 @@ impl Batch {
         Text { start, end: self.texts.len() }
     }
 
+    /// Adds a row of the table of settings. It makes no sense if the kind is unknown.
+    pub fn add_setting(&mut self, kind: &[u8], of: &[u8], value: &[u8]) {
+        let kind = SettingKind::WORDS.into_iter().find(|known| known.as_bytes() == kind).unwrap_or_default();
+        let (of, value) = (self.note(of), self.note(value));
+        self.rows.push(Row::Setting(kind, of, Some(value)));
+    }
+
+    /// Adds a row of the table of root jobs.
+    pub fn add_root(&mut self, tube: &[u8], signature: &[u8], newest: i64, changed: i64) {
+        let (tube, signature) = (self.note(tube), self.note(signature));
+        self.rows.push(Row::Root(tube, signature, newest.cast_unsigned(), changed));
+    }
+
     /// Adds a body that no job has yet.
     pub fn note_body(&mut self, body: &[u8]) -> RowBody {
         if body.len() <= COPIED_BYTES {
@@ -223,23 +219,6 @@ impl Batch {
         }
         self.shared_bytes += body.len();
         RowBody::Shared(Arc::new(body.into()))
-    }
-
-    /// Removes changes that the store can never take. Rows of the inbox whose jobs are among them are refused instead.
-    pub fn leave_out(&mut self, refused: &[RefusedRow]) {
-        let mut index = 0;
-        self.rows.retain(|_| {
-            index += 1;
-            !refused.iter().any(|row| row.index + 1 == index)
-        });
-        for row in refused {
-            let RefusedChange::Put(job) = row.what else { continue };
-            let why = self.note(row.why.as_bytes());
-            let is_of_job = |row: &&mut Row| matches!(row, Row::Taken(_, Some(of), _) if *of == job);
-            if let Some(Row::Taken(.., refused)) = self.rows.iter_mut().find(is_of_job) {
-                *refused = why;
-            }
-        }
     }
 
     /// Removes the puts, with the keys that are kept from them on.
@@ -296,22 +275,6 @@ impl Batch {
         Ok(0)
     }
 
-    /// Visits a row as [`Batch::visit`] does, and gives the body away that it owns.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that says what is wrong with it.
-    pub fn give(&mut self, index: usize, epoch: Span, visit: Visit<'_>) -> Result<usize, String> {
-        let Row::Put(_, RowBody::Own(body)) = &mut self.rows[index] else {
-            return self.visit(&self.rows[index], epoch, visit);
-        };
-        let (body, Row::Put(job, _)) = (std::mem::take(body), &self.rows[index]) else { return Ok(0) };
-        let given = Saved::Given(self.record(job, epoch), body);
-        visit(given).map_err(|sentence| format!("job {}: {sentence}", job.id))?;
-        // It is moved, and no byte of it touched.
-        Ok(0)
-    }
-
     /// Returns a job of this batch as a record.
     pub fn record(&self, job: &JobRow, epoch: Span) -> Record<'_> {
         Record {
@@ -332,7 +295,7 @@ impl Batch {
             until: job.until,
             root: job.root.map(|(signature, timestamp)| (self.text(signature), timestamp)),
             group: self.text(job.group),
-            origin: texts::read_origin(epoch, self.text(job.origin)),
+            origin: read_origin(epoch, self.text(job.origin)),
             error: self.text(job.error),
         }
     }
@@ -395,9 +358,42 @@ pub fn signed(epoch: Span) -> i64 {
     i64::try_from(epoch.as_micros()).unwrap_or(i64::MAX)
 }
 
+/// Returns where a dead letter comes from; None if it is none.
+fn read_origin(epoch: Span, text: &[u8]) -> Option<Origin<'_>> {
+    let mut words = text.splitn(3, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<i64>().ok();
+    let (attempts, at) = (u32::try_from(number()?).ok()?, number()?);
+    let tube = TubeName::parse(words.next()?)?.bytes();
+    Some(Origin { tube, attempts, at: at.saturating_sub(signed(epoch)) })
+}
+
+/// Returns the setting of a row of the table of settings; None if the row is malformed.
+pub fn read_setting(epoch: Span, kind: &str, of: &[u8], value: &[u8]) -> Option<Setting> {
+    let kind = SettingKind::of_word(kind).filter(|kind| kind.can_be_of(of))?;
+    let value = Value::read(kind, value, |wall| moment(epoch, wall))?;
+    Some(Setting { kind, of: of.into(), value: Some(value) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_that_cannot_be_are_malformed() {
+        let read = |kind: &str, of: &[u8], value: &[u8]| read_setting(Span::ZERO, kind, of, value).is_some();
+        assert!(read("limit", b"a/*", b"3 each") && read("schedule", b"s", b"0 - 0 schedule-put s 1 1 1 tube=t\nx"));
+        for kind in ["limit", "rate", "retry", "dead-letter", "pause"] {
+            let value: &[u8] = match kind {
+                "limit" => b"3 each",
+                "rate" => b"3 per 1 each",
+                "retry" => b"3 1 2 9",
+                "pause" => b"9 9",
+                _ => b"t",
+            };
+            assert!(read(kind, b"a/*", value) && !read(kind, b"a**", value), "{kind}");
+        }
+        assert!(!read("schedule", b"s", b"0 - 0 schedule-put s 1 1 1 tube=t"));
+    }
 
     #[test]
     fn a_batch_without_its_puts_keeps_no_keys() {

@@ -48,7 +48,7 @@ impl Page {
         let (mut rows, mut bytes) = (0, 0);
         while self.visited < self.rows.rows.len() && rows < SLICE_ROWS && bytes < SLICE_BYTES {
             meter::visit();
-            (rows, bytes) = (rows + 1, bytes + self.rows.give(self.visited, epoch, visit)?);
+            (rows, bytes) = (rows + 1, bytes + self.rows.visit(&self.rows.rows[self.visited], epoch, visit)?);
             self.visited += 1;
         }
         Ok(self.visited == self.rows.rows.len())

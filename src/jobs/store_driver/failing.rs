@@ -5,7 +5,7 @@ use super::{HeldUntil, LOOK, Unseen};
 use crate::JobQueue;
 use crate::sessions::{Slot, session_of};
 use crate::state::{Commit, JobId, Reply};
-use crate::store::{Ownership, RefusedChange, RefusedRow};
+use crate::store::Ownership;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
@@ -13,9 +13,6 @@ use poolcounter_protocol::jobs::commands;
 use poolcounter_protocol::jobs::wire::replies;
 use poolcounter_protocol::jobs::wire::stream::Item;
 use poolcounter_service::contract::Context;
-
-/// Number of changes refused together that have lines of their own in the log.
-const MOST_LOGGED: usize = 10;
 
 impl JobQueue {
     /// Ends the wait of replies that have waited too long for a failing store.
@@ -137,48 +134,6 @@ impl JobQueue {
         !input.is_empty() && !needs_none
     }
 
-    /// Answers clients whose changes the store can never take, with an error. Jobs that they have put are removed.
-    pub(super) fn take_back(&mut self, rows: &[RefusedRow], context: &mut Context<'_>) {
-        let place = self.store.place();
-        let (mut put, mut changed, mut are_others) = (Vec::new(), Vec::new(), false);
-        for (count, RefusedRow { what, why, .. }) in rows.iter().enumerate() {
-            let what = match what {
-                RefusedChange::Put(id) => {
-                    put.push(id.0);
-                    self.step(context, |state, step| state.take_back(*id, step));
-                    format!("job {id}")
-                }
-                RefusedChange::Job(id) => {
-                    changed.push(id.0);
-                    format!("a change of job {id}")
-                }
-                RefusedChange::Other => {
-                    are_others = true;
-                    "a setting or a root job".into()
-                }
-            };
-            match count {
-                0..MOST_LOGGED => log::error!("{place} cannot keep {what}: {why}"),
-                MOST_LOGGED => log::error!("{place} cannot keep {} more changes", rows.len() - MOST_LOGGED),
-                _ => {}
-            }
-        }
-        [&mut put, &mut changed].into_iter().for_each(|ids| ids.sort_unstable());
-        let until = self.driver.under_way.map_or(self.state.last_taken(), |(commit, _)| commit);
-        let has = |ids: &[u64], id: u64| ids.binary_search(&id).is_ok();
-        // A reply about a job that does not exist waits for it. A reply about many changes may concern any of them.
-        let is_theirs = |commit: u64, about: u64| {
-            let is_many = about == 0 && (are_others || !changed.is_empty());
-            has(&put, about) || commit <= until.0 && (has(&changed, about) || is_many)
-        };
-        let write = replies::write_internal_error;
-        context.reword(is_theirs, false, write);
-        self.sessions.iter_mut().filter_map(Slot::begun).for_each(|session| session.reword(is_theirs, false, write));
-        if !changed.is_empty() {
-            self.driver.give_up_operations(until, context);
-        }
-    }
-
     /// Answers all puts that are not committed, as the store has no room for them, and begins to remove their jobs.
     pub(super) fn refuse_pending(&mut self, context: &mut Context<'_>) {
         let state = &self.state;
@@ -186,7 +141,7 @@ impl JobQueue {
         let write = |out: &mut Vec<u8>| replies::write(out, &Reply::OutOfMemory, b"", 0);
         context.reword(is_pending, true, write);
         for session in self.sessions.iter_mut().filter_map(Slot::begun) {
-            session.reword(is_pending, true, write);
+            session.reword(is_pending, write);
             session.put = Commit::default();
         }
         self.driver.let_go(context);

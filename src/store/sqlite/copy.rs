@@ -71,7 +71,7 @@ impl<T: Tables> Worker<T> {
                 other => others.extend(other),
             }
         };
-        others.into_iter().for_each(|order| self.put_off(order));
+        self.later.extend(others);
         Ok(result)
     }
 }

@@ -94,7 +94,7 @@ impl Look {
 
     /// Returns whether these are the same files by `now`, and not shorter. The log may be on its way into the file.
     pub fn is_in(&self, now: &Look) -> bool {
-        self.replaced(now).or(self.first_of(now, |before, after| before.bytes > after.bytes)).is_none()
+        self.first_of(now, |before, after| before.id != after.id || before.bytes > after.bytes).is_none()
     }
 
     fn first_of(&self, now: &Look, differs: impl Fn(&Seen, &Seen) -> bool) -> Option<&'static str> {
@@ -108,7 +108,7 @@ impl Look {
 /// # Errors
 ///
 /// One sentence that says what is wrong.
-pub fn see(path: &Path) -> Result<Seen, String> {
+fn see(path: &Path) -> Result<Seen, String> {
     match Seen::at(path) {
         Ok(seen) => Ok(seen),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(format!("{} was removed or renamed", path.display())),

@@ -1,37 +1,13 @@
 //! Reading of a whole file, page by page, so that the loop serves clients between them.
 
 use super::Tables;
-use super::file::{FileTrouble, Lock, Opened, abandon};
+use super::file::{FileTrouble, abandon};
 use super::schema::QueueId;
 use super::statements::Statements;
-use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
-use crate::contract::{HandedOver, Mark, PAGES_AHEAD};
-use rusqlite::{Connection, Error};
+use super::worker::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
+use crate::contract::PAGES_AHEAD;
+use rusqlite::Connection;
 use std::time::Duration;
-
-/// Reason for which the reading ends early.
-pub enum Unread {
-    /// The daemon ends.
-    Ended,
-    /// The jobs cannot be read, for this reason.
-    Unreadable(String),
-}
-
-impl From<Error> for Unread {
-    fn from(error: Error) -> Unread {
-        Unread::Unreadable(error.to_string())
-    }
-}
-
-impl From<Stop> for Unread {
-    /// Turns the loss of a file into a failure to read: jobs that are only in the file cannot be written anew.
-    fn from(stop: Stop) -> Unread {
-        match stop {
-            Stop::Ended => Unread::Ended,
-            Stop::Lost(sentence, _) => Unread::Unreadable(sentence),
-        }
-    }
-}
 
 /// Way of the pages to the loop, which makes changes meanwhile.
 pub struct Pages<'a, 'c, T: Tables> {
@@ -47,8 +23,9 @@ impl<T: Tables> Worker<T> {
     pub(super) fn read(&mut self, connection: Connection, held: &mut HeldFile) -> Result<Option<Connection>, Stop> {
         match self.read_all(&connection, held) {
             Ok(()) => Ok(Some(connection)),
-            Err(Unread::Ended) => Err(Stop::Ended),
-            Err(Unread::Unreadable(sentence)) => {
+            Err(Stop::Ended) => Err(Stop::Ended),
+            // Jobs that are only in the file cannot be written anew.
+            Err(Stop::Lost(sentence, _)) => {
                 self.report(WorkerEvent::Unreadable(sentence));
                 abandon(connection);
                 Ok(None)
@@ -56,48 +33,20 @@ impl<T: Tables> Worker<T> {
         }
     }
 
-    /// Opens and reads the file of the previous process, for a service that has the other jobs from a handover; None if
-    /// it is another file, or cannot be read. Batches are committed meanwhile.
-    pub(super) fn read_on(
-        &mut self,
-        handed_over: &HandedOver,
-        early: Option<(Lock, Opened)>,
-    ) -> Result<Option<(HeldFile, Connection)>, Stop> {
-        let (mut held, Opened { connection, mark, queue, .. }) = self.open_in_time(early, |_, opened| Ok(opened))?;
-        let HandedOver { mark: expected, queue: expected_queue, .. } = *handed_over;
-        let is_same = mark == expected || mark.is_after(expected);
-        if !is_same || expected_queue.is_some_and(|expected| expected != queue) {
-            self.report(WorkerEvent::Unreadable(format!(
-                "it is not the file of the process before: {} {queue:032x}, and not {}",
-                said(mark),
-                said(expected)
-            )));
-            abandon(connection);
-            return Ok(None);
-        }
-        (self.mark, self.queue, self.is_counted) = (mark, Some(queue), false);
-        Ok(self.read(connection, &mut held)?.map(|connection| (held, connection)))
-    }
-
     /// Counts this opening in the file before anything else is written. A temporary fault is tried again until it
     /// succeeds.
-    pub(super) fn count_opening(
-        &mut self,
-        connection: &Connection,
-        held: &mut HeldFile,
-        id: QueueId,
-    ) -> Result<(), Stop> {
-        let mut pause = Worker::<T>::first_pause();
-        while !std::mem::replace(&mut self.is_counted, true) {
+    pub(super) fn count_opening(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
+        let mut pause = FIRST_PAUSE;
+        while let Some(id) = self.uncounted.take() {
             self.look_before(held)?;
             match self.place.note_opening::<T>(connection, id) {
                 Ok((mark, queue, look)) => {
                     (self.mark, self.queue, held.look) = (mark, Some(queue), look);
-                    self.report(WorkerEvent::Opened { opening: mark.opening, queue: Some(queue), look });
+                    self.report_works(held);
                 }
                 Err(FileTrouble::Lost(sentence)) => return Err(Stop::Lost(sentence, None)),
                 Err(FileTrouble::Passing(sentence)) => {
-                    self.is_counted = false;
+                    self.uncounted = Some(id);
                     self.report(WorkerEvent::Fails(sentence));
                     self.rest(&mut pause)?;
                 }
@@ -107,9 +56,11 @@ impl<T: Tables> Worker<T> {
     }
 
     /// Sends everything to the loop.
-    fn read_all(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Unread> {
-        // A new file counts its opening now, an existing one once all is read.
-        self.count_opening(connection, held, QueueId::Kept)?;
+    fn read_all(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
+        // Batches are committed meanwhile for a service that has a handover.
+        if self.uncounted == Some(QueueId::Kept) {
+            self.count_opening(connection, held)?;
+        }
         let (mark, statements) = (self.mark, Statements::prepare(connection)?);
         T::read(&mut Pages { worker: self, statements, held, ahead: 0 }, connection, mark)
     }
@@ -122,7 +73,7 @@ impl<T: Tables> Pages<'_, '_, T> {
     /// # Errors
     ///
     /// The reason for which the reading ends here.
-    pub fn send(&mut self, page: T::Page) -> Result<(), Unread> {
+    pub fn send(&mut self, page: T::Page) -> Result<(), Stop> {
         let is_last = T::order(&page).is_last;
         self.worker.report(WorkerEvent::Page(page));
         self.ahead += 1;
@@ -134,15 +85,11 @@ impl<T: Tables> Pages<'_, '_, T> {
             match self.worker.next(patience)? {
                 Some(WorkerOrder::PageTaken) => self.ahead = self.ahead.saturating_sub(1),
                 Some(WorkerOrder::Commit(batch)) => self.worker.commit(&mut self.statements, self.held, batch)?,
-                Some(WorkerOrder::End) => return Err(Unread::Ended),
+                Some(WorkerOrder::End) => return Err(Stop::Ended),
                 // The loop sends nothing else before all is read.
                 Some(_) => {}
                 None => return Ok(()),
             }
         }
     }
-}
-
-fn said(Mark { opening, batch, next_id }: Mark) -> String {
-    format!("opening {opening}, batch {batch}, next job {next_id}")
 }

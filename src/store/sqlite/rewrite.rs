@@ -7,8 +7,9 @@
 
 use super::Tables;
 use super::file::{FileTrouble, Opened, abandon};
+use super::schema::QueueId;
 use super::statements::Statements;
-use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
+use super::worker::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
 use crate::contract::Commit;
 use log::warn;
 use rusqlite::Connection;
@@ -27,7 +28,7 @@ impl<T: Tables> Worker<T> {
         // The old file must not be read any more, and its close must write nothing.
         old.into_iter().for_each(abandon);
         self.mark.batch = waiting.map_or(self.mark.batch, |commit| commit.0);
-        let mut pause = Self::first_pause();
+        let mut pause = FIRST_PAUSE;
         loop {
             self.rewrites += 1;
             let number = self.rewrites;
@@ -60,8 +61,8 @@ impl<T: Tables> Worker<T> {
                 aside.display()
             );
         }
-        let Opened { connection, mark, queue, look } =
-            self.place.count::<T>(self.place.open_to_read(&held.lock, &T::SCHEMA)?)?;
+        let Opened { connection, .. } = self.place.open_to_read(&held.lock, &T::SCHEMA)?;
+        let (mark, queue, look) = self.place.note_opening::<T>(&connection, QueueId::Kept)?;
         (self.mark, self.queue, held.look) = (mark, Some(queue), look);
         Ok(connection)
     }
@@ -79,7 +80,7 @@ impl<T: Tables> Worker<T> {
         loop {
             let written = match self.next(None)? {
                 Some(WorkerOrder::Slice { number: of, batch, is_last }) if of == number => {
-                    let written = self.write_batch(&mut statements, &batch);
+                    let written = statements.write(&batch);
                     if !is_last {
                         self.report(WorkerEvent::NextSlice(number));
                     } else if written.is_ok() {
@@ -96,14 +97,14 @@ impl<T: Tables> Worker<T> {
                     let commit = *T::number(&mut batch);
                     self.mark.batch = commit.0;
                     *waiting = Some(commit);
-                    self.write_batch(&mut statements, &batch)
+                    statements.write(&batch)
                 }
                 Some(WorkerOrder::Copy(_)) => {
                     self.report(WorkerEvent::Copied(Err(format!("all {} are being written anew", T::NAME))));
                     Ok(())
                 }
                 Some(WorkerOrder::End) => {
-                    self.end();
+                    self.is_ending = true;
                     Ok(())
                 }
                 Some(WorkerOrder::Slice { .. } | WorkerOrder::PageTaken) | None => Ok(()),
@@ -112,10 +113,5 @@ impl<T: Tables> Worker<T> {
                 return Ok(Err(error.into()));
             }
         }
-    }
-
-    /// Writes a batch, and reports which of its rows cannot be written.
-    fn write_batch(&self, statements: &mut Statements<'_, T>, batch: &T::Batch) -> rusqlite::Result<()> {
-        statements.write(batch).map(|refused| self.report_refused(refused))
     }
 }

@@ -66,7 +66,7 @@ pub fn examine(connection: &Connection, schema: &Schema) -> rusqlite::Result<Res
     if pragma(connection, "application_id")? != schema.application {
         return Ok(Err("it is the file of another program".into()));
     }
-    let format = format_of(connection)?;
+    let format: i64 = connection.query_row("SELECT format FROM meta", [], |row| row.get(0))?;
     let known = schema.format;
     Ok((format == known).then_some(()).ok_or(format!("its format is {format}, and this program knows {known}")))
 }
@@ -86,10 +86,6 @@ fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
 
 pub fn pragma(connection: &Connection, name: &str) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, name, |row| row.get(0))
-}
-
-fn format_of(connection: &Connection) -> rusqlite::Result<i64> {
-    connection.query_row("SELECT format FROM meta", [], |row| row.get(0))
 }
 
 /// Counts an opening of the file.

@@ -43,9 +43,8 @@ impl<'c, T: Tables> Statements<'c, T> {
         })
     }
 
-    /// Commits a batch in a transaction of its own, but for the rows that it returns. After an error, no row is
-    /// committed.
-    pub fn commit(&mut self, batch: &mut T::Batch) -> Result<Vec<T::Refused>> {
+    /// Commits a batch in a transaction of its own. After an error, no row is committed.
+    pub fn commit(&mut self, batch: &mut T::Batch) -> Result<()> {
         let result = self.try_commit(batch);
         if result.is_err() && !self.connection.is_autocommit() {
             // If this fails as well, so does the next transaction.
@@ -54,16 +53,15 @@ impl<'c, T: Tables> Statements<'c, T> {
         result
     }
 
-    fn try_commit(&mut self, batch: &mut T::Batch) -> Result<Vec<T::Refused>> {
+    fn try_commit(&mut self, batch: &mut T::Batch) -> Result<()> {
         self.begin.raw_execute()?;
-        let refused = self.write(batch)?;
+        self.write(batch)?;
         self.writer.note(*T::number(batch))?;
-        self.commit.raw_execute()?;
-        Ok(refused)
+        self.commit.raw_execute().map(drop)
     }
 
-    /// Writes a batch, in the transaction that is under way, but for the changes that it returns.
-    pub fn write(&mut self, batch: &T::Batch) -> Result<Vec<T::Refused>> {
+    /// Writes a batch, in the transaction that is under way.
+    pub fn write(&mut self, batch: &T::Batch) -> Result<()> {
         self.writer.write(batch)
     }
 

@@ -1,7 +1,8 @@
 //! Contract between a file and the contents that it has tables for.
 
-use super::pages::{Pages, Unread};
+use super::pages::Pages;
 use super::schema::Schema;
+use super::worker::Stop;
 use crate::contract::{Commit, Contents, Mark};
 use rusqlite::Connection;
 
@@ -18,7 +19,7 @@ pub trait Tables: Contents {
     /// # Errors
     ///
     /// The reason for which the reading has ended early.
-    fn read(pages: &mut Pages<'_, '_, Self>, connection: &Connection, mark: Mark) -> Result<(), Unread>;
+    fn read(pages: &mut Pages<'_, '_, Self>, connection: &Connection, mark: Mark) -> Result<(), Stop>;
 }
 
 /// Statements of one open file that write batches of these contents, each prepared once.
@@ -30,13 +31,12 @@ pub trait Writer<'c, C: Contents>: Sized {
     /// Fails if the file cannot be read.
     fn prepare(connection: &'c Connection) -> rusqlite::Result<Self>;
 
-    /// Writes the changes of a batch, in the transaction that is under way. Returns the changes that
-    /// can never be written.
+    /// Writes the changes of a batch, in the transaction that is under way.
     ///
     /// # Errors
     ///
-    /// Any other fault: then no change counts.
-    fn write(&mut self, batch: &C::Batch) -> rusqlite::Result<Vec<C::Refused>>;
+    /// Any fault: then no change counts.
+    fn write(&mut self, batch: &C::Batch) -> rusqlite::Result<()>;
 
     /// Notes the number of the batch that was written, unless its rows have it: [`Schema::last`] finds it there. The
     /// default is for contents that are never compared with a handover.

@@ -32,7 +32,7 @@ const GAP: Duration = Duration::from_millis(10);
 /// Time of the last commit or checkpoint above which no checkpoint is made at the end.
 const SLOW: Duration = Duration::from_secs(1);
 /// Pause before a failed operation is tried again, at first and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Order of the loop.
@@ -69,13 +69,7 @@ pub enum WorkerEvent<T: Tables> {
         took: Span,
         look: Look,
     },
-    /// The file was opened to be read, and the opening is counted.
-    Opened {
-        opening: u64,
-        queue: Option<u128>,
-        look: Look,
-    },
-    /// The file is open, or has been written anew.
+    /// The file is open, and the opening is counted; or the file has been written anew.
     Works {
         opening: u64,
         queue: Option<u128>,
@@ -85,8 +79,6 @@ pub enum WorkerEvent<T: Tables> {
     Fails(String),
     /// The batch could not be committed, for this reason. It is tried again without its puts.
     RolledBack(String),
-    /// These changes can never be committed. The rest of their batch is committed, as the next event says.
-    Refused(Vec<T::Refused>),
     /// Everything must be written anew, beginning with the first slice.
     Rewrite(u64),
     /// A slice of the rewrite with this number is written; the next one may follow.
@@ -95,36 +87,33 @@ pub enum WorkerEvent<T: Tables> {
 }
 
 /// Start of the thread's work.
-pub enum Begin {
-    /// The file, from which everything is read.
-    Open(Lock, Opened),
-    /// The service has everything, and the previous process has handed this over of the file, which may be open
-    /// already.
-    GoOn(HandedOver, Option<(Lock, Opened)>),
-    /// The service replaces everything in the file, which may be open already.
-    GoOnWithAny(Option<(Lock, Opened)>),
-    /// The service has the handover of the previous process, and reads the rest from the file, which may be open
-    /// already.
-    ReadOn(HandedOver, Option<(Lock, Opened)>),
+pub struct Begin {
+    /// The file, if it is open already.
+    pub early: Option<(Lock, Opened)>,
+    /// Handover of the previous process, whose file it must be; None if any file is taken.
+    pub expected: Option<HandedOver>,
+    /// True if everything is read from the file. If not, the service has everything.
+    pub reads: bool,
 }
 
-/// Variant of [`Begin`] with the handover of the previous process.
-pub type BeginWith = fn(HandedOver, Option<(Lock, Opened)>) -> Begin;
-
 /// Reason for which the thread stops using a file.
-pub(super) enum Stop {
+pub enum Stop {
     /// The daemon ends.
     Ended,
     /// The file must not be used any more, for this reason. The number is that of a batch that could not be committed.
     Lost(String, Option<Commit>),
 }
 
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Stop {
+        Stop::Lost(error.to_string(), None)
+    }
+}
+
 /// Lock of the file, and the state of the file and its log after the last change to them.
 pub(super) struct HeldFile {
     pub(super) lock: Lock,
     pub(super) look: Look,
-    /// Time of the last look at the lock.
-    pub(super) lock_seen: Instant,
 }
 
 /// State of the thread.
@@ -132,17 +121,17 @@ pub struct Worker<T: Tables> {
     pub(super) place: DatabaseFile,
     orders: Receiver<WorkerOrder<T>>,
     /// Orders that came while another was under way.
-    later: VecDeque<WorkerOrder<T>>,
+    pub(super) later: VecDeque<WorkerOrder<T>>,
     events: Sender<WorkerEvent<T>>,
     wake: Wake,
     /// True once the daemon ends: a failed operation is tried once more.
-    is_ending: bool,
+    pub(super) is_ending: bool,
     /// True if the last commit or checkpoint was slow.
     is_slow: bool,
     /// Fault of bringing the log into the file.
     log_fault: Fault,
-    /// True once this opening is counted in the file.
-    pub(super) is_counted: bool,
+    /// Id that the queue has once this opening is counted in the file; None if it is counted.
+    pub(super) uncounted: Option<QueueId>,
     /// Number of rewrites, including the one under way.
     pub(super) rewrites: u64,
     /// Number of this opening of the file, and its last batch.
@@ -169,7 +158,7 @@ impl<T: Tables> Worker<T> {
             is_ending: false,
             is_slow: false,
             log_fault,
-            is_counted: true,
+            uncounted: None,
             rewrites: 0,
             mark,
             queue: None,
@@ -183,26 +172,7 @@ impl<T: Tables> Worker<T> {
     }
 
     fn serve(&mut self, begin: Begin) -> Result<(), Stop> {
-        let (mut held, mut connection) = match begin {
-            Begin::Open(lock, Opened { connection, mark, queue, look }) => {
-                (self.mark, self.queue) = (mark, Some(queue));
-                let mut held = HeldFile { lock, look, lock_seen: Instant::now() };
-                let Some(connection) = self.read(connection, &mut held)? else { return Ok(()) };
-                self.is_counted = false;
-                (held, connection)
-            }
-            Begin::GoOnWithAny(early) => {
-                let (held, opened) = self.open_in_time(early, DatabaseFile::count::<T>)?;
-                (self.mark, self.queue) = (opened.mark, Some(opened.queue));
-                self.report_works(&held);
-                (held, opened.connection)
-            }
-            Begin::GoOn(handed_over, early) => self.go_on(&handed_over, early)?,
-            Begin::ReadOn(handed_over, early) => match self.read_on(&handed_over, early)? {
-                Some(open) => open,
-                None => return Ok(()),
-            },
-        };
+        let Some((mut held, mut connection)) = self.begin(begin)? else { return Ok(()) };
         while let Err(Stop::Lost(why, commit)) = self.work_to_the_end(&connection, &mut held) {
             warn!("{} is not used any more: {why}; all {} are written anew", self.place.path.display(), T::NAME);
             self.report(WorkerEvent::Fails(why));
@@ -229,9 +199,8 @@ impl<T: Tables> Worker<T> {
 
     /// Executes orders with an open file.
     fn work(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
-        self.count_opening(connection, held, QueueId::Drawn)?;
-        let mut statements =
-            Statements::<T>::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
+        self.count_opening(connection, held)?;
+        let mut statements = Statements::<T>::prepare(connection)?;
         let mut is_sparse = self.is_sparse(connection);
         loop {
             if self.is_ending && !self.later.iter().any(|order| matches!(order, WorkerOrder::Commit(_))) {
@@ -244,7 +213,7 @@ impl<T: Tables> Worker<T> {
                 Some(WorkerOrder::Copy(path)) => self.copy(connection, &mut statements, held, &path)?,
                 // An order for a file that is written already.
                 Some(WorkerOrder::Slice { .. } | WorkerOrder::PageTaken) => {}
-                Some(WorkerOrder::End) => self.end(),
+                Some(WorkerOrder::End) => self.is_ending = true,
                 None if is_sparse => is_sparse = self.shrink(connection, &mut statements, held)?,
                 None if has_log => {
                     self.checkpoint(&mut statements, held)?;
@@ -271,19 +240,18 @@ impl<T: Tables> Worker<T> {
         let (begun, commit) = (Instant::now(), *T::number(&mut batch));
         loop {
             let tried = Instant::now();
-            let committed = self.look_before_commit(held).and_then(|()| {
+            let committed = self.look_before(held).and_then(|()| {
                 match statements.commit(&mut batch).map_err(FileTrouble::from) {
                     // The replies leave only if the next start will find the file.
-                    Ok(refused) => self.look_after_commit(held).map(|()| Ok(refused)),
+                    Ok(()) => self.look_after_commit(held).map(Ok),
                     // The log may have grown until there was no room.
                     Err(FileTrouble::Passing(sentence)) => self.look_after(held).map(|()| Err(sentence)),
                     Err(FileTrouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
                 }
             });
             match committed {
-                Ok(Ok(refused)) => {
+                Ok(Ok(())) => {
                     self.is_slow = tried.elapsed() > SLOW;
-                    self.report_refused(refused);
                     self.mark.batch = commit.0;
                     self.report_committed(commit, begun, held);
                     return Ok(());
@@ -339,11 +307,6 @@ impl<T: Tables> Worker<T> {
         }
     }
 
-    /// Keeps an order for later.
-    pub(super) fn put_off(&mut self, order: WorkerOrder<T>) {
-        self.later.push_back(order);
-    }
-
     /// Waits before another attempt, each time for longer; if the daemon ends meanwhile, the last attempt is made at
     /// once.
     pub(super) fn rest(&mut self, pause: &mut Duration) -> Result<(), Stop> {
@@ -355,34 +318,18 @@ impl<T: Tables> Worker<T> {
         loop {
             match self.orders.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(WorkerOrder::End) => {
-                    self.end();
+                    self.is_ending = true;
                     return Ok(());
                 }
-                Ok(order) => self.put_off(order),
+                Ok(order) => self.later.push_back(order),
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => return Err(Stop::Ended),
             }
         }
     }
 
-    /// Notes that the daemon ends.
-    pub(super) fn end(&mut self) {
-        self.is_ending = true;
-    }
-
-    /// Returns the first pause before another attempt.
-    pub(super) fn first_pause() -> Duration {
-        FIRST_PAUSE
-    }
-
     pub(super) fn report_committed(&self, commit: Commit, begun: Instant, held: &HeldFile) {
         self.report(WorkerEvent::Committed { commit, took: begun.elapsed().into(), look: held.look });
-    }
-
-    pub(super) fn report_refused(&self, refused: Vec<T::Refused>) {
-        if !refused.is_empty() {
-            self.report(WorkerEvent::Refused(refused));
-        }
     }
 
     pub(super) fn report_works(&self, held: &HeldFile) {

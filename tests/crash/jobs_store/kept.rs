@@ -183,7 +183,6 @@ pub fn load(store: &mut dyn Store<Jobs>, epoch: Span) -> Result<Kept, String> {
             Saved::Setting(setting) => drop(kept.settings.insert(format!("{setting:?}"))),
             Saved::Root(tube, SIGNATURE, newest, changed) => drop(kept.roots.insert(tube.to_vec(), (newest, changed))),
             Saved::Job(record, body, None, None) => kept.insert(&record, body),
-            Saved::Given(record, body) => kept.insert(&record, &body),
             other => panic!("{other:?} is not of a store"),
         }
         Ok(())

@@ -245,7 +245,7 @@ impl Store<Jobs> for SlowStore {
             Stored::RootGone(..) => "root gone".into(),
             Stored::Setting(_) => "setting".into(),
             Stored::NextId(id) => format!("next {id}"),
-            Stored::Taken(_) => "taken".into(),
+            Stored::Taken(..) => "taken".into(),
             Stored::Unfinished(is_so) => format!("unfinished {is_so}"),
         };
         let mut desk = self.desk();

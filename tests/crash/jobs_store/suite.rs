@@ -4,8 +4,8 @@ use crate::jobs_store::kept::{Change, EPOCH, Kept, commit, load, settle, verdict
 use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::postgres::Postgres;
 use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
-use poolcounter_jobs::state::{Commit, JobId};
-use poolcounter_jobs::store::{Copying, HandedOver, Jobs, Mark, Memory, Ownership, RefusedChange, Store, Verdict};
+use poolcounter_jobs::state::Commit;
+use poolcounter_jobs::store::{Copying, HandedOver, Jobs, Mark, Memory, Ownership, Store, Verdict};
 use poolcounter_testkit::postgres::{place_of, shared};
 use poolcounter_testkit::random::Random;
 use poolcounter_testkit::scratch::Scratch;
@@ -384,54 +384,12 @@ fn a_replacement_that_was_interrupted_is_brought_to_its_end() {
         std::fs::rename(scratch.file(&format!("{name}.kept")), scratch.file(name)).expect("can be renamed");
     }
     std::fs::write(scratch.file("jobs.db-new"), "half").expect("can be written");
-    // A copy is as old as the file, and does not replace it.
-    std::fs::copy(&copy, scratch.file("jobs.db-whole")).expect("can be copied");
     assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), old);
-    assert!(!scratch.file("jobs.db-whole").exists() && scratch.file("jobs.db-found").exists());
-    assert!(!scratch.file("jobs.db-whole-wal").exists());
-    // A rewritten file is newer. The log of the other still exists.
+    // The log of the other still exists.
     std::fs::write(scratch.file("jobs.db-wal"), "old").expect("can be written");
-    let file = rusqlite::Connection::open(&copy).expect("is a file of SQLite");
-    file.execute("UPDATE meta SET epoch = epoch + 2", []).expect("can be written");
-    drop(file);
     std::fs::rename(&copy, scratch.file("jobs.db-whole")).expect("can be renamed");
     assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), whole);
     assert!(!scratch.file("jobs.db-whole").exists());
-}
-
-/// The store refuses three rows for good, and takes all others of their batch.
-#[test]
-fn a_row_that_can_never_be_kept_is_dropped_alone() {
-    let scratch = Scratch::new();
-    let mut store = sqlite(&scratch);
-    let mut kept = Kept::default();
-    load(&mut *store, EPOCH).expect("is new");
-    kept.add(&mut *store, Change::Put(1, b"a".to_vec()));
-    commit(&mut *store, &mut kept, 1);
-    drop(store);
-    let file = rusqlite::Connection::open(scratch.file("jobs.db")).expect("is a file of SQLite");
-    let triggers = "CREATE TRIGGER large BEFORE INSERT ON job WHEN NEW.id IN (3, 4)
-            BEGIN SELECT length(zeroblob(1500000000)); END;
-        CREATE TRIGGER fixed BEFORE UPDATE ON job BEGIN SELECT RAISE(ABORT, 'nothing may change'); END;";
-    file.execute_batch(triggers).expect("can be made");
-    drop(file);
-    let mut store = sqlite(&scratch);
-    load(&mut *store, EPOCH).expect("is readable");
-    kept.add(&mut *store, Change::Put(2, b"b".to_vec()));
-    (3..=4).for_each(|id| kept.clone().add(&mut *store, Change::Put(id, b"c".to_vec())));
-    kept.clone().add(&mut *store, Change::Update(1));
-    kept.add(&mut *store, Change::Put(5, b"d".to_vec()));
-    kept.add(&mut *store, Change::NextId(6));
-    store.commit(Commit(2));
-    let Verdict::Refused(rows) = verdict_of(&mut *store) else { panic!("nothing is refused") };
-    let told: Vec<(usize, RefusedChange, &str)> = rows.iter().map(|row| (row.index, row.what, &*row.why)).collect();
-    let (put, large) = (|id| RefusedChange::Put(JobId(id)), "string or blob too big");
-    assert_eq!(told, [(1, put(3), large), (2, put(4), large), (3, RefusedChange::Job(JobId(1)), "nothing may change")]);
-    assert_eq!(verdict_of(&mut *store), Verdict::Committed(Commit(2)));
-    kept.batch = 2;
-    assert!(!store.is_failing());
-    drop(store);
-    assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), kept);
 }
 
 #[test]

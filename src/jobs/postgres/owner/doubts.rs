@@ -3,7 +3,7 @@
 
 use super::{BEAT, FIRST_PAUSE, FIRST_SILENT_PAUSE, LONGEST_PAUSE, NOBODY, Owner, OwnerRow, Phase, Stage};
 use crate::postgres::messages::{Answer, Cursor, Fence, Reach, StoreEvent};
-use crate::store::{HandedOver, RefusedRow};
+use crate::store::HandedOver;
 use poolcounter_core::time::{Span, Time};
 
 impl Owner {
@@ -108,12 +108,6 @@ impl Owner {
         let left = Fence { epoch: self.epoch, from: row.batch, to: row.batch, attempt: row.attempt };
         self.phase = Phase::Rewrites(left, Stage::Begins);
         self.events.push_back(StoreEvent::Rewrite(self.rewrites, self.holder()));
-    }
-
-    /// Goes on without rows that the database can never take. No row of their batch was sent for a commit.
-    pub(super) fn leave_out(&mut self, rows: Vec<RefusedRow>) {
-        self.under_way.iter_mut().for_each(|under_way| under_way.batch.leave_out(&rows));
-        self.events.push_back(StoreEvent::Unfit(rows));
     }
 
     /// Returns true if a row is of the queue whose jobs the loop has.

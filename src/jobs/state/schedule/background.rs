@@ -84,7 +84,7 @@ pub(in crate::state) struct Background {
     /// Number of these without a client.
     left_sweeps: usize,
     /// Commands that are not done, each once, and other tasks, at most one of a kind.
-    queued_sweeps: Slices<SweepId>,
+    pub queued_sweeps: Slices<SweepId>,
     tasks: Slices<Task>,
     /// True if the next slice begins with the commands.
     begins_with_sweeps: bool,
@@ -93,11 +93,11 @@ pub(in crate::state) struct Background {
     /// Progress of storing delays and pauses anew.
     pub deadlines: Option<DeadlinePlace>,
     /// Timer of the next slice while the store is as busy as it may be.
-    pause: Option<TimerId>,
+    pub pause: Option<TimerId>,
     /// Timer of the next root job or tube that is forgotten.
-    forget: Option<TimerId>,
+    pub forget: Option<TimerId>,
     /// Timer of the buried job that expires next.
-    expiry: Option<TimerId>,
+    pub expiry: Option<TimerId>,
 }
 
 impl Background {
@@ -173,11 +173,6 @@ impl Background {
         }
     }
 
-    /// Removes and returns the next command of a slice.
-    pub fn pop_sweep(&mut self) -> Option<SweepId> {
-        self.queued_sweeps.pop()
-    }
-
     /// Removes and returns the next other task of a slice.
     pub fn pop(&mut self) -> Option<Task> {
         self.tasks.pop()
@@ -193,31 +188,6 @@ impl Background {
         } else if self.pause.is_none() {
             self.pause = Some(step.timers.arm(step.now + TICK, Timer::Room));
         }
-    }
-
-    /// Notes that the pause for the store is over.
-    pub fn end_pause(&mut self) {
-        self.pause.take().into_iter().for_each(TimerId::fired);
-    }
-
-    /// Keeps the timer of the next thing to forget at this time, or earlier.
-    pub fn forget_at(&mut self, next: Option<Time>, timers: &mut Timers<'_, Timer>) {
-        keep_timer_at(&mut self.forget, next, Timer::Forget, timers);
-    }
-
-    /// Notes that this timer has fired.
-    pub fn forget_is_due(&mut self) {
-        self.forget.take().into_iter().for_each(TimerId::fired);
-    }
-
-    /// Keeps the timer of the buried job that expires next at this time, or earlier.
-    pub fn expire_at(&mut self, next: Option<Time>, timers: &mut Timers<'_, Timer>) {
-        keep_timer_at(&mut self.expiry, next, Timer::Expire, timers);
-    }
-
-    /// Notes that this timer has fired.
-    pub fn expiry_is_due(&mut self) {
-        self.expiry.take().into_iter().for_each(TimerId::fired);
     }
 
     /// Returns whether something will be forgotten.

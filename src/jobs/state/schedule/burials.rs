@@ -1,6 +1,6 @@
 //! Expiry of buried jobs. If buried jobs do not expire, nothing is kept here.
 
-use crate::state::background::{COST, Task};
+use crate::state::background::{COST, Task, keep_timer_at};
 use crate::state::job::{JobId, JobKey, micros};
 use crate::state::{State, Step, Timer};
 use crate::stats::Jobs as Stat;
@@ -49,6 +49,6 @@ impl State {
 
     fn arm_expiry(&mut self, timers: &mut Timers<'_, Timer>) {
         let next = self.burials.first().map(|(at, _)| self.expires_at(*at));
-        self.background.expire_at(next, timers);
+        keep_timer_at(&mut self.background.expiry, next, Timer::Expire, timers);
     }
 }

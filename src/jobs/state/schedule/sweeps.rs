@@ -98,7 +98,7 @@ impl State {
             if !step.timers.spend(COST) {
                 return;
             }
-            let Some(id) = self.background.pop_sweep() else { return };
+            let Some(id) = self.background.queued_sweeps.pop() else { return };
             self.run(id, may_wait, step);
         }
     }

@@ -369,7 +369,7 @@ impl State {
         let root = self.roots.first_end();
         let tube = self.tubes.first_hidden().map(|(since, _)| since + HIDDEN_KEPT);
         let next = [root, tube].into_iter().flatten().min();
-        self.background.forget_at(next, timers);
+        keep_timer_at(&mut self.background.forget, next, Timer::Forget, timers);
     }
 
     /// Forgets root jobs that have not changed for 28 days, and tubes that have been hidden for a while.

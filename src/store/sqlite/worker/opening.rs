@@ -1,12 +1,12 @@
 //! Opening of the file of the previous process.
 
-use super::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent};
+use super::{Begin, FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent};
 use crate::contract::{HandedOver, Mark};
 use crate::sqlite::Tables;
-use crate::sqlite::file::{DatabaseFile, FileTrouble, Lock, Opened};
+use crate::sqlite::file::{DatabaseFile, FileTrouble, Lock, Opened, abandon};
+use crate::sqlite::schema::QueueId;
 use log::warn;
 use rusqlite::Connection;
-use std::time::Instant;
 
 impl DatabaseFile {
     /// Locks the place, and opens the file to be read.
@@ -22,29 +22,36 @@ impl DatabaseFile {
 }
 
 impl<T: Tables> Worker<T> {
-    /// Opens the file of a service that has everything. If the file has other contents, it is put aside.
-    pub(super) fn go_on(
-        &mut self,
-        handed_over: &HandedOver,
-        mut early: Option<(Lock, Opened)>,
-    ) -> Result<(HeldFile, Connection), Stop> {
-        let HandedOver { mark, is_whole, queue, .. } = *handed_over;
+    /// Opens the file, and reads it if the service needs that; None if it cannot be read, and is left as it is. If the
+    /// service has everything, and the file has other contents, they are put aside, and everything is written anew.
+    pub(super) fn begin(&mut self, begin: Begin) -> Result<Option<(HeldFile, Connection)>, Stop> {
+        let Begin { mut early, expected, reads } = begin;
         let mut pause = FIRST_PAUSE;
         loop {
-            let (mut held, opened) = self.open_in_time(early.take(), DatabaseFile::count::<T>)?;
-            let Opened { connection, mark: found, queue: found_queue, .. } = opened;
-            if is_whole && found.is_after(mark) && queue.is_none_or(|queue| queue == found_queue) {
-                (self.mark, self.queue) = (found, Some(found_queue));
-                self.report_works(&held);
-                return Ok((held, connection));
+            let (mut held, opened) = self.open_in_time(early.take())?;
+            let Opened { connection, mark: found, queue, .. } = opened;
+            let other = expected.as_ref().filter(|expected| !expected.is_of(found, queue));
+            if let Some(HandedOver { mark, .. }) = other.filter(|_| reads) {
+                let is_not = "it is not the file of the process before";
+                self.report(WorkerEvent::Unreadable(format!("{is_not}: {found} {queue:032x}, and not {mark}")));
+                abandon(connection);
+                return Ok(None);
             }
+            (self.mark, self.queue) = (found, Some(queue));
+            self.uncounted = Some(if reads && expected.is_none() { QueueId::Drawn } else { QueueId::Kept });
+            if reads {
+                return Ok(self.read(connection, &mut held)?.map(|connection| (held, connection)));
+            }
+            let Some(expected) = other.or(expected.as_ref().filter(|expected| !expected.is_whole)) else {
+                return Ok(Some((held, connection)));
+            };
             // The new file has the service's data, up to its last batch.
-            self.mark = Mark { opening: found.opening.max(mark.opening), ..mark };
-            self.queue = queue;
-            match self.make_room(connection, found, found_queue) {
+            self.mark = Mark { opening: found.opening.max(expected.mark.opening), ..expected.mark };
+            (self.queue, self.uncounted) = (expected.queue, None);
+            match self.make_room(connection, found, queue) {
                 Ok(connection) => {
                     let connection = self.write_anew(&mut held, connection, None)?;
-                    return Ok((held, connection));
+                    return Ok(Some((held, connection)));
                 }
                 Err(trouble) => {
                     self.report(WorkerEvent::Fails(trouble.sentence()));
@@ -54,21 +61,12 @@ impl<T: Tables> Worker<T> {
         }
     }
 
-    /// Locks the file and opens it, unless it is open already, and begins with it. Faults are tried again until it
-    /// succeeds.
-    pub(in crate::sqlite) fn open_in_time(
-        &mut self,
-        mut early: Option<(Lock, Opened)>,
-        begin: fn(&DatabaseFile, Opened) -> Result<Opened, FileTrouble>,
-    ) -> Result<(HeldFile, Opened), Stop> {
+    /// Locks the file and opens it, unless it is open already. Faults are tried again until it succeeds.
+    fn open_in_time(&mut self, mut early: Option<(Lock, Opened)>) -> Result<(HeldFile, Opened), Stop> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let opened = early.take().map_or_else(|| self.place.open_locked::<T>(), Ok).and_then(|(lock, opened)| {
-                let opened = begin(&self.place, opened).map_err(FileTrouble::sentence)?;
-                Ok((HeldFile { lock, look: opened.look, lock_seen: Instant::now() }, opened))
-            });
-            match opened {
-                Ok(opened) => return Ok(opened),
+            match early.take().map_or_else(|| self.place.open_locked::<T>(), Ok) {
+                Ok((lock, opened)) => return Ok((HeldFile { lock, look: opened.look }, opened)),
                 Err(sentence) => {
                     self.report(WorkerEvent::Fails(sentence));
                     self.rest(&mut pause)?;

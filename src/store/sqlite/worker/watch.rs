@@ -4,10 +4,6 @@ use super::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent};
 use crate::sqlite::Tables;
 use crate::sqlite::look::Look;
 use log::warn;
-use std::time::{Duration, Instant};
-
-/// Time for which commits rely on the last look at the lock: SQLite's own lock keeps other daemons from the file, too.
-const LOCK_LOOK: Duration = Duration::from_millis(100);
 
 impl<T: Tables> Worker<T> {
     /// Compares the files at the paths with the open ones before a change: no other program may have changed them.
@@ -22,27 +18,16 @@ impl<T: Tables> Worker<T> {
         Ok(())
     }
 
-    /// Looks before a commit at the log, which SQLite would go on to write behind its former end, and from time to time
-    /// at the lock. The file can be looked at after the commit, which does not write to it.
-    pub(super) fn look_before_commit(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
-        if held.lock_seen.elapsed() >= LOCK_LOOK {
-            return self.look_before(held);
-        }
-        let log = self.place.look_at_log().map_err(|sentence| Stop::Lost(sentence, None))?;
-        held.compare(Look { log, ..held.look }, true).map(drop)
-    }
-
     /// Looks after a commit at the file and its log: the next start will find them.
     pub(super) fn look_after_commit(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
-        let now = self.place.look().map_err(|sentence| Stop::Lost(sentence, None))?;
+        let now = self.look(held)?;
         held.compare(Look { file: now.file, ..held.look }, true)?;
-        held.look = held.compare(now, false)?;
+        held.look = now;
         Ok(())
     }
 
     fn look(&mut self, held: &mut HeldFile) -> Result<Look, Stop> {
         self.keep_lock(held)?;
-        held.lock_seen = Instant::now();
         let now = self.place.look().map_err(|sentence| Stop::Lost(sentence, None))?;
         held.compare(now, false)
     }
