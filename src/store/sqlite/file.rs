@@ -9,7 +9,7 @@
 //! | `jobs.db-found` | was found in the place of `jobs.db`, and is not the daemon's; with a number if there are more |
 
 use super::Tables;
-use super::look::{FileId, Look};
+use super::look::{FileId, Look, Seen, see};
 use super::schema::{self, QueueId, Schema};
 use crate::contract::Mark;
 use nix::fcntl::{Flock, FlockArg};
@@ -157,6 +157,15 @@ impl DatabaseFile {
     /// One sentence that says what is wrong.
     pub fn look(&self) -> Result<Look, String> {
         Look::at(&self.path, &self.beside("-wal"))
+    }
+
+    /// Examines the log.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says what is wrong.
+    pub fn look_at_log(&self) -> Result<Seen, String> {
+        see(&self.beside("-wal"))
     }
 
     /// Counts an opening, and returns the mark of the file after that, the id of its queue and its look.

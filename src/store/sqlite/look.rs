@@ -108,7 +108,7 @@ impl Look {
 /// # Errors
 ///
 /// One sentence that says what is wrong.
-fn see(path: &Path) -> Result<Seen, String> {
+pub fn see(path: &Path) -> Result<Seen, String> {
     match Seen::at(path) {
         Ok(seen) => Ok(seen),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(format!("{} was removed or renamed", path.display())),

@@ -240,7 +240,7 @@ impl<T: Tables> Worker<T> {
         let (begun, commit) = (Instant::now(), *T::number(&mut batch));
         loop {
             let tried = Instant::now();
-            let committed = self.look_before(held).and_then(|()| {
+            let committed = self.look_before_commit(held).and_then(|()| {
                 match statements.commit(&mut batch).map_err(FileTrouble::from) {
                     // The replies leave only if the next start will find the file.
                     Ok(()) => self.look_after_commit(held).map(Ok),

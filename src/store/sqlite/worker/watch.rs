@@ -18,6 +18,13 @@ impl<T: Tables> Worker<T> {
         Ok(())
     }
 
+    /// Looks before a commit at the log, which SQLite would go on to write behind its former end. All files are looked at
+    /// after the commit, which does not write to the file.
+    pub(super) fn look_before_commit(&self, held: &HeldFile) -> Result<(), Stop> {
+        let log = self.place.look_at_log().map_err(|sentence| Stop::Lost(sentence, None))?;
+        held.compare(Look { log, ..held.look }, true).map(drop)
+    }
+
     /// Looks after a commit at the file and its log: the next start will find them.
     pub(super) fn look_after_commit(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
         let now = self.look(held)?;
