@@ -212,8 +212,14 @@ impl MembersTwin {
                 }
                 ["MEMBER" | "MEMBERS", ..] => {
                     let lines = piece.lines().filter_map(|line| line.strip_prefix("MEMBER "));
-                    let pools = lines.filter_map(|line| line.split(' ').nth(1)).map(String::from);
-                    hints.served.entry(*client).or_default().extend(pools);
+                    for line in lines {
+                        let words: Vec<&str> = line.split(' ').collect();
+                        let token = words.iter().find_map(|word| word.strip_prefix("token=$"));
+                        let [number, token] = [Some(words[0]), token].map(|word| word.and_then(|word| word.parse().ok()));
+                        let (pool, member) = (words[1].to_string(), words[2].to_string());
+                        hints.served.entry(*client).or_default().push(pool.clone());
+                        hints.leases.insert((*client, pool, member), (number.expect("a number"), token));
+                    }
                 }
                 _ => {}
             }
