@@ -212,8 +212,13 @@ impl MembersTwin {
                 }
                 ["MEMBER" | "MEMBERS", ..] => {
                     let lines = piece.lines().filter_map(|line| line.strip_prefix("MEMBER "));
-                    let pools = lines.filter_map(|line| line.split(' ').nth(1)).map(String::from);
-                    hints.served.entry(*client).or_default().extend(pools);
+                    for line in lines {
+                        let words: Vec<&str> = line.split(' ').collect();
+                        let token = words.iter().find_map(|word| word.strip_prefix("token=$"));
+                        let number = words[0].parse().expect("a number");
+                        let token = token.map(|token| token.parse().expect("a number"));
+                        hints.leases.insert((*client, words[1].into(), words[2].into()), (number, token));
+                    }
                 }
                 _ => {}
             }

@@ -368,3 +368,44 @@ fn provider_of_a_removed_pool_may_close() {
     player.close(PROVIDER);
     player.end();
 }
+
+/// The budget of a tick is used up before all members of the provider are passed to its new connection.
+#[test]
+fn new_connection_is_asked_once_for_each_check() {
+    let mut player = Player::new(1, 2);
+    player.say(OPERATOR, "POOL p 0 5 cull_interval=0 check_on_take=1", true);
+    player.say(PROVIDER, "PROVIDE p session=s", true);
+    (1..=5).for_each(|n| player.say(PROVIDER, &format!("OFFER p m{n}"), true));
+    player.say(CONSUMER, "TAKE p 9", true);
+    player.advance(Duration::from_secs(2));
+    player.say(CONSUMER, "TAKE p 9", true);
+    player.say(4, "PROVIDE p session=s", true);
+    player.say(OTHER, "TAKE p", true);
+    player.advance(TICK);
+    player.advance(TICK);
+    let asked = player.heard(4);
+    for member in ["m3", "m4"] {
+        let line = format!("!CHECK p {member}");
+        assert_eq!(asked.iter().filter(|asked| **asked == line).count(), 1, "{asked:?}");
+    }
+    player.end();
+}
+
+/// Each of the members is looked at again, one in a tick.
+#[test]
+fn a_walk_over_many_members_keeps_nobody_waiting() {
+    let mut player = Player::new(1, 2);
+    player.say(OPERATOR, "POOL p 0 40", true);
+    (1..=20).for_each(|n| player.say(OPERATOR, &format!("ADD p m{n}"), true));
+    player.say(OPERATOR, "ADD p first gpu=1", true);
+    player.say(CONSUMER, "TAKE p 0 gpu=1", true);
+    player.say(OTHER, "TAKE p 600 n=2 gpu=1", true);
+    player.say(4, "TAKE p 600 gpu=1", true);
+    player.say(OPERATOR, "RECONFIGURE p max_hold=900", true);
+    // It is kept for the first waiter, and then goes on to the other one.
+    player.say(OPERATOR, "ADD p second gpu=1", true);
+    player.say(OTHER, "CANCEL", true);
+    (0..4).for_each(|_| player.tick());
+    assert!(player.heard(4).iter().any(|line| line.contains(" p second ")));
+    player.end();
+}

@@ -2,9 +2,9 @@
 //! It was written from the protocol's page and shares no code with the daemon.
 //!
 //! The page leaves some choices open: which of several equal providers is asked, which of several equal pools of a
-//! group serves, and when exactly a backoff ends. The model takes these from the daemon's behaviour, if they are
-//! allowed. Lines that one step sends to one client have no order, except within a reply of several lines, which is one
-//! piece here.
+//! group serves, when exactly a backoff ends, and in which order several waiters are served at once. The model takes these
+//! from the daemon's behaviour, if they are allowed. Lines that one step sends to one client have no order, except within
+//! a reply of several lines, which is one piece here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,8 @@ pub struct Hints {
     pub starts: BTreeMap<u64, (usize, String)>,
     /// Cleaners that were asked, by pool and member.
     pub cleans: BTreeMap<(String, String), BTreeSet<usize>>,
-    /// Pools of the members that each client got.
-    pub served: BTreeMap<usize, Vec<String>>,
+    /// Number and token of each lease, by client, pool and member.
+    pub leases: BTreeMap<(usize, String, String), (u64, Option<u64>)>,
 }
 
 /// The service.
@@ -40,11 +40,12 @@ pub struct Members {
     starts: Vec<Start>,
     /// Numbers of all starts so far.
     numbers: BTreeSet<u64>,
-    next_lease: u64,
+    /// Number of leases and of tokens so far, and the highest number of each.
+    leased: (u64, u64),
+    tokens: (u64, u64),
     arrivals: u64,
     /// Counter for the order in which members came free.
     frees: u64,
-    tokens: u64,
     /// Sessions of providers that are lost and in their grace, by the names of the pool and of the session.
     lost: BTreeMap<(String, String), Lost>,
     /// Connections that were replaced by other connections of the same session.
@@ -228,6 +229,13 @@ fn seconds(text: &str) -> u64 {
     whole.parse::<u64>().expect("a number") * SECOND + format!("{decimals:0<6}").parse::<u64>().expect("a number")
 }
 
+/// Counts one more thing, and returns its number: the one that was seen, or the next.
+fn next((count, highest): &mut (u64, u64), seen: Option<u64>) -> u64 {
+    let number = seen.unwrap_or(*highest + 1);
+    (*count, *highest) = (*count + 1, number.max(*highest));
+    number
+}
+
 /// Returns a span in seconds, as people write it.
 fn said(span: u64) -> String {
     let text = format!("{}.{:06}", span / SECOND, span % SECOND);
@@ -329,7 +337,7 @@ impl Pool {
 
 impl Members {
     pub fn new() -> Self {
-        Members { next_lease: 1, ..Members::default() }
+        Members::default()
     }
 
     fn tell(&mut self, conn: usize, text: impl Into<String>) {
@@ -1166,12 +1174,14 @@ impl Members {
         is_take: bool,
     ) -> Option<Vec<(usize, usize)>> {
         let is_kept = |p: usize| self.reserving_waiter(p).is_some_and(|first| self.rank(first) < rank);
-        let served = self.hints.served.get(&conn);
-        let seen = |p: usize| served.and_then(|pools| pools.iter().position(|pool| *pool == self.pools[p].name));
+        let seen = |p: usize| {
+            let is_its = |(of, pool, _): &&(usize, String, String)| *of == conn && *pool == self.pools[p].name;
+            self.hints.leases.keys().filter(is_its).map(|key| self.hints.leases[key].0).min()
+        };
         let mut pools = self.pools_of(place);
         pools.sort_by_key(|p| {
             let free = if is_take || asked.members > 1 { self.pools[*p].free() } else { 0 };
-            (u64::MAX - free, seen(*p).unwrap_or(usize::MAX))
+            (u64::MAX - free, seen(*p).unwrap_or(u64::MAX))
         });
         let mut found = Vec::new();
         for p in pools.into_iter().filter(|p| !is_kept(*p)) {
@@ -1192,14 +1202,14 @@ impl Members {
         for (p, m) in found.iter().copied() {
             self.pools[p].members[m].state = State::InUse;
             self.pools[p].members[m].uses += 1;
-            let (number, member) = (self.next_lease, self.pools[p].members[m].name.clone());
-            self.next_lease += 1;
-            let name = self.pools[p].name.clone();
+            let (name, member) = (self.pools[p].name.clone(), self.pools[p].members[m].name.clone());
+            let seen = self.hints.leases.remove(&(conn, name.clone(), member.clone()));
+            let number = next(&mut self.leased, seen.map(|(number, _)| number));
             let mut line = format!("MEMBER {number} {name} {member}");
             let token = asked.lease.map(|span| {
-                self.tokens += 1;
-                line += &format!(" token=${}", self.tokens);
-                (self.tokens, span, self.now + span)
+                let token = next(&mut self.tokens, seen.and_then(|(_, token)| token));
+                line += &format!(" token=${token}");
+                (token, span, self.now + span)
             });
             lines.push(line);
             let holder = self.conns[&conn].name.clone().unwrap_or(format!("client:{conn}"));
@@ -1542,12 +1552,17 @@ impl Members {
     /// Advances to a time, and handles all due events.
     pub fn tick(&mut self, now: u64) {
         self.now = now;
-        for (id, conn) in &mut self.conns {
+        // Backoffs that end at once do so one after another, in the order of the starts that follow.
+        let mut over: Vec<(u64, usize)> = Vec::new();
+        for (id, conn) in &self.conns {
             let Some((low, high)) = conn.backoff.ends else { continue };
-            let is_seen = self.hints.starts.values().any(|(asked, _)| asked == id);
-            if now >= high || is_seen && now >= low {
-                conn.backoff.ends = None;
-            }
+            let first = self.hints.starts.iter().find(|(_, (asked, _))| asked == id).map(|(number, _)| *number);
+            over.extend((now >= high || first.is_some() && now >= low).then_some((first.unwrap_or(u64::MAX), *id)));
+        }
+        over.sort_unstable();
+        for (_, id) in over {
+            self.conns.get_mut(&id).expect("it is known").backoff.ends = None;
+            self.settle();
         }
         for lost in self.lost.values_mut() {
             lost.backoff.ends = lost.backoff.ends.filter(|(_, high)| now < *high);
@@ -1856,9 +1871,10 @@ impl Members {
         self.waiters.iter().filter(|waiter| matches!(waiter.place, Place::Group(_))).count()
     }
 
-    /// Returns whether starts were numbered from 1 on, without a gap.
+    /// Returns whether starts, leases and tokens were numbered from 1 on, without a gap.
     pub fn has_all_numbers(&self) -> bool {
-        self.numbers.last().is_none_or(|last| *last == self.numbers.len() as u64)
+        let starts = (self.numbers.len() as u64, self.numbers.last().copied().unwrap_or(0));
+        [starts, self.leased, self.tokens].into_iter().all(|(count, highest)| count == highest)
     }
 
     /// Returns the state as in the replies to `POOLS` and `MEMBERS`, without times of idleness.
