@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 type Budget = (&'static str, &'static [&'static str], &'static str, usize, usize);
 
 const BUDGETS: &[Budget] = &[
-    ("src without testkit", &["src/"], "src/testkit/", 67_870, 60_000),
+    ("src without testkit", &["src/"], "src/testkit/", 67_882, 60_000),
     ("members", &["src/members/"], "-", 9_358, 6_500),
-    ("jobs", &["src/jobs/", "src/store"], "-", 18_732, 15_500),
+    ("jobs", &["src/jobs/", "src/store"], "-", 18_741, 15_500),
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 6_576, 4_500),
     ("cli", &["src/cli/"], "-", 10_975, 9_500),
     ("testkit", &["src/testkit/"], "-", 12_151, 9_000),
