@@ -1,7 +1,7 @@
 //! Handover, lifecycle and reports of the administration.
 
 use super::stats::AdminStat as Stat;
-use super::{Admin, answer, end_waits};
+use super::{Admin, end_waits, note_result};
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
 use poolcounter_service::contract::{
@@ -77,8 +77,8 @@ impl Inquire for Admin {
 
     fn operation_done(&mut self, from: Requester, result: &OperationResult, context: &mut Context<'_>) {
         let Some((conn, asked)) = self.pending.end(from.number) else { return };
-        answer(conn, &asked, result, context);
-        context.resume(conn);
+        note_result(&asked, result, context);
+        end_waits(conn.into_iter().collect(), result, context);
     }
 
     fn reload_begins(&mut self) {

@@ -103,7 +103,9 @@ impl Admin {
         let asked = format!("{} asks for {}", who_is(conn, context), escaped(line));
         match self.command_of(conn, &words, context) {
             Err(error) => {
-                answer(conn, &asked, &Err(error), context);
+                let refused = Err(error);
+                note_result(&asked, &refused, context);
+                write_answer(conn, &refused, context);
                 Progress::Done
             }
             Ok(offered) => {
@@ -158,15 +160,14 @@ impl Admin {
     }
 }
 
-/// Logs a command with its result, and writes the reply.
-fn answer(conn: ConnId, asked: &str, result: &OperationResult, context: &mut Context<'_>) {
+/// Logs a command with its result, and notes it for the page if it is done.
+fn note_result(asked: &str, result: &OperationResult, context: &mut Context<'_>) {
     match result {
         Ok(done) if done.is_empty() => warn!("{asked}"),
         Ok(done) => warn!("{asked}: {done}"),
         Err(reason) => warn!("{asked}, which is refused: {}", reason.text()),
     }
     context.effects.extend(result.is_ok().then(|| Effect::Acted(asked.into())));
-    write_answer(conn, result, context);
 }
 
 /// Replies to connections that have waited, and serves them again.

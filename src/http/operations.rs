@@ -53,6 +53,7 @@ impl Http {
             }
             Err(reason) => (status_of(reason), reason.text()),
         };
+        let Some(conn) = conn else { return };
         let body = format!("{words}\n");
         let head = ResponseHead { status, content_type: PLAIN, length: body.len(), policy: None, connection };
         respond(conn, &head, &body, context);

@@ -6,6 +6,7 @@
 //! the first parts that are shown, `MOST_TUBES` in all.
 
 use super::JobQueue;
+use super::state::queries::first_in_order;
 use super::state::{State, SumBy, SumId};
 use poolcounter_core::text::visible;
 use poolcounter_core::time::{Span, Time};
@@ -41,7 +42,7 @@ impl JobQueue {
     /// Returns the matrix of the worst first and last parts, at most `most` of each.
     pub(super) fn matrix(&self, most: [usize; 2], now: Time) -> Matrix {
         let state = &self.state;
-        let [firsts, lasts] = SumBy::ALL.map(|by| worst(state, by, now));
+        let [firsts, lasts] = SumBy::ALL.map(|by| worst(state, by, most[by as usize], now));
         let shown = lasts.len().min(most[1]);
         let places = lasts[..shown].iter().enumerate().map(|(place, late)| (late.id, place)).collect();
         let mut maker = Maker { state, now, places, budget: MOST_TUBES };
@@ -56,7 +57,7 @@ impl JobQueue {
         let mut all: Vec<Heat> = lasts[..shown].iter().map(|late| late.heat).collect();
         all.push((ready - all.iter().map(|(ready, _)| ready).sum::<u64>(), oldest_of(&lasts[shown..])));
         all.push((ready, oldest_of(&firsts)));
-        let others = maker.line_of_others(&rows, &firsts[rows.len()..], &lasts[..shown], &all);
+        let others = maker.line_of_others(&rows, firsts.split_at(rows.len()), &lasts[..shown], &all);
         let [others, all] = [others, all].map(|line| line.into_iter().map(Into::into).collect());
         let line = |(name, line): (Vec<u8>, Vec<Heat>)| MatrixLine {
             name: visible(&name, NAME_BYTES),
@@ -74,11 +75,11 @@ impl JobQueue {
     }
 }
 
-/// Returns the first or last parts with ready jobs, the worst first.
-fn worst(state: &State, by: SumBy, now: Time) -> Vec<Late<'_>> {
+/// Returns the first or last parts with ready jobs: the `most` worst in order, then the others.
+fn worst(state: &State, by: SumBy, most: usize, now: Time) -> Vec<Late<'_>> {
     let mut worst: Vec<Late<'_>> = state.late_sums(by, now).map(|(id, name, heat)| Late { id, name, heat }).collect();
     let badness = |late: &Late<'_>| ((late.heat.1.as_micros() / 1_000_000 + 1).ilog2(), late.heat, late.id);
-    worst.sort_unstable_by_key(|late| std::cmp::Reverse(badness(late)));
+    first_in_order(&mut worst, most, |one, other| badness(other).cmp(&badness(one)));
     worst
 }
 
@@ -107,7 +108,7 @@ impl Maker<'_> {
     fn line_of_others(
         &self,
         rows: &[(Vec<u8>, Vec<Heat>)],
-        folded: &[Late<'_>],
+        (shown_rows, folded): (&[Late<'_>], &[Late<'_>]),
         lasts: &[Late<'_>],
         all: &[Heat],
     ) -> Vec<Heat> {
@@ -115,10 +116,10 @@ impl Maker<'_> {
         let mut line: Vec<Heat> =
             (0..all.len()).map(|column| (all[column].0.saturating_sub(shown(column)), Span::ZERO)).collect();
         // The oldest tubes come first, so the first one of a hidden first part has the greatest age.
-        let folded_ids: BTreeSet<SumId> = folded.iter().map(|late| late.id).collect();
+        let shown_ids: BTreeSet<SumId> = shown_rows.iter().map(|late| late.id).collect();
         for (column, late) in lasts.iter().enumerate() {
             let mut tubes = self.state.late_tubes(late.id, self.now).take(MOST_TUBES);
-            let oldest = tubes.find(|([first, _], _)| folded_ids.contains(first));
+            let oldest = tubes.find(|([first, _], _)| !shown_ids.contains(first));
             line[column].1 = oldest.map_or(Span::ZERO, |(_, (_, age))| age);
         }
         let oldest = oldest_of(folded);

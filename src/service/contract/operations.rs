@@ -85,11 +85,11 @@ pub enum OperationError {
     Unknown(String),
 }
 
-/// Operations in progress, each with the connection that waits for the result, and its request.
+/// Operations in progress, each with its request, and the connection that waits for the result unless it is closed.
 pub struct PendingOperations<T> {
     /// Number of the last one.
     last: u64,
-    waiting: Vec<(u64, ConnId, T)>,
+    waiting: Vec<(u64, Option<ConnId>, T)>,
 }
 
 /// Returns the descriptions in a table whose rows have a second part, such as a function.
@@ -167,24 +167,45 @@ impl<T> PendingOperations<T> {
     /// Adds an operation for which a connection waits, and returns its number.
     pub fn begin(&mut self, conn: ConnId, request: T) -> u64 {
         self.last += 1;
-        self.waiting.push((self.last, conn, request));
+        self.waiting.push((self.last, Some(conn), request));
         self.last
     }
 
-    /// Removes the operation of this number; `None` if its connection is closed.
-    pub fn end(&mut self, number: u64) -> Option<(ConnId, T)> {
+    /// Removes the operation of this number, and returns its connection unless that is closed.
+    pub fn end(&mut self, number: u64) -> Option<(Option<ConnId>, T)> {
         let place = self.waiting.iter().position(|(other, ..)| *other == number)?;
         let (_, conn, request) = self.waiting.swap_remove(place);
         Some((conn, request))
     }
 
-    /// Removes the operations of a closed connection.
+    /// Notes that a connection is closed. Its operations go on, and their results are known to operators.
     pub fn forget(&mut self, conn: ConnId) {
-        self.waiting.retain(|(_, other, _)| *other != conn);
+        let of_conn = self.waiting.iter_mut().filter(|(_, other, _)| *other == Some(conn));
+        of_conn.for_each(|(_, other, _)| *other = None);
     }
 
     /// Returns true if no connection waits.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.iter().all(|(_, conn, _)| conn.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use poolcounter_core::id::Id;
+
+    #[test]
+    fn operation_of_a_closed_connection_keeps_its_request() {
+        let mut pending = PendingOperations::default();
+        let (gone, there) = (ConnId::from_index(1), ConnId::from_index(2));
+        let numbers = [gone, there, gone].map(|conn| pending.begin(conn, "kick"));
+        pending.forget(gone);
+        assert!(!pending.is_empty());
+        assert_eq!(
+            numbers.map(|number| pending.end(number)),
+            [None, Some(there), None].map(|conn| Some((conn, "kick")))
+        );
+        assert!(pending.is_empty() && pending.end(numbers[0]).is_none());
     }
 }

@@ -14,6 +14,7 @@ use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Answer to `stats-job`.
@@ -320,8 +321,17 @@ fn sorted(mut all: Summaries, most: usize) -> Summaries {
     all
 }
 
+/// Sorts the first `most` of all to the front; the order of the others is left open.
+pub fn first_in_order<T>(all: &mut [T], most: usize, order: impl Fn(&T, &T) -> Ordering) {
+    let most = most.min(all.len());
+    if most < all.len() {
+        all.select_nth_unstable_by(most, &order);
+    }
+    all[..most].sort_unstable_by(order);
+}
+
 /// Returns the positions of the `most` largest, the largest first.
 pub(in crate::state) fn largest_of(mut sizes: Vec<(u64, u64, usize)>, most: usize) -> impl Iterator<Item = usize> {
-    sizes.sort_unstable_by(|one, other| other.cmp(one));
+    first_in_order(&mut sizes, most, |one, other| other.cmp(one));
     sizes.into_iter().take(most).map(|(.., place)| place)
 }
