@@ -14,7 +14,7 @@ const BUDGETS: &[Budget] = &[
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 6_576, 4_500),
     ("cli", &["src/cli/"], "-", 10_975, 9_500),
     ("testkit", &["src/testkit/"], "-", 12_145, 9_000),
-    ("tests", &["tests/"], "-", 38_513, 33_000),
+    ("tests", &["tests/"], "-", 38_534, 33_000),
 ];
 
 #[test]

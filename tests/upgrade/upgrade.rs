@@ -53,6 +53,29 @@ fn everything_goes_on() {
     holder.wait_for_stat("hashtable_entries", 0);
 }
 
+/// Reports for operators continue: totals by type, holders, and the time for which a lock has been watched.
+#[test]
+fn held_locks_are_reported_after_an_upgrade() {
+    let mut daemon = Daemon::start(&["--warn-hold", "2"]);
+    let (mut holder, mut other) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME Article:k 1 1 0"), "LOCKED");
+    assert_eq!(other.ask("ACQ4ME Article:k 1 1 0"), "QUEUE_FULL");
+    assert_eq!(other.ask("ACQ4ME Thumb:k 1 1 0"), "LOCKED");
+    assert_eq!(other.ask("RELEASE"), "RELEASED");
+    daemon.upgrade();
+    let address = holder.stream().local_addr().expect("is connected");
+    let line = other.ask("STATS HOLDERS Article:k");
+    assert!(line.starts_with(&format!("{address} working ")), "{line}");
+    assert_eq!(other.line(), "");
+    let line = other.ask("STATS TYPES");
+    assert!(line.starts_with("Article: 1 working, 0 waiting, 1 acquired, 0 done, 1 full, 0 timeouts, "), "{line}");
+    let line = other.line();
+    assert!(line.starts_with("Thumb: 0 working, 0 waiting, 1 acquired, 0 done, 0 full, 0 timeouts, "), "{line}");
+    assert_eq!(other.line(), "");
+    let line = daemon.wait_for_log("a lock is overdue: ");
+    assert!(line.contains(&format!("{address} has held Article:k for ")), "{line}");
+}
+
 /// Clients acquire and release all the time while the program is replaced ten times. Each key has one lock, and each
 /// client that holds it checks whether another holds it too.
 #[test]
