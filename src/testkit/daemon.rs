@@ -1,5 +1,6 @@
 //! The real program as a process: started on a free port, and ended with its test.
 
+use crate::protocol::Protocol;
 use crate::scratch::Scratch;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -61,8 +62,27 @@ impl Daemon {
 
     /// Returns the address of the counters.
     pub fn counters(&self) -> SocketAddr {
-        let line = self.lines.iter().find_map(|line| line.split_once("the counters are at "));
-        line.and_then(|(_, address)| address.parse().ok()).expect("it was started with counters, on one port")
+        self.address_of(Protocol::Counters)
+    }
+
+    /// Starts it with the service of a protocol.
+    pub fn speaking(protocol: Protocol, options: &[&str]) -> Daemon {
+        match protocol {
+            Protocol::Pools => Daemon::start(options),
+            Protocol::Counters => Daemon::start_with_counters(options),
+            Protocol::Members => Daemon::start_with_members(options),
+            Protocol::Jobs => Daemon::start_with_jobs(options),
+        }
+    }
+
+    /// Returns the address of the service of a protocol.
+    pub fn address_of(&self, protocol: Protocol) -> SocketAddr {
+        if protocol == Protocol::Pools {
+            return self.address;
+        }
+        let words = format!("the {} are at ", protocol.kind());
+        let line = self.lines.iter().find_map(|line| line.split_once(&words));
+        line.and_then(|(_, address)| address.parse().ok()).expect("it was started with that service, on one port")
     }
 
     /// Starts it with jobs too, on another free port, in memory unless the options say otherwise.
@@ -73,8 +93,7 @@ impl Daemon {
 
     /// Returns the address of the jobs.
     pub fn jobs(&self) -> SocketAddr {
-        let line = self.lines.iter().find_map(|line| line.split_once("the jobs are at "));
-        line.and_then(|(_, address)| address.parse().ok()).expect("it was started with jobs, on one port")
+        self.address_of(Protocol::Jobs)
     }
 
     /// Starts it with members too, on another free port.
@@ -84,8 +103,7 @@ impl Daemon {
 
     /// Returns the address of the members.
     pub fn members(&self) -> SocketAddr {
-        let line = self.lines.iter().find_map(|line| line.split_once("the members are at "));
-        line.and_then(|(_, address)| address.parse().ok()).expect("it was started with members, on one port")
+        self.address_of(Protocol::Members)
     }
 
     /// Starts the daemon with this command. Members are kept in memory unless it says otherwise. Files without a place
@@ -274,13 +292,18 @@ pub fn wait(child: &mut Child) -> ExitStatus {
     panic!("it does not end");
 }
 
-/// Waits until there is a file at `path`.
-pub fn wait_for_file(path: &Path) {
+/// Waits until a condition is true.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while !path.exists() {
-        assert!(Instant::now() < deadline, "{} is never made", path.display());
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what} does not come true");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Waits until there is a file at `path`.
+pub fn wait_for_file(path: &Path) {
+    until(&path.display().to_string(), || path.exists());
 }
 
 /// Raises the limit of open files of this process, and of the daemons that it starts, to the hard limit, and returns

@@ -1,5 +1,6 @@
 //! `poolcounter jobs` as a process, and the requests of its tests to the daemon.
 
+pub use super::daemon::until;
 use super::daemon::{Daemon, PATIENCE, wait};
 use super::scratch::Scratch;
 use nix::sys::signal::{Signal, kill};
@@ -107,14 +108,6 @@ impl Drop for Running {
         // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what} does not come true");
-        thread::sleep(Duration::from_millis(5));
     }
 }
 

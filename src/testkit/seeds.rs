@@ -36,7 +36,6 @@ const fn test(name: &'static str, seeds: u64, steps: u64) -> Test {
 const TESTS: &[Test] = &[
     test("simulation", 64, 400),
     test("corpus", 100, 0),
-    test("toy", 100, 200),
     test("restores", 16, 300),
     test("restores-near-the-end", 4, 300),
     test("crowds", 2, 40),
@@ -44,7 +43,6 @@ const TESTS: &[Test] = &[
     test("members", 75, 400),
     test("members-restarts", 40, 400),
     test("members-model", 75, 1_500),
-    test("members-bytes", 60, 0),
     test("jobs", 75, 250),
     test("jobs-model", 75, 1_500),
     test("jobs-store", 75, 150),

@@ -14,12 +14,13 @@ pub struct Strange {
 
 impl Strange {
     /// Starts one on a free port.
-    pub fn start(answer: &'static [u8]) -> Strange {
+    pub fn start(answer: impl Into<Vec<u8>>) -> Strange {
         Strange::on(TcpListener::bind("127.0.0.1:0").expect("there is a free port"), answer)
     }
 
     /// Starts one on this listener.
-    pub fn on(listener: TcpListener, answer: &'static [u8]) -> Strange {
+    pub fn on(listener: TcpListener, answer: impl Into<Vec<u8>>) -> Strange {
+        let answer: Arc<[u8]> = answer.into().into();
         let address = listener.local_addr().expect("is bound").to_string();
         let connections = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&connections);
@@ -27,9 +28,10 @@ impl Strange {
         thread::spawn(move || {
             for mut stream in listener.incoming().map_while(Result::ok) {
                 counter.fetch_add(1, Ordering::SeqCst);
+                let answer = Arc::clone(&answer);
                 thread::spawn(move || {
                     let mut line = [0; 1024];
-                    while matches!(stream.read(&mut line), Ok(len) if len > 0) && stream.write_all(answer).is_ok() {}
+                    while matches!(stream.read(&mut line), Ok(len) if len > 0) && stream.write_all(&answer).is_ok() {}
                 });
             }
         });
@@ -40,4 +42,21 @@ impl Strange {
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
+}
+
+/// Starts a server that answers the requests of one connection with these, and then closes it. Returns its address.
+pub fn scripted(answers: &[&str]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = listener.local_addr().expect("is bound").to_string();
+    let answers: Vec<String> = answers.iter().map(ToString::to_string).collect();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the client connects");
+        for answer in answers {
+            if stream.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {
+                // The client may have closed the connection.
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        }
+    });
+    address
 }

@@ -13,7 +13,6 @@ use poolcounter_testkit::virtual_target::{Variation, VirtualTarget};
 use poolcounter_testkit::yrmcds::Yrmcds;
 use socket2::SockAddr;
 use std::fs;
-use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
@@ -30,24 +29,11 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)
 /// Language of the blocks that are conversations in documents.
 const CONVERSATION: &str = "conversation";
 
-fn pools() -> Script {
-    Script::parse("tests/conversations/pools.txt", Protocol::Pools, include_str!("../conversations/pools.txt"))
-        .unwrap_or_else(|wrong| panic!("{wrong}"))
-}
-
-fn counters() -> Script {
-    Script::parse("tests/conversations/counters.txt", Protocol::Counters, include_str!("../conversations/counters.txt"))
-        .unwrap_or_else(|wrong| panic!("{wrong}"))
-}
-
-fn jobs() -> Script {
-    Script::parse("tests/conversations/jobs.txt", Protocol::Jobs, include_str!("../conversations/jobs.txt"))
-        .unwrap_or_else(|wrong| panic!("{wrong}"))
-}
-
-fn members() -> Script {
-    Script::parse("tests/conversations/members.txt", Protocol::Members, include_str!("../conversations/members.txt"))
-        .unwrap_or_else(|wrong| panic!("{wrong}"))
+/// Returns the conversations of a protocol.
+fn script_of(protocol: Protocol) -> Script {
+    let name = format!("tests/conversations/{}.txt", protocol.kind());
+    let text = fs::read_to_string(format!("{}/{name}", env!("CARGO_MANIFEST_DIR"))).expect("the script is there");
+    Script::parse(&name, protocol, &text).unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
 /// Returns the conversations of a page of docs/protocols: its blocks of that language, each under the heading above it.
@@ -88,28 +74,20 @@ fn of_the_documents_in_virtual_time() {
 
 #[test]
 fn of_the_documents_over_tcp() {
-    for script in PROTOCOLS.map(page_of) {
-        let start = |scenario: &Scenario| match script.protocol {
-            Protocol::Pools => Daemon::start(&options_of(scenario)),
-            Protocol::Counters => Daemon::start_with_counters(&options_of(scenario)),
-            Protocol::Members => Daemon::start_with_members(&options_of(scenario)),
-            Protocol::Jobs => Daemon::start_with_jobs(&options_of(scenario)),
-        };
-        let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
-            let address = match script.protocol {
-                Protocol::Pools => daemon.address,
-                Protocol::Counters => daemon.counters(),
-                Protocol::Members => daemon.members(),
-                Protocol::Jobs => daemon.jobs(),
-            };
-            play(&script, scenario, &mut Sockets::new(script.protocol, address, PATIENCE)).err()
-        });
-        report(&failures);
-    }
+    PROTOCOLS.map(page_of).iter().for_each(play_over_tcp);
+}
+
+fn play_over_tcp(script: &Script) {
+    let protocol = script.protocol;
+    let start = |scenario: &Scenario| Daemon::speaking(protocol, &options_of(scenario));
+    let failures = in_parallel(&in_real_time(script), start, |scenario, daemon| {
+        play(script, scenario, &mut Sockets::new(protocol, daemon.address_of(protocol), PATIENCE)).err()
+    });
+    report(&failures);
 }
 
 fn play_in_virtual_time(variation: Variation) {
-    for script in [pools(), counters(), members(), jobs()] {
+    for script in PROTOCOLS.map(script_of) {
         let play_one = |scenario: &Scenario| {
             play(&script, scenario, &mut VirtualTarget::new(script.protocol, scenario, variation)).err()
         };
@@ -134,38 +112,28 @@ fn virtual_time_with_an_upgrade_after_every_step() {
 
 #[test]
 fn over_tcp() {
-    let script = pools();
-    let start = |scenario: &Scenario| Daemon::start(&options_of(scenario));
-    let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
-        play(&script, scenario, &mut Sockets::new(Protocol::Pools, daemon.address, PATIENCE)).err()
-    });
-    report(&failures);
+    play_over_tcp(&script_of(Protocol::Pools));
 }
 
 #[test]
 fn counters_over_tcp() {
-    let script = counters();
-    let start = |scenario: &Scenario| Daemon::start_with_counters(&options_of(scenario));
-    let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
-        play(&script, scenario, &mut Sockets::new(Protocol::Counters, daemon.counters(), PATIENCE)).err()
-    });
-    report(&failures);
+    play_over_tcp(&script_of(Protocol::Counters));
+}
+
+#[test]
+fn members_over_tcp() {
+    play_over_tcp(&script_of(Protocol::Members));
 }
 
 #[test]
 fn jobs_over_tcp() {
-    let script = jobs();
-    let start = |scenario: &Scenario| Daemon::start_with_jobs(&options_of(scenario));
-    let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
-        play(&script, scenario, &mut Sockets::new(Protocol::Jobs, daemon.jobs(), PATIENCE)).err()
-    });
-    report(&failures);
+    play_over_tcp(&script_of(Protocol::Jobs));
 }
 
 /// Each change waits for its commit, which no client sees.
 #[test]
 fn jobs_in_a_file_over_tcp() {
-    let script = jobs();
+    let script = script_of(Protocol::Jobs);
     let has = |scenario: &Scenario, word: &str| scenario.steps.iter().any(|step| step.action.says(word.as_bytes()));
     let is_meant = |scenario: &&Scenario| !scenario.sleeps() && !has(scenario, "store-copy");
     let quick: Vec<&Scenario> = in_real_time(&script).into_iter().filter(is_meant).collect();
@@ -182,18 +150,8 @@ fn jobs_in_a_file_over_tcp() {
 }
 
 #[test]
-fn members_over_tcp() {
-    let script = members();
-    let start = |scenario: &Scenario| Daemon::start_with_members(&options_of(scenario));
-    let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
-        play(&script, scenario, &mut Sockets::new(Protocol::Members, daemon.members(), PATIENCE)).err()
-    });
-    report(&failures);
-}
-
-#[test]
 fn over_a_local_socket() {
-    let script = pools();
+    let script = script_of(Protocol::Pools);
     let quick: Vec<&Scenario> = in_real_time(&script).into_iter().filter(|scenario| !scenario.sleeps()).collect();
     let scratch = Scratch::new();
     let path_of = |scenario: &Scenario| scratch.file(&scenario.steps[0].line.to_string());
@@ -214,7 +172,7 @@ fn against_the_c_daemon() {
         return poolcounter_testkit::skipped("conversations with the C daemon, because it is not installed");
     };
     let start = || Original::start(&program);
-    against("the C daemon", &pools(), &[Duration::ZERO], start, |original| original.address);
+    against("the C daemon", &script_of(Protocol::Pools), &[Duration::ZERO], start);
 }
 
 #[test]
@@ -223,7 +181,7 @@ fn against_yrmcds() {
         return poolcounter_testkit::skipped("conversations with yrmcds, because it is not installed");
     };
     let start = || Yrmcds::start(&program);
-    against("yrmcds", &counters(), &PAUSES, start, |yrmcds| yrmcds.address);
+    against("yrmcds", &script_of(Protocol::Counters), &PAUSES, start);
 }
 
 #[test]
@@ -232,17 +190,11 @@ fn against_beanstalkd() {
         return poolcounter_testkit::skipped("conversations with beanstalkd, because it is not installed");
     };
     let start = || Beanstalkd::start(&program);
-    against("beanstalkd", &jobs(), &[Duration::ZERO], start, |beanstalkd| beanstalkd.address);
+    against("beanstalkd", &script_of(Protocol::Jobs), &[Duration::ZERO], start);
 }
 
 /// Checks that an original daemon passes every scenario except the scenarios that say how it differs, and fails these.
-fn against<S: Send>(
-    name: &str,
-    script: &Script,
-    pauses: &[Duration],
-    start: impl Fn() -> S,
-    address: impl Fn(&S) -> SocketAddr + Sync,
-) {
+fn against(name: &str, script: &Script, pauses: &[Duration], start: impl Fn() -> Original) {
     let shared: Vec<&Scenario> = in_real_time(script).into_iter().filter(|scenario| scenario.ours.is_none()).collect();
     let mut left = shared.clone();
     let mut failures = Vec::new();
@@ -253,7 +205,7 @@ fn against<S: Send>(
             |_| start(),
             |scenario, original| {
                 let patience = if scenario.differs.is_some() { IMPATIENCE } else { PATIENCE };
-                let mut sockets = Sockets::new(script.protocol, address(original), patience).of_an_original(*pause);
+                let mut sockets = Sockets::new(script.protocol, original.address, patience).of_an_original(*pause);
                 let failure = match (&scenario.differs, play(script, scenario, &mut sockets)) {
                     (None, Ok(())) | (Some(_), Err(_)) => return None,
                     (None, Err(failure)) => failure,

@@ -1,4 +1,4 @@
-//! Every limit in the manual, reached: its effect, and that no other client notices.
+//! The limits in the manual that no conversation reaches: their effect, and that no other client notices.
 
 use poolcounter::SERVICES;
 use poolcounter_core::time::Span;
@@ -16,41 +16,6 @@ fn world() -> World {
 fn text(world: &mut World, client: usize) -> String {
     world.settle();
     String::from_utf8(world.take_received(client)).expect("replies are text")
-}
-
-#[test]
-fn line_has_8192_bytes_at_most() {
-    let mut world = world();
-    let (fits, too_long, endless) = (world.connect(), world.connect(), world.connect());
-    world.send(fits, &[b"x".repeat(8192), b"\n".to_vec()].concat());
-    assert_eq!(text(&mut world, fits), "ERROR BAD_COMMAND\n");
-    world.send(too_long, &[b"x".repeat(8193), b"\nSTATS\n".to_vec()].concat());
-    assert_eq!(text(&mut world, too_long), "ERROR LINE_TOO_LONG\n");
-    assert!(world.is_ended(too_long) && !world.is_ended(fits));
-    world.send(endless, &b"x".repeat(8193));
-    assert_eq!(text(&mut world, endless), "ERROR LINE_TOO_LONG\n", "its end is not waited for");
-}
-
-#[test]
-fn connection_has_4_locks_at_most() {
-    let mut world = world();
-    let client = world.connect();
-    world.send(client, b"ACQ4ME a 1 1 0\nACQ4ME b 1 1 0\nACQ4ME c 1 1 0\nACQ4ME d 1 1 0\nACQ4ME e 1 1 0\nRELEASE\n");
-    world.send(client, b"ACQ4ME e 1 1 0\n");
-    assert_eq!(text(&mut world, client), "LOCKED\nLOCKED\nLOCKED\nLOCKED\nLOCK_HELD\nRELEASED\nLOCKED\n");
-}
-
-#[test]
-fn numbers_end_at_2_to_the_32() {
-    let mut world = world();
-    let client = world.connect();
-    world.send(client, b"ACQ4ME k 99999999999999999999 4294967296 99999999999999999999\n");
-    world.send(client, b"ACQ4ME k 1 9 99999999999999999999\n");
-    assert_eq!(text(&mut world, client), "LOCKED\n");
-    world.advance(Span::from_secs(u64::from(u32::MAX) - 1));
-    assert_eq!(text(&mut world, client), "", "it waits for 136 years");
-    world.advance(Span::from_secs(1));
-    assert_eq!(text(&mut world, client), "TIMEOUT\n");
 }
 
 #[test]
@@ -112,26 +77,6 @@ fn answered_connection_has_5_seconds_to_close() {
     assert!(world.is_closed(stubborn));
     assert!(world.take_received(stubborn).is_empty() && world.take_received(polite).is_empty());
     assert!(world.is_empty());
-}
-
-#[test]
-fn options_move_the_limits() {
-    let mut world = World::new(PoolsSettings {
-        max_locks: 1,
-        max_hold: Span::from_secs(2),
-        max_line: 64,
-        ..PoolsSettings::default()
-    });
-    let (holder, waiter, talker) = (world.connect(), world.connect(), world.connect());
-    world.send(holder, b"ACQ4ME k 1 9 9 hold=60\nACQ4ME other 1 1 0\n");
-    assert_eq!(text(&mut world, holder), "LOCKED\nLOCK_HELD\n");
-    world.send(waiter, b"ACQ4ANY k 1 9 9\n");
-    world.advance(Span::from_millis(1_999));
-    assert_eq!(text(&mut world, waiter), "");
-    world.advance(Span::from_millis(1));
-    assert_eq!(text(&mut world, waiter), "LOCKED\n");
-    world.send(talker, &b"x".repeat(65));
-    assert_eq!(text(&mut world, talker), "ERROR LINE_TOO_LONG\n");
 }
 
 /// Timers and replies are handled in between, however many clients have work for a whole turn each.

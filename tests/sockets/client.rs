@@ -4,10 +4,10 @@ use poolcounter_client::{
     Client, Error, Failure, Fault, Limits, Lock, LockLoss, MediaWiki, Outcome, Purpose, Timeouts,
 };
 use poolcounter_protocol::pools::stats::{IN_FULL, PoolStat as Stat};
-use poolcounter_testkit::daemon::{Daemon, PATIENCE};
+use poolcounter_testkit::daemon::{Daemon, PATIENCE, until};
 use poolcounter_testkit::embedded::Embedded;
 use poolcounter_testkit::original::Original;
-use poolcounter_testkit::strange::Strange;
+use poolcounter_testkit::strange::{Strange, scripted};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::thread;
@@ -50,11 +50,7 @@ fn stat(client: &Client, stat: Stat) -> u64 {
 
 /// Waits until a statistic of the only server has this value.
 fn wait_for(client: &Client, wanted: Stat, value: u64) {
-    let deadline = Instant::now() + PATIENCE;
-    while stat(client, wanted) != value {
-        assert!(Instant::now() < deadline, "{wanted:?} is {} and not {value}", stat(client, wanted));
-        thread::sleep(Duration::from_millis(2));
-    }
+    until(&format!("{wanted:?} = {value}"), || stat(client, wanted) == value);
 }
 
 /// Returns the error when the only server, which is named by its address, has this fault.
@@ -68,23 +64,8 @@ fn refusing() -> String {
     listener.local_addr().expect("is bound").to_string()
 }
 
-/// Starts a server that answers the requests of one connection with these, and then closes it.
-fn scripted(answers: &'static [&'static str]) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    let address = listener.local_addr().expect("is bound").to_string();
-    thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("the client connects");
-        for answer in answers {
-            if stream.read(&mut [0; 1024]).is_ok_and(|len| len > 0) {
-                let _ = stream.write_all(answer.as_bytes());
-            }
-        }
-    });
-    address
-}
-
 /// Returns a key whose first server is `first`, of these two.
-fn key_of(first: &str, second: &str) -> String {
+pub fn key_of(first: &str, second: &str) -> String {
     let digest = |server: &str, n: u32| md5::compute(format!("{server}key {n}")).0;
     let n = (0..).find(|n| digest(first, *n) < digest(second, *n)).expect("every other key is such");
     format!("key {n}")
@@ -486,25 +467,17 @@ fn lost_lock_is_known_without_a_question() {
     let held = lock(&client, "k");
     assert!(held.loss().is_none());
     drop(server);
-    let deadline = Instant::now() + PATIENCE;
-    while held.loss().is_none() {
-        assert!(Instant::now() < deadline, "nobody notices");
-        thread::sleep(Duration::from_millis(2));
-    }
+    until("the loss", || held.loss().is_some());
     assert_eq!(held.release(), Err(Error::Lost));
 }
 
 #[test]
 fn revoked_lock_is_known_as_revoked() {
     for answer in ["LOCKED\nNOT_LOCKED\n", "LOCKED\n"] {
-        let address = scripted(Box::leak(Box::new([answer])));
+        let address = scripted(&[answer]);
         let client = client(&[&address]);
         let held = lock(&client, "k");
-        let deadline = Instant::now() + PATIENCE;
-        while held.loss().is_none() {
-            assert!(Instant::now() < deadline, "nobody notices");
-            thread::sleep(Duration::from_millis(2));
-        }
+        until("the loss", || held.loss().is_some());
         let is_taken_back = answer.contains("NOT_LOCKED");
         let (loss, error) = match is_taken_back {
             true => (LockLoss::TakenBack, Error::Expired),

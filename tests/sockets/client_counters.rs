@@ -2,12 +2,10 @@
 
 use poolcounter_client::{Counters, Error, Failure, Fault, MediaWiki, Timeouts, Units, Usage};
 use poolcounter_protocol::counters::stats::CounterStat as Stat;
-use poolcounter_testkit::daemon::PATIENCE;
+use poolcounter_testkit::daemon::{PATIENCE, until};
 use poolcounter_testkit::embedded::Embedded;
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::thread;
-use std::time::{Duration, Instant};
+use poolcounter_testkit::strange::Strange;
+use std::time::Duration;
 
 /// Long timeouts: a server on a busy machine is not dead.
 const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
@@ -23,21 +21,6 @@ fn units<'a>(counters: &'a Counters, name: &str, resources: u32) -> Units<'a> {
 fn only<T>(mut answers: Vec<(String, Result<T, Failure>)>) -> Result<T, Failure> {
     assert_eq!(answers.len(), 1);
     answers.remove(0).1
-}
-
-/// Returns the address of a server that answers its only client with these bytes.
-fn strange(answer: Vec<u8>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    let address = listener.local_addr().expect("is bound").to_string();
-    thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("the client connects");
-        let asked = stream.read(&mut [0; 1024]).expect("it asks");
-        assert!(asked > 0);
-        // The client may have closed the connection.
-        let _ = stream.write_all(&answer);
-        let _ = stream.read(&mut [0]);
-    });
-    address
 }
 
 #[test]
@@ -64,11 +47,7 @@ fn units_end_with_their_client() {
     std::mem::forget(units(&one, "c", 3));
     assert_eq!(two.get("c"), Ok(Some(3)));
     drop(one);
-    let deadline = Instant::now() + PATIENCE;
-    while two.get("c") != Ok(Some(0)) {
-        assert!(Instant::now() < deadline, "they are held for ever");
-        thread::sleep(Duration::from_millis(2));
-    }
+    until("the end of the units", || two.get("c") == Ok(Some(0)));
 }
 
 #[test]
@@ -137,7 +116,7 @@ fn garbage_is_no_answer() {
         head([0x91, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         head([0x91, 1, 0x22, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     ] {
-        let address = strange(answer.clone());
+        let address = Strange::start(answer.clone()).address;
         let garbled = unavailable(&address, Fault::Garbled);
         assert_eq!(counters(&address).get("c"), Err(garbled), "{}", answer.escape_ascii());
     }
@@ -146,9 +125,9 @@ fn garbage_is_no_answer() {
 #[test]
 fn truncated_answer_is_none() {
     let whole = [0x91, 1, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 9];
-    assert_eq!(counters(&strange(whole.to_vec())).get("c"), Ok(Some(9)));
+    assert_eq!(counters(&Strange::start(whole).address).get("c"), Ok(Some(9)));
     for len in [0, 11, 15] {
-        let address = strange(whole[..len].to_vec());
+        let address = Strange::start(&whole[..len]).address;
         let short = Timeouts { answer: Duration::from_millis(50), ..TIMEOUTS };
         let silent = unavailable(&address, Fault::Silent);
         assert_eq!(Counters::with(MediaWiki::new([address]), short).get("c"), Err(silent), "{len} bytes");

@@ -1,7 +1,8 @@
 //! The client library and dead servers: the delay of requests, the number of tries, and the recovery.
 
-use poolcounter_client::{Client, Error, Limits, MediaWiki, Outcome, Placement, Purpose, Timeouts};
-use poolcounter_testkit::daemon::PATIENCE;
+use crate::client::key_of;
+use poolcounter_client::{Client, Error, Limits, MediaWiki, Outcome, Purpose, Timeouts};
+use poolcounter_testkit::daemon::{PATIENCE, until};
 use poolcounter_testkit::embedded::Embedded;
 use poolcounter_testkit::sockets::FullBacklog;
 use poolcounter_testkit::strange::Strange;
@@ -47,13 +48,6 @@ impl Requests<'_> {
     }
 }
 
-/// Returns a key whose first server is `first`, of these two.
-fn key_of(first: &str, second: &str) -> String {
-    let placement = Placement::from(MediaWiki::new([first, second]));
-    let mut keys = (0..).map(|n| format!("key {n}"));
-    keys.find(|key| placement.order(key.as_bytes())[0] == 0).expect("every other key is such")
-}
-
 fn is_held_at(server: &str, key: &str) -> bool {
     let client = Client::with(MediaWiki::new([server]), TIMEOUTS);
     match client.acquire(Purpose::Me, key, &ONE) {
@@ -92,10 +86,7 @@ fn recovered_machine_is_found_without_a_wait() {
     assert!((0..10).all(|_| requests.make()));
     // A lock of this server fails at its release, to which it answers nonsense.
     let found = Strange::on(down.open(), b"LOCKED\n");
-    let deadline = Instant::now() + PATIENCE;
-    while requests.make() {
-        assert!(Instant::now() < deadline, "it is not found");
-    }
+    until("a failure", || !requests.make());
     assert!(found.connections() >= 1 && requests.slow <= 3, "{} requests waited for it", requests.slow);
 }
 

@@ -7,8 +7,7 @@ use poolcounter_client::{
 use poolcounter_testkit::beanstalkd::Beanstalkd;
 use poolcounter_testkit::daemon::PATIENCE;
 use poolcounter_testkit::embedded::Embedded;
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use poolcounter_testkit::strange::scripted;
 use std::thread;
 use std::time::Duration;
 
@@ -108,7 +107,7 @@ fn a_runner_waits_and_is_warned() {
     with_each(|address| {
         let mut runner = runner(address);
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| runner_of(address).reserve(None));
+            let waiting = scope.spawn(|| self::runner(address).reserve(None));
             let put = NewJob { ttr: Duration::from_secs(1), ..NewJob::new("short") };
             producer(address).put(&put).expect("is put");
             reserved(waiting.join().expect("does not panic"));
@@ -124,10 +123,6 @@ fn a_runner_waits_and_is_warned() {
         let late = runner.reserved_within(PATIENCE).map(|reply| reply.expect("comes in time"));
         assert_eq!(runner.delete(&reserved(late)), Ok(()));
     });
-}
-
-fn runner_of(address: &str) -> Runner {
-    runner(address)
 }
 
 #[test]
@@ -275,22 +270,6 @@ fn a_lost_connection_is_made_anew_with_the_same_watches() {
     assert_eq!(runner.touch(&new), Ok(()));
 }
 
-/// Starts a server that greets like beanstalkd, and then answers each request with the next of these.
-fn scripted(answers: &'static [&'static str]) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("has an address").to_string();
-    thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("somebody connects");
-        let mut buffer = [0; 4096];
-        for answer in answers {
-            if stream.read(&mut buffer).is_ok_and(|len| len > 0) {
-                let _ = stream.write_all(answer.as_bytes());
-            }
-        }
-    });
-    address
-}
-
 #[test]
 fn nonsense_ends_a_connection_and_nothing_else() {
     for answer in [
@@ -303,15 +282,14 @@ fn nonsense_ends_a_connection_and_nothing_else() {
         "OK 5\r\n",
         "",
     ] {
-        let address = scripted(Box::leak(Box::new(["UNKNOWN_COMMAND\r\n", answer])));
+        let address = scripted(&["UNKNOWN_COMMAND\r\n", answer]);
         let mut runner = runner(&address);
         assert_eq!(runner.reserve(AT_ONCE), Err(Error::Lost), "{answer:?}");
     }
     let garbled = runner(&scripted(&["HTTP/1.1 400 Bad Request\r\n"])).reserve(AT_ONCE);
     assert!(matches!(garbled, Err(Error::Unavailable(failures)) if failures[0].1.fault == Fault::Garbled));
     for words in ["NOT_ALLOWED", "OUT_OF_MEMORY"] {
-        let answer: &'static str = Box::leak(format!("{words}\r\n").into_boxed_str());
-        let refused = runner(&scripted(Box::leak(Box::new([answer])))).reserve(AT_ONCE);
+        let refused = runner(&scripted(&[&format!("{words}\r\n")])).reserve(AT_ONCE);
         assert_eq!(refused, Err(Error::Refused(words.into())), "not even the extensions may be asked for");
     }
     let server = Embedded::start("jobs");

@@ -4,9 +4,10 @@ use poolcounter_client::{
     Cleaner, Condition, Error, Fault, LeaseToken, Lost, MediaWiki, Member, MemberLoss, Members, NoMembers, Offered,
     Provider, TakeOutcome, Task, TaskResult, Timeouts, Wanted,
 };
-use poolcounter_testkit::daemon::{Client, PATIENCE};
+use poolcounter_testkit::daemon::{Client, PATIENCE, until};
 use poolcounter_testkit::embedded::Embedded;
-use std::io::{Read, Write};
+use poolcounter_testkit::strange::Strange;
+use std::io::Write;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -51,14 +52,6 @@ fn states(members: &Members, pool: &str) -> Vec<String> {
     let (_, answer) = members.members(pool).expect("is a name").remove(0);
     let rows = answer.expect("the server answers").expect("there is such a pool");
     rows.into_iter().map(|row| row.state).collect()
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what} does not come true");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 #[test]
@@ -156,17 +149,8 @@ fn a_lease_is_a_matter_of_its_token() {
 #[test]
 fn a_server_that_talks_nonsense_is_not_believed() {
     for answer in [&b"OK\n"[..], b"MEMBER 1 p\n", b"MEMBERS 1\nMEMBER 1 p m\n", b"!LOST 1 died\nhello\n", b"\n"] {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let address = listener.local_addr().expect("is bound").to_string();
-        thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("the client connects");
-            let asked = stream.read(&mut [0; 1024]).expect("it asks");
-            assert!(asked > 0);
-            // The client may have closed the connection.
-            let _ = stream.write_all(answer);
-            let _ = stream.read(&mut [0]);
-        });
-        let client = members(&address);
+        let strange = Strange::start(answer);
+        let client = members(&strange.address);
         let outcome = client.take("p", &Wanted::default());
         assert!(matches!(outcome, Err(Error::Unavailable(_))), "{}: {outcome:?}", answer.escape_ascii());
     }
@@ -339,16 +323,8 @@ fn an_operator_declares_changes_and_takes_back() {
 
 #[test]
 fn a_server_that_does_not_know_names_is_passed_over() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    let address = listener.local_addr().expect("is bound").to_string();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.expect("a client connects");
-            let _ = stream.read(&mut [0; 1024]);
-            let _ = stream.write_all(b"ERROR BAD_COMMAND\n");
-        }
-    });
-    let client = members(&address).named("me").expect("is a name");
+    let strange = Strange::start(b"ERROR BAD_COMMAND\n");
+    let client = members(&strange.address).named("me").expect("is a name");
     let outcome = client.take("p", &Wanted::default());
     assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
 }

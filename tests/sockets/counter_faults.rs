@@ -2,9 +2,8 @@
 
 use poolcounter_testkit::counter::CounterClient;
 use poolcounter_testkit::daemon::Daemon;
-use poolcounter_testkit::frames::{self, acquire, dump, get, record, release};
+use poolcounter_testkit::frames::{acquire, dump, get, record, release};
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1024 * 1024;
@@ -123,31 +122,6 @@ fn disconnect_gives_many_counters_back_at_once() {
 }
 
 #[test]
-fn half_closed_connections_do_not_stay() {
-    let daemon = start(&[]);
-    let mut other = connect(&daemon);
-    let mut slowest = Duration::ZERO;
-    let mut kept = Vec::new();
-    for n in 0..200_u32 {
-        let mut client = connect(&daemon);
-        assert_eq!(client.status(&acquire(1, 1, b"foo")), 0);
-        // Some of the clients have disconnected, and the rest is just waiting for the end.
-        if n % 2 == 0 {
-            client.finish();
-            kept.push(client);
-        } else {
-            client.reset();
-        }
-        slowest = slowest.max(other.wait_until(|other| other.consumption(b"foo") == Some(0)));
-    }
-    println!("after a FIN or an RST a counter came back within {slowest:?}");
-    assert!(slowest < PROMPT);
-    other.wait_until(|other| other.stat("curr_connections") == 1);
-    assert_eq!(other.stat("total_connections"), 201);
-    assert!(kept.iter_mut().all(|client| client.wait_for_end().is_empty()));
-}
-
-#[test]
 fn connection_too_many_is_accepted_and_closed() {
     let daemon = start(&["--counter-max-connections", "2"]);
     let (mut first, mut second) = (connect(&daemon), connect(&daemon));
@@ -188,42 +162,4 @@ fn memory_is_limited_and_comes_back() {
     assert_eq!(other.status(&acquire(1, 9, &new)), 0);
     assert_eq!(other.consumption(&name(2 * MANY - 1)), Some(0));
     assert!(daemon.memory() < before + 8 * MIB);
-}
-
-/// After an interval in which none of them was used, free counters are dropped.
-#[test]
-fn unused_counters_are_dropped() {
-    let daemon = start(&["--counter-stats-interval", "10"]);
-    let mut client = connect(&daemon);
-    let pairs: Vec<Vec<u8>> = (0..1_000).flat_map(|n| [acquire(1, 9, &name(n)), release(1, &name(n))]).collect();
-    assert!(client.pipeline(&pairs).into_iter().all(|is_granted| is_granted));
-    assert_eq!(client.status(&acquire(1, 9, b"held")), 0);
-    client.wait_until(|client| client.stat("objects") == 1);
-    assert_eq!(client.consumption(b"held"), Some(1));
-}
-
-/// Bytes of all kinds end a connection at worst.
-#[test]
-fn garbage_is_answered() {
-    let daemon = start(&[]);
-    let mut other = connect(&daemon);
-    let mut seed = 11_u64;
-    for _ in 0..50 {
-        let mut client = connect(&daemon);
-        let garbage: Vec<u8> = (0..20_000)
-            .map(|_| {
-                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                // Many zeros, so that some lengths are short.
-                if seed >> 62 == 0 { (seed >> 54) as u8 } else { 0 }
-            })
-            .collect();
-        // Either side may be the first to close it.
-        let _ = client.stream().write_all(&garbage);
-        client.finish();
-        let mut said = Vec::new();
-        let _ = client.stream().read_to_end(&mut said);
-        assert!(frames::replies(&said).all(|reply| reply[0] == 0x91));
-    }
-    serves_promptly(&mut other);
-    other.wait_until(|other| other.stat("curr_connections") == 1);
 }

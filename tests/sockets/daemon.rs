@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 use poolcounter_cli::COMMANDS;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, until};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -356,6 +356,7 @@ fn local_socket_on_standard_input_keeps_its_file() {
     let listener = UnixListener::bind(&path).expect("can be made");
     let mut daemon = Daemon::run(Command::new(Daemon::program()).stdin(Stdio::from(OwnedFd::from(listener))));
     assert!(daemon.lines.last().expect("a line").ends_with(&format!("listens on {}", unix(&path))));
+    daemon.upgrade();
     assert_eq!(lock_at(&path, "k").0, "LOCKED\n");
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());
@@ -374,7 +375,7 @@ fn connection_on_the_standard_input_is_no_listener() {
 
 // Ending
 
-fn stops_at_once(signal: Signal) {
+fn stops_at_once(signal: Signal, is_upgraded: bool) {
     let scratch = Scratch::new();
     let path = scratch.file("socket");
     let mut daemon = Daemon::start(&["-l", &unix(&path)]);
@@ -382,6 +383,9 @@ fn stops_at_once(signal: Signal) {
     assert_eq!(holder.ask("ACQ4ME k 1 9 60"), "LOCKED");
     waiter.send(b"ACQ4ME k 1 9 60\n");
     holder.wait_for_stat("waiting_workers", 1);
+    if is_upgraded {
+        daemon.upgrade();
+    }
     let asked = Instant::now();
     daemon.signal(signal);
     let status: ExitStatus = daemon.wait();
@@ -394,8 +398,9 @@ fn stops_at_once(signal: Signal) {
 
 #[test]
 fn sigterm_and_sigint_end_it_at_once() {
-    stops_at_once(Signal::SIGTERM);
-    stops_at_once(Signal::SIGINT);
+    stops_at_once(Signal::SIGTERM, false);
+    stops_at_once(Signal::SIGINT, false);
+    stops_at_once(Signal::SIGTERM, true);
 }
 
 #[test]
@@ -427,10 +432,7 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
     // The first connections work as before, and there is room again once one has closed.
     assert_eq!(second.ask("ACQ4ME k 1 9 0"), "TIMEOUT");
     drop(second);
-    let deadline = Instant::now() + PATIENCE;
-    while is_turned_away(&daemon) {
-        assert!(Instant::now() < deadline, "the place of a connection that has gone stays taken");
-    }
+    until("a free place", || !is_turned_away(&daemon));
     assert_eq!(first.ask("RELEASE"), "RELEASED");
 }
 
@@ -576,11 +578,7 @@ fn start_stop_daemon_starts_and_stops_it() {
         status.expect("is installed")
     };
     assert!(start_stop_daemon(&["--start", "-b", "--make-pidfile", "--", "-l", &unix(&socket)]).success());
-    let deadline = Instant::now() + PATIENCE;
-    while UnixStream::connect(&socket).is_err() {
-        assert!(Instant::now() < deadline, "it does not listen");
-        thread::sleep(Duration::from_millis(5));
-    }
+    until("a connection", || UnixStream::connect(&socket).is_ok());
     let (reply, mut holder) = lock_at(&socket, "k");
     assert_eq!(reply, "LOCKED\n");
     assert!(start_stop_daemon(&["--status"]).success());

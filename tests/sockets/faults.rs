@@ -1,12 +1,9 @@
 //! Misbehaving clients, networks and systems, on the real program over real sockets.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, raise_descriptor_limit};
-use std::fmt::Write as _;
+use poolcounter_testkit::daemon::{Client, Daemon, raise_descriptor_limit};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::TcpStream;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -156,130 +153,6 @@ fn thousands_reset_in_the_midst_of_their_waits() {
     assert_eq!(holder.stat("total_acquired"), holder.stat("processed_count"));
 }
 
-/// Shell that holds a lock over a connection of its own until it is killed.
-struct ForeignHolder(Child);
-
-impl ForeignHolder {
-    fn start(address: SocketAddr) -> Option<ForeignHolder> {
-        let script = format!(
-            "exec 3<>/dev/tcp/{}/{} && echo 'ACQ4ME k 1 9 9' >&3 && read line <&3 && echo $line && exec sleep 60",
-            address.ip(),
-            address.port()
-        );
-        let mut child = Command::new("bash").args(["-c", &script]).stdout(Stdio::piped()).spawn().ok()?;
-        let mut said = [0; 7];
-        child.stdout.as_mut().expect("is piped").read_exact(&mut said).expect("it has the lock");
-        assert_eq!(&said, b"LOCKED\n");
-        Some(ForeignHolder(child))
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.0.id() as i32), signal).expect("the process is there");
-    }
-}
-
-impl Drop for ForeignHolder {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-#[test]
-fn stopped_holder_keeps_its_lock_until_killed() {
-    let daemon = Daemon::start(&[]);
-    let Some(holder) = ForeignHolder::start(daemon.address) else {
-        return poolcounter_testkit::skipped("a stopped holder, because there is no bash");
-    };
-    holder.signal(Signal::SIGSTOP);
-    let mut waiter = daemon.connect();
-    assert_eq!(waiter.ask("ACQ4ME k 1 9 0.3"), "TIMEOUT", "it is alive, as far as anybody can tell");
-    waiter.send(b"ACQ4ME k 1 9 60\n");
-    holder.signal(Signal::SIGKILL);
-    assert_eq!(waiter.line(), "LOCKED");
-}
-
-/// Two hosts of the test's own, with a link between them.
-struct TwoHosts {
-    names: [String; 2],
-}
-
-impl TwoHosts {
-    const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
-
-    fn build() -> Result<TwoHosts, String> {
-        let id = std::process::id();
-        let hosts = TwoHosts { names: [format!("pc-a-{id}"), format!("pc-b-{id}")] };
-        let [a, b] = &hosts.names;
-        for name in &hosts.names {
-            ip(&format!("netns add {name}"))?;
-            ip(&format!("-n {name} link set lo up"))?;
-        }
-        ip(&format!("-n {a} link add veth0 type veth peer name veth0 netns {b}"))?;
-        for (name, address) in hosts.names.iter().zip(Self::ADDRESSES) {
-            ip(&format!("-n {name} address add {address}/24 dev veth0"))?;
-            ip(&format!("-n {name} link set veth0 up"))?;
-        }
-        Ok(hosts)
-    }
-
-    /// Returns a command that runs on one of the hosts.
-    fn command(&self, host: usize, script: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.names[host], "bash", "-c", script]);
-        command
-    }
-}
-
-impl Drop for TwoHosts {
-    fn drop(&mut self) {
-        for name in &self.names {
-            // The host may not exist.
-            let _ = ip(&format!("netns delete {name}"));
-        }
-    }
-}
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().map_err(|error| error.to_string())?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_string()) }
-}
-
-/// The holder's machine vanishes without a packet. Only keepalive notices that.
-#[test]
-fn peer_that_vanishes_loses_its_lock() {
-    let hosts = match TwoHosts::build() {
-        Ok(hosts) => hosts,
-        Err(reason) => {
-            return poolcounter_testkit::skipped(&format!(
-                "a peer that vanishes, because there are no network namespaces: {reason}"
-            ));
-        }
-    };
-    let mut program = String::from("exec ");
-    write!(program, "{} -l {} -p 7531 -l 127.0.0.1 --keepalive 1,1,2", Daemon::program(), TwoHosts::ADDRESSES[0])
-        .expect("a string takes every byte");
-    let daemon = Daemon::run(&mut hosts.command(0, &program));
-    let hold =
-        format!("exec 3<>/dev/tcp/{}/7531; echo ACQ4ME k 1 9 9 >&3; head -1 <&3; sleep 60", TwoHosts::ADDRESSES[0]);
-    let mut holder = hosts.command(1, &hold).stdout(Stdio::piped()).spawn().expect("runs");
-    let mut said = [0; 7];
-    holder.stdout.as_mut().expect("is piped").read_exact(&mut said).expect("it has the lock");
-    let wait = "exec 3<>/dev/tcp/127.0.0.1/7531; echo ACQ4ME k 1 9 60 >&3; head -1 <&3";
-    let waiter = hosts.command(0, wait).stdout(Stdio::piped()).spawn().expect("runs");
-    thread::sleep(Duration::from_millis(300));
-    ip(&format!("-n {} link set veth0 down", hosts.names[1])).expect("is ours");
-    let begun = Instant::now();
-    let output = waiter.wait_with_output().expect("ends");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "LOCKED\n");
-    println!("the lock came back {:?} after the link went down", begun.elapsed());
-    assert!(begun.elapsed() < PATIENCE);
-    holder.kill().expect("is ours");
-    holder.wait().expect("is ours");
-    drop(daemon);
-}
-
 /// A peer whose receive buffer is full is probed like a silent one, even if its system answers.
 #[test]
 fn holder_that_never_reads_loses_its_lock() {
@@ -291,28 +164,4 @@ fn holder_that_never_reads_loses_its_lock() {
     let begun = Instant::now();
     assert_eq!(daemon.connect().ask("ACQ4ME k 1 9 60"), "LOCKED");
     println!("the lock came back after {:?}", begun.elapsed());
-}
-
-/// Bytes of all kinds end a connection at worst.
-#[test]
-fn garbage_is_answered() {
-    let daemon = Daemon::start(&[]);
-    let mut seed = 11_u64;
-    for _ in 0..50 {
-        let mut client = daemon.connect();
-        let garbage: Vec<u8> = (0..20_000)
-            .map(|_| {
-                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (seed >> 56) as u8
-            })
-            .collect();
-        let lines = garbage.iter().filter(|byte| **byte == b'\n').count();
-        let mut writer = client.stream().try_clone().expect("a second handle");
-        let sending = thread::spawn(move || writer.write_all(&garbage));
-        for _ in 0..lines {
-            assert_eq!(client.line(), "ERROR BAD_COMMAND");
-        }
-        sending.join().expect("no panic").expect("is sent");
-    }
-    serves_promptly(&mut daemon.connect());
 }

@@ -931,13 +931,3 @@ Host: localhost
     world.advance(Span::from_secs(10));
     assert!(world.is_closed(asking) && !world.is_closed(holder));
 }
-
-#[test]
-fn the_longest_idle_makes_room() {
-    let (_daemon, address) = start(&[]);
-    let silent: Vec<Web> = (0..250).map(|_| Web::to(address)).collect();
-    for _ in 0..5 {
-        assert_eq!(fetch(address, "/healthz").text(), "ok\n");
-    }
-    drop(silent);
-}

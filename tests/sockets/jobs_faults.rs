@@ -3,7 +3,6 @@
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::jobs_client::JobsClient;
-use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -121,49 +120,6 @@ fn bodies_that_do_not_end_take_no_more_than_jobs_may() {
     serves_promptly(&mut other);
 }
 
-#[test]
-fn an_upgrade_keeps_reservations_waits_and_delays() {
-    let mut daemon = Daemon::start_with_jobs(&[]);
-    let (mut producer, mut runner, mut waiting, mut late) =
-        (connect(&daemon), connect(&daemon), connect(&daemon), connect(&daemon));
-    let begun = Instant::now();
-    assert_eq!(producer.put("0 0 3", b"held"), "INSERTED 1");
-    assert_eq!(producer.put("0 2 60", b"delayed"), "INSERTED 2");
-    assert_eq!(runner.ask("reserve"), "RESERVED 1 4");
-    assert_eq!(runner.body(4), b"held");
-    assert_eq!(waiting.ask("watch other"), "WATCHING 2");
-    waiting.send(b"reserve\r\nlist-tube-used\r\n");
-    assert_eq!(late.ask("watch third"), "WATCHING 2");
-    assert_eq!(late.ask("ignore default"), "WATCHING 1");
-    late.send(b"reserve-with-timeout 2\r\n");
-    assert_eq!(producer.ask("pause-all */paused 100"), "PAUSED");
-    assert_eq!(producer.ask("limit */limited 1"), "LIMIT 1");
-    assert_eq!(producer.ask("drain"), "DRAINING");
-    let name = producer.stat("stats", "id");
-    producer.send(b"put 0 0 60 6\r\nha");
-    for _ in 0..2 {
-        daemon.upgrade();
-    }
-    producer.send(b"lves\r\n");
-    assert_eq!(producer.line(), "DRAINING");
-    assert_eq!(producer.ask("undrain"), "ACCEPTING");
-    assert_eq!(producer.stat("stats", "id"), name);
-    assert_eq!(producer.stat("stats", "current-waiting"), "2");
-    assert_eq!(producer.stat("stats-job 1", "state"), "reserved");
-    assert_eq!(waiting.line(), "RESERVED 2 7");
-    assert!(begun.elapsed() >= Duration::from_secs(2), "the delay ended early");
-    assert_eq!(waiting.body(7), b"delayed");
-    assert_eq!(waiting.line(), "USING default");
-    assert_eq!(late.line(), "TIMED_OUT");
-    assert_eq!(waiting.ask("reserve"), "RESERVED 1 4");
-    assert!(begun.elapsed() >= Duration::from_secs(3), "the TTR ended early");
-    assert_eq!(waiting.body(4), b"held");
-    assert_eq!(runner.ask("touch 1"), "NOT_FOUND");
-    assert_eq!(waiting.ask("delete 1"), "DELETED");
-    assert_eq!(waiting.ask("delete 2"), "DELETED");
-    assert_eq!(producer.put("0 0 60", b""), "INSERTED 3");
-}
-
 /// Commands for very many jobs are completed before another process takes over.
 #[test]
 fn an_upgrade_waits_for_long_commands() {
@@ -178,25 +134,6 @@ fn an_upgrade_waits_for_long_commands() {
     daemon.upgrade();
     assert_eq!(admin.line(), format!("CLEARED {JOBS}"));
     assert_eq!(producer.stat("stats", "current-jobs-ready"), "0");
-}
-
-#[test]
-fn a_runner_that_is_gone_in_whatever_way_gives_its_jobs_back() {
-    let daemon = Daemon::start_with_jobs(&[]);
-    let mut other = connect(&daemon);
-    for n in 1..=3 {
-        assert_eq!(other.put("0 0 600", b"x"), format!("INSERTED {n}"));
-        let mut runner = connect(&daemon);
-        assert_eq!(runner.ask("reserve"), format!("RESERVED {n} 1"));
-        match n {
-            1 => drop(runner),
-            2 => runner.send(b"quit\r\n"),
-            _ => runner.shut_down(Shutdown::Both),
-        }
-        assert_eq!(other.ask("reserve"), format!("RESERVED {n} 1"));
-        assert_eq!(other.body(1), b"x");
-        assert_eq!(other.ask(&format!("delete {n}")), "DELETED");
-    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use poolcounter_core::proxy::{Header, Tls};
 use poolcounter_testkit::daemon::{
-    Daemon, PATIENCE, install, install_program, install_waiting_program, raise_descriptor_limit, wait_for_file,
+    Daemon, PATIENCE, install, install_program, install_waiting_program, raise_descriptor_limit, until, wait_for_file,
 };
 use poolcounter_testkit::random::Random;
 use poolcounter_testkit::running::Running;
@@ -37,6 +37,32 @@ fn toy_server(certificates: &Certificates) -> (UnixListener, String) {
     (UnixListener::bind(&path).expect("a free path"), format!("unix:{path}"))
 }
 
+/// Returns a daemon behind a terminator with these options; None, with a report, without openssl.
+fn served(options: &[&str]) -> Option<(Certificates, Daemon, Daemon)> {
+    let certificates = Certificates::new()?;
+    let (daemon, socket) = daemon_behind(&certificates, Daemon::program());
+    let terminator = certificates.terminator(&socket, options);
+    Some((certificates, daemon, terminator))
+}
+
+/// Returns a daemon behind a terminator that lets in the clients with a certificate of `ca`.
+fn certified() -> Option<(Certificates, Daemon, Daemon)> {
+    let certificates = Certificates::new()?;
+    let (daemon, socket) = daemon_behind(&certificates, Daemon::program());
+    let terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
+    Some((certificates, daemon, terminator))
+}
+
+/// Returns a daemon behind a terminator whose program is the file `program`.
+fn upgradable() -> Option<(Certificates, Daemon, Daemon)> {
+    let certificates = Certificates::new()?;
+    let (daemon, socket) = daemon_behind(&certificates, Daemon::program());
+    let program = certificates.path("program");
+    install_program(program.as_ref());
+    let terminator = certificates.terminator_of(&program, &socket, &[]);
+    Some((certificates, daemon, terminator))
+}
+
 fn accept(listener: &UnixListener) -> UnixStream {
     let (stream, _) = listener.accept().expect("it connects");
     stream.set_read_timeout(Some(PATIENCE)).expect("an option");
@@ -64,9 +90,7 @@ fn uptime(line: &str) -> bool {
 
 #[test]
 fn only_tls_12_and_13_are_served() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let terminator = certificates.terminator(&socket, &[]);
+    let Some((certificates, _daemon, terminator)) = served(&[]) else { return };
     for version in ["-tls1_3", "-tls1_2"] {
         let said = certificates.s_client(terminator.address, &[version]);
         assert!(uptime(&said), "{version}: {said}");
@@ -77,9 +101,7 @@ fn only_tls_12_and_13_are_served() {
 
 #[test]
 fn only_clients_with_a_valid_certificate_get_in() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let mut terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
+    let Some((certificates, _daemon, mut terminator)) = certified() else { return };
     certificates.authority("other");
     certificates.issue("stranger", "other", "/CN=web1.example.org", "basicConstraints=CA:FALSE");
     certificates.issue_expired("expired", "ca");
@@ -138,9 +160,7 @@ fn constrained_authority_gives_no_common_name() {
 
 #[test]
 fn plain_bytes_are_refused() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let terminator = certificates.terminator(&socket, &[]);
+    let Some((certificates, _daemon, terminator)) = served(&[]) else { return };
     for garbage in
         [&b"ACQ4ME a 1 1 1\n"[..], b"\x16\x03\x01\xff\xff", b"\x16\x03\x01\x00\x04\x01\xff\xff\xff", &[0; 4096]]
     {
@@ -164,9 +184,7 @@ fn plain_bytes_are_refused() {
 /// Wrong bytes of a client end its connection, and no other.
 #[test]
 fn random_damage_to_handshakes_harms_nobody_else() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let mut terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
+    let Some((certificates, _daemon, mut terminator)) = certified() else { return };
     let good = certificates.connect(terminator.address, "ca", Some("web1"));
     let connector = certificates.connector("ca", Some("web1"));
     let good = Mutex::new(good);
@@ -193,9 +211,7 @@ fn random_damage_to_handshakes_harms_nobody_else() {
 
 #[test]
 fn stalled_handshake_ends_and_delays_no_client() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let terminator = certificates.terminator(&socket, &["--setup-timeout", "0.5"]);
+    let Some((certificates, _daemon, terminator)) = served(&["--setup-timeout", "0.5"]) else { return };
     let begun = Instant::now();
     // One client sends nothing, and the rest a part of a hello.
     let stalled: Vec<TcpStream> = [&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"]
@@ -220,9 +236,7 @@ fn stalled_handshake_ends_and_delays_no_client() {
 
 #[test]
 fn certificates_are_read_again() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let mut terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
+    let Some((certificates, _daemon, mut terminator)) = certified() else { return };
     let mut old = certificates.connect(terminator.address, "ca", Some("web1"));
     assert!(uptime(&old.ask("STATS UPTIME")));
 
@@ -289,9 +303,10 @@ fn removed_authority_ends_connections_in_all_processes() {
 /// Clients that send nothing may have half of the connections, and then the oldest is closed.
 #[test]
 fn unfinished_handshakes_shut_nobody_out() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let terminator = certificates.terminator(&socket, &["--max-connections", "20", "--setup-timeout", "60"]);
+    let Some((certificates, _daemon, terminator)) = served(&["--max-connections", "20", "--setup-timeout", "60"])
+    else {
+        return;
+    };
     let silent = || TcpStream::connect(terminator.address).expect("it listens");
     let mut strangers: Vec<TcpStream> = (0..40).map(|_| silent()).collect();
     let mut clients = Vec::new();
@@ -312,9 +327,7 @@ fn unfinished_handshakes_shut_nobody_out() {
 
 #[test]
 fn first_message_above_16_kib_is_refused_early() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let mut terminator = certificates.terminator(&socket, &["--setup-timeout", "60"]);
+    let Some((_certificates, _daemon, mut terminator)) = served(&["--setup-timeout", "60"]) else { return };
     let mut stream = TcpStream::connect(terminator.address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("an option");
     // A ClientHello of 60000 bytes, in records of 4096.
@@ -486,9 +499,7 @@ fn recovered_server_is_logged_once() {
 
 #[test]
 fn disconnect_gives_everything_back_at_once() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let terminator = certificates.terminator(&socket, &[]);
+    let Some((certificates, daemon, terminator)) = served(&[]) else { return };
     for way in ["vanish", "reset", "close"] {
         let mut holder = certificates.connect(terminator.address, "ca", None);
         let mut waiter = certificates.connect(terminator.address, "ca", None);
@@ -564,9 +575,7 @@ fn unread_output_of_a_client_is_bounded() {
 
 #[test]
 fn commands_speak_tls_and_show_a_certificate() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
+    let Some((certificates, daemon, terminator)) = certified() else { return };
     let server = format!("tls:{}", terminator.address);
     let [ca, cert, key] = ["ca.pem", "web1.pem", "web1.key"].map(|name| certificates.path(name));
     let files = format!("{ca},{cert},{key}");
@@ -603,9 +612,7 @@ fn commands_speak_tls_and_show_a_certificate() {
 /// The lock is released when the command is killed, and the command is notified when the connection dies.
 #[test]
 fn lock_over_tls_hangs_on_its_connection() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let mut terminator = certificates.terminator(&socket, &[]);
+    let Some((certificates, daemon, mut terminator)) = served(&[]) else { return };
     let (server, ca) = (format!("tls:{}", terminator.address), certificates.path("ca.pem"));
     let start = |on_lost: &str| {
         let mut exec = Command::new(Daemon::program());
@@ -653,11 +660,7 @@ fn every_kind_of_client_speaks_tls() {
     // The TLS of the client has room for 64 KiB at a time.
     assert_eq!(run(&["jobs", "put", "large", &"x".repeat(100_000)]).finish().stdout, "INSERTED 2\n");
     let _runner = run(&["jobs", "run", "t", "--", "sh", "-c", &format!("cat >{file}.new; mv {file}.new {file}")]);
-    let deadline = Instant::now() + PATIENCE;
-    while !fs::read(&file).is_ok_and(|body| body == b"a body") {
-        assert!(Instant::now() < deadline, "the job is not done");
-        thread::sleep(Duration::from_millis(10));
-    }
+    until("the job", || fs::read(&file).is_ok_and(|body| body == b"a body"));
     let (_members, run) = behind("members");
     assert_eq!(run(&["take", "-t", "30", "phones", "--", "echo", "taken"]).finish().stdout, "taken\n");
 }
@@ -666,11 +669,7 @@ fn every_kind_of_client_speaks_tls() {
 
 #[test]
 fn upgrade_of_the_terminator_loses_no_lock() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (daemon, socket) = daemon_behind(&certificates, Daemon::program());
-    let program = certificates.path("program");
-    install_program(program.as_ref());
-    let mut terminator = certificates.terminator_of(&program, &socket, &[]);
+    let Some((certificates, daemon, mut terminator)) = upgradable() else { return };
     let (pid, address) = (terminator.pid(), terminator.address);
     let mut holders = Vec::new();
     let load = Load::start(&certificates, address);
@@ -690,11 +689,7 @@ fn upgrade_of_the_terminator_loses_no_lock() {
     load.finish();
     assert_eq!(copies(pid), 3, "each goes on with a holder");
     drop(holders);
-    let deadline = Instant::now() + PATIENCE;
-    while copies(pid) > 0 {
-        assert!(Instant::now() < deadline, "a copy without connections goes on");
-        thread::sleep(Duration::from_millis(10));
-    }
+    until("the end of the copies", || copies(pid) == 0);
     drop(daemon);
 }
 
@@ -718,11 +713,8 @@ fn upgrade_of_the_daemon_loses_no_lock() {
 
 #[test]
 fn program_that_fails_does_not_take_over() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
+    let Some((certificates, _daemon, mut terminator)) = upgradable() else { return };
     let program = certificates.path("program");
-    install_program(program.as_ref());
-    let mut terminator = certificates.terminator_of(&program, &socket, &[]);
     let mut client = certificates.connect(terminator.address, "ca", None);
     assert!(uptime(&client.ask("STATS UPTIME")));
     install(program.as_ref(), b"#!/bin/sh\necho out of order\nexit 1\n");
@@ -798,11 +790,8 @@ fn certificates_that_are_being_replaced_are_waited_for() {
 
 #[test]
 fn sigterm_ends_terminator_children_and_waiting_upgrade() {
-    let Some(certificates) = Certificates::new() else { return };
-    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
+    let Some((certificates, _daemon, mut terminator)) = upgradable() else { return };
     let program = certificates.path("program");
-    install_program(program.as_ref());
-    let mut terminator = certificates.terminator_of(&program, &socket, &[]);
     let mut client = certificates.connect(terminator.address, "ca", None);
     assert!(uptime(&client.ask("STATS UPTIME")));
     terminator.upgrade();
@@ -813,10 +802,7 @@ fn sigterm_ends_terminator_children_and_waiting_upgrade() {
     terminator.signal(Signal::SIGTERM);
     assert!(terminator.wait().success());
     // The system notifies the copy that its process has ended.
-    let begun = Instant::now();
-    while client.try_ask("STATS UPTIME").is_ok_and(|line| !line.is_empty()) {
-        assert!(begun.elapsed() < PATIENCE, "the copy goes on");
-    }
+    until("the end of the copy", || !client.try_ask("STATS UPTIME").is_ok_and(|line| !line.is_empty()));
 }
 
 /// Starts a terminator before the server with this socket; returns it with a function that runs commands through it.

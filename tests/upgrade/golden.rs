@@ -3,7 +3,7 @@
 
 use nix::sys::signal::Signal;
 use poolcounter_testkit::counter::CounterClient;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, install_program};
+use poolcounter_testkit::daemon::{Client, Daemon, install, install_program, wait_for_file};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::scratch::Scratch;
@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/handovers");
 
@@ -58,11 +58,7 @@ fn write_what_this_version_hands_over() {
     install(&program, format!("#!/bin/sh\ncat >{0}.part && mv {0}.part {0}\n", written.display()).as_bytes());
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_for_log("no upgrade: ");
-    let deadline = Instant::now() + PATIENCE;
-    while !written.exists() {
-        assert!(Instant::now() < deadline, "nothing is written");
-        thread::sleep(Duration::from_millis(2));
-    }
+    wait_for_file(&written);
     let path = Path::new(DIRECTORY).join(env!("CARGO_PKG_VERSION"));
     fs::copy(&written, &path).expect("can be written");
     println!("written: {}", path.display());

@@ -5,17 +5,14 @@ use crate::upgrade_release::longest_wait;
 use nix::sys::signal::Signal;
 use poolcounter_testkit::counter::CounterClient;
 use poolcounter_testkit::daemon::{
-    Client, Daemon, PATIENCE, install, install_program, install_waiting_program, raise_descriptor_limit, wait_for_file,
+    Client, Daemon, install, install_program, install_waiting_program, raise_descriptor_limit, until, wait_for_file,
 };
 use poolcounter_testkit::frames;
 use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::running::Over;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -59,7 +56,7 @@ fn everything_goes_on() {
 
 /// Reports for operators continue: totals by type, holders, and the time for which a lock has been watched.
 #[test]
-fn upgrade_does_not_search_seen_bytes_again() {
+fn held_locks_are_reported_after_an_upgrade() {
     let mut daemon = Daemon::start(&["--warn-hold", "2"]);
     let (mut holder, mut other) = (daemon.connect(), daemon.connect());
     assert_eq!(holder.ask("ACQ4ME Article:k 1 1 0"), "LOCKED");
@@ -78,78 +75,6 @@ fn upgrade_does_not_search_seen_bytes_again() {
     assert_eq!(other.line(), "");
     let line = daemon.wait_for_log("a lock is overdue: ");
     assert!(line.contains(&format!("{address} has held Article:k for ")), "{line}");
-}
-
-#[test]
-fn unsent_output_is_sent_after_an_upgrade() {
-    let mut daemon = Daemon::start(&[]);
-    let mut reader = daemon.connect();
-    let requests = 20_000;
-    let mut writer = reader.stream().try_clone().expect("a second handle");
-    let sending = thread::spawn(move || {
-        writer.write_all(&b"STATS UPTIME\n".repeat(requests)).expect("is sent in the end");
-    });
-    // Neither side reads, so both directions fill up.
-    let mut observer = daemon.connect();
-    thread::sleep(Duration::from_millis(200));
-    daemon.upgrade();
-    daemon.upgrade();
-    assert_eq!(observer.stat("failed_sends"), 0);
-    for n in 0..requests {
-        assert!(reader.line().starts_with("uptime: "), "reply {n} is missing");
-    }
-    sending.join().expect("everything was sent");
-    assert_eq!(reader.ask("RELEASE"), "NOT_LOCKED", "and there is nothing more");
-}
-
-#[test]
-fn hold_ends_in_time() {
-    let mut daemon = Daemon::start(&[]);
-    let (mut holder, mut waiter) = (daemon.connect(), daemon.connect());
-    let begun = Instant::now();
-    assert_eq!(holder.ask("ACQ4ME k 1 9 9 hold=1"), "LOCKED");
-    waiter.send(b"ACQ4ME k 1 9 60\n");
-    daemon.upgrade();
-    assert_eq!(waiter.line(), "LOCKED");
-    assert!(begun.elapsed() >= Duration::from_secs(1), "it ended early");
-    assert_eq!(holder.ask("RELEASE"), "NOT_LOCKED");
-}
-
-#[test]
-fn local_socket_goes_on() {
-    let scratch = Scratch::new();
-    let path = scratch.file("socket");
-    let mut daemon = Daemon::start(&["-l", &format!("unix:{}", path.display())]);
-    let mut client = UnixStream::connect(&path).expect("connects");
-    daemon.upgrade();
-    client.write_all(b"ACQ4ME k 1 1 0\n").expect("is sent");
-    let mut reply = [0; 7];
-    client.read_exact(&mut reply).expect("an answer");
-    assert_eq!(&reply, b"LOCKED\n");
-    drop(UnixStream::connect(&path).expect("still listens"));
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
-    assert!(!path.exists(), "the new process removes the file that the old one made");
-}
-
-#[test]
-fn inherited_listener_goes_on() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("has an address");
-    let mut daemon = Daemon::run(Command::new(Daemon::program()).stdin(Stdio::from(OwnedFd::from(listener))));
-    daemon.upgrade();
-    daemon.upgrade();
-    let mut client = Client::of(TcpStream::connect(address).expect("still listens"));
-    assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
-
-    let scratch = Scratch::new();
-    let path = scratch.file("socket");
-    let listener = UnixListener::bind(&path).expect("a new file");
-    let mut daemon = Daemon::run(Command::new(Daemon::program()).stdin(Stdio::from(OwnedFd::from(listener))));
-    daemon.upgrade();
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
-    assert!(path.exists(), "what somebody else made is not removed");
 }
 
 /// Clients acquire and release all the time while the program is replaced ten times. Each key has one lock, and each
@@ -183,11 +108,7 @@ fn upgrades_under_load_lose_no_request() {
             let before = grants.load(Ordering::Relaxed);
             install_program(&program);
             daemon.upgrade();
-            let deadline = Instant::now() + PATIENCE;
-            while grants.load(Ordering::Relaxed) < before + 100 {
-                assert!(Instant::now() < deadline, "the work does not go on");
-                thread::sleep(Duration::from_millis(1));
-            }
+            until("more work", || grants.load(Ordering::Relaxed) >= before + 100);
         }
     });
     let mut observer = daemon.connect();
@@ -286,24 +207,6 @@ fn process_keeps_its_name() {
     assert_eq!(name(&daemon), before);
 }
 
-/// An unfinished request that the old limit allowed is refused like a request that was too long from the start.
-#[test]
-fn request_may_be_longer_than_the_new_limit() {
-    let scratch = Scratch::new();
-    let path = scratch.file("conf");
-    fs::write(&path, "max_line = 1048576\n").expect("can be written");
-    let mut daemon = Daemon::start(&["--config", &path.display().to_string()]);
-    let (mut holder, mut long) = (daemon.connect(), daemon.connect());
-    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
-    long.send("x".repeat(500_000).as_bytes());
-    // The request is read in several turns, without a reply that would show it.
-    thread::sleep(Duration::from_millis(200));
-    fs::write(&path, "").expect("can be written");
-    daemon.upgrade();
-    assert_eq!(long.line(), "ERROR LINE_TOO_LONG");
-    assert_eq!(holder.ask("RELEASE"), "RELEASED");
-}
-
 /// SIGTERM at any time of an upgrade ends the daemon: the old program or the new one.
 #[test]
 fn request_to_stop_is_not_lost() {
@@ -400,11 +303,8 @@ fn signals_at_a_rehearsals_end_are_kept() {
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.pid())).expect("it runs");
     daemon.signal(Signal::SIGSTOP);
     fs::write(program.with_extension("go"), "").expect("can be written");
-    let deadline = Instant::now() + PATIENCE;
-    while fs::read_to_string(format!("/proc/{}/stat", children.trim())).is_ok_and(|stat| !stat.contains(") Z ")) {
-        assert!(Instant::now() < deadline, "the rehearsal does not end");
-        thread::sleep(Duration::from_millis(2));
-    }
+    let stat = format!("/proc/{}/stat", children.trim());
+    until("the end of the rehearsal", || !fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")));
     for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCONT] {
         daemon.signal(signal);
     }
@@ -412,22 +312,6 @@ fn signals_at_a_rehearsals_end_are_kept() {
     daemon.wait_for_log("has taken over");
     assert!(daemon.lines.iter().any(|line| line.contains("refuse new work")), "{:#?}", daemon.lines);
     assert_eq!(JobsClient::to(daemon.jobs()).put("0 0 60", b"x"), "DRAINING");
-}
-
-/// Clients have taken every descriptor, and an upgrade needs some.
-#[test]
-fn upgrade_succeeds_when_clients_hold_all_descriptors() {
-    let mut command = Command::new("sh");
-    let mut daemon =
-        Daemon::run(command.args(["-c", "ulimit -n 60; exec \"$@\"", "sh", Daemon::program(), "-l", "127.0.0.1:0"]));
-    let mut holder = daemon.connect();
-    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
-    let _many: Vec<Client> = (0..80).map(|_| daemon.connect()).collect();
-    daemon.wait_for_log("cannot accept more");
-    for _ in 0..3 {
-        daemon.upgrade();
-    }
-    assert_eq!(holder.ask("RELEASE"), "RELEASED");
 }
 
 /// Clients have taken every descriptor, and wait for more: the store of the jobs has its own again after an upgrade.
@@ -528,11 +412,8 @@ fn rehearsal_is_expendable() {
         .spawn()
         .expect("the program runs");
     let path = format!("/proc/{}/oom_score_adj", child.id());
-    let deadline = Instant::now() + PATIENCE;
-    while fs::read_to_string(&path).expect("the process waits for its input").trim() != "1000" {
-        assert!(Instant::now() < deadline, "it is as precious as the daemon");
-        thread::sleep(Duration::from_millis(2));
-    }
+    let score = || fs::read_to_string(&path).expect("the process waits for its input");
+    until("a score of 1000", || score().trim() == "1000");
     drop(child.stdin.take());
     assert!(!poolcounter_testkit::daemon::wait(&mut child).success());
 }
@@ -583,10 +464,7 @@ fn many_counters_go_on() {
     }
     drop(holder);
     let mut other = CounterClient::to(daemon.counters());
-    let deadline = Instant::now() + PATIENCE;
-    while other.consumption(&name(COUNTERS - 1)) != Some(0) {
-        assert!(Instant::now() < deadline, "it was not given back");
-    }
+    other.wait_until(|other| other.consumption(&name(COUNTERS - 1)) == Some(0));
 }
 
 /// The new program reads the configuration file again: new limits apply to all, the addresses stay. A wrong file

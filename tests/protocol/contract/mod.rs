@@ -7,7 +7,6 @@ mod budgets;
 mod commits;
 mod effects;
 mod services;
-mod simulation;
 mod sockets;
 mod toy;
 mod upgrades;

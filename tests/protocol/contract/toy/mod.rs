@@ -4,7 +4,6 @@
 #![allow(dead_code, reason = "each test uses its own part")]
 
 mod contract;
-pub mod model;
 mod operations;
 mod options;
 mod state;
