@@ -103,7 +103,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(findings.iter().map(|finding| finding.0).max().unwrap_or_default() as u8))
 }
 
-/// Returns the settings of the daemon that answers: those in the command line of its process, and in the file named
+/// Returns the settings of the daemon that answers: the settings in the command line of its process, and in the file named
 /// there. Relative paths begin at its directory.
 fn of_running() -> Option<(String, Result<DaemonSettings, String>)> {
     let client = Client::with(Servers::default().placement(), TIMEOUTS);

@@ -257,7 +257,7 @@ fn connection(headers: &[Header<'_>], is_modern: bool) -> AfterResponse {
     }
 }
 
-/// Returns the values of a header; one that is not valid text counts as empty.
+/// Returns the values of a header; a value that is not valid text counts as empty.
 fn values<'h, 'a: 'h>(headers: &'h [Header<'a>], name: &'h str) -> impl Iterator<Item = &'a str> + use<'h, 'a> {
     let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
     named.map(|header| str::from_utf8(header.value).unwrap_or_default().trim())

@@ -255,7 +255,7 @@ impl State {
         false
     }
 
-    /// Keeps a free member out whose provider is in its grace, and ends one that was being stopped.
+    /// Keeps a free member out whose provider is in its grace, and ends a member that was being stopped.
     fn suspend_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         match self.phase_of(id) {
             PhaseKind::Stopping => self.end_member(id, None, Then::Nothing, step),

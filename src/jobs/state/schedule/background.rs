@@ -54,9 +54,9 @@ pub(in crate::state) enum Work {
     Refresh { reply: Reply, retired: Option<GateId> },
     /// Update the limits of the groups up to this position.
     Groups { reply: Reply, end: usize },
-    /// Delete waiting jobs, all or those in this state.
+    /// Delete waiting jobs, all or the jobs in this state.
     Clear(Option<JobState>),
-    /// Move waiting jobs to this tube, all or those in this state.
+    /// Move waiting jobs to this tube, all or the jobs in this state.
     Move(Box<[u8]>, Option<JobState>),
     /// Delete reserved jobs, for this client. They are found in the table of jobs.
     Cancel { who: Arc<[u8]>, reply: fn(u64) -> Reply },

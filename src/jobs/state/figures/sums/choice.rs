@@ -1,4 +1,4 @@
-//! Choice of the sums that are followed: those with the most puts, surveyed in slices.
+//! Choice of the sums that are followed: the sums with the most puts, surveyed in slices.
 
 use super::{MOST_FOLLOWED, Part, SumBy, SumId, Sums};
 use crate::state::ids::TubeId;
