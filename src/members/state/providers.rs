@@ -264,6 +264,8 @@ impl State {
         match self.phase_of(id) {
             PhaseKind::Stopping => self.drop_member(id, step),
             PhaseKind::Quarantined => {}
+            // The end of the hold leads to a cleaning.
+            PhaseKind::Held if self.member(id).owner == MemberOwner::Fixed => {}
             _ if self.member(id).owner == MemberOwner::Fixed => self.conclude(id, outcome, step),
             _ => self.member_died(id, step),
         }
