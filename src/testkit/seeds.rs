@@ -42,6 +42,7 @@ const TESTS: &[Test] = &[
     test("farm", 1, 0),
     test("members", 75, 400),
     test("members-restarts", 40, 400),
+    test("members-promises", 60, 400),
     test("members-model", 75, 1_500),
     test("jobs", 75, 250),
     test("jobs-model", 75, 1_500),

@@ -4,6 +4,7 @@
 mod groups;
 mod kept;
 mod player;
+mod promises;
 mod starts;
 mod wakes;
 

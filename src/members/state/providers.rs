@@ -264,8 +264,21 @@ impl State {
         match self.phase_of(id) {
             PhaseKind::Stopping => self.drop_member(id, step),
             PhaseKind::Quarantined => {}
-            _ if self.member(id).owner == MemberOwner::Fixed => self.conclude(id, outcome, step),
+            _ if self.member(id).owner == MemberOwner::Fixed => {
+                self.put_off_hold(id, step);
+                self.conclude(id, outcome, step);
+            }
             _ => self.member_died(id, step),
+        }
+    }
+
+    /// Notes that a held member is held for the rest of that time after its repair.
+    fn put_off_hold(&mut self, id: MemberId, step: &Step<'_, '_>) {
+        if let MemberPhase::Held(timer) = &self.member(id).phase
+            && let Some((since, reason)) = self.members.reasons.get(&id).cloned()
+        {
+            let span = step.timers.deadline(timer).since(step.now);
+            self.members.set_hold(id, ComingHold { span, since, reason });
         }
     }
 

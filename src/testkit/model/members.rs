@@ -848,6 +848,10 @@ impl Members {
             }
             State::Quarantined(_) => {}
             _ if known.owner == Owner::Fixed => {
+                if let (State::Held(until), Some((since, out))) = (&known.state, &known.out) {
+                    let rest = (until.saturating_sub(self.now), *since, out.clone());
+                    self.pools[p].members[m].hold = Some(rest);
+                }
                 self.lose(p, m, "died");
                 self.fail(p, m, (format!("dead{text}"), self.who(conn)));
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 const CLEANER: usize = 5;
 
 /// Returns the pool of the file: accounts with these names, which are cleaned after use.
-fn file(names: &[&str]) -> Vec<DeclaredPool> {
+pub fn file(names: &[&str]) -> Vec<DeclaredPool> {
     let settings = Settings {
         max: 5,
         on_loss: OnLoss::Ok,

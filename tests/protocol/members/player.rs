@@ -366,6 +366,11 @@ impl Player {
         self.told.remove(&conn).map(Vec::from).unwrap_or_default()
     }
 
+    /// Returns whether a connection has unread output with this line.
+    pub fn has_heard(&self, conn: usize, line: &str) -> bool {
+        self.told.get(&conn).is_some_and(|told| told.iter().any(|told| told == line))
+    }
+
     pub fn drop_output(&mut self) {
         self.told.clear();
     }
