@@ -77,11 +77,17 @@ impl Fleet {
         spawned.err().and_then(|_| self.waiting.end(number)).map(|(_, page)| page)
     }
 
-    /// Returns the pages of finished views, each with its content; None if no daemon knows the thing.
+    /// Returns the pages of finished views, each with its content; None if no daemon knows the thing. Pages whose
+    /// connection is closed are left out.
     pub fn take_finished(&mut self) -> Vec<(PendingPage, Option<Snapshot>)> {
         // A view finishes once, so there are at most as many as views under way.
-        let finished = self.finished.1.try_iter();
-        finished.filter_map(|(number, content, _)| Some((self.waiting.end(number)?.1, content))).collect()
+        let mut finished = Vec::new();
+        for (number, content, _) in self.finished.1.try_iter() {
+            if let Some((Some(_), page)) = self.waiting.end(number) {
+                finished.push((page, content));
+            }
+        }
+        finished
     }
 }
 
