@@ -70,7 +70,7 @@ pub const INFO: Info = Info {
 
 /// Longest line, without its end, in bytes: as in the pools protocol.
 const MOST_LINE_BYTES: usize = 8192;
-/// Pools of groups at which requests look in a turn: beyond that further requests are served in the next turn.
+/// Pools at which takes look in a turn to find one in a group: beyond that further requests are served in the next turn.
 const WALKED_PER_TURN: usize = 512;
 /// Lines of a list written in one turn: about a millisecond, with a system call for an address in each.
 const LISTED_PER_TURN: usize = 512;

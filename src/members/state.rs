@@ -205,7 +205,7 @@ pub struct State {
     most: usize,
     /// True while new takes are refused. Waiters are still served.
     pub refuses_new: bool,
-    /// Number of pools of groups at which the requests of this turn have looked.
+    /// Number of pools at which the takes of this turn have looked, to find one in a group.
     pub walked: Cell<usize>,
     pools: Pools,
     members: MemberTable,
@@ -291,11 +291,11 @@ impl State {
             Request::RemoveGroup { name, graceful } => {
                 let id = self.pools.find_group(name).ok_or(Refusal::NoPool)?;
                 step.tell(conn, What::Ok);
-                for pool in self.pools.group(id).pools.clone() {
-                    if !graceful || !self.pool(pool).is_leaving {
-                        self.remove(pool, graceful, step);
-                    }
-                }
+                let (joins, group) = (self.pools.joins, self.pools.group_mut(id));
+                // A removal at once that is under way stays so.
+                let is_graceful = graceful && group.removal.is_none_or(|(is_graceful, _)| is_graceful);
+                group.removal = Some((is_graceful, joins));
+                self.pools.touch_group(id);
             }
             Request::Provide { pool, capacity, session } => return self.provide(conn, pool, capacity, session, step),
             Request::Clean { pool } => return self.clean(conn, pool, step),
@@ -402,14 +402,10 @@ impl State {
 
     /// Returns the connection that provides a member, if it is connected.
     fn conn_of(&self, id: MemberId) -> Option<ConnId> {
-        self.asked_for(id).map(|(conn, _)| conn)
-    }
-
-    /// Returns the connection that is asked to check or stop a member, and its number among those of the provider.
-    fn asked_for(&self, id: MemberId) -> Option<(ConnId, u32)> {
-        let MemberOwner::Agent(agent) = self.member(id).owner else { return None };
-        let agent = self.agents.get(agent);
-        Some((agent.conn()?, agent.conns))
+        match self.member(id).owner {
+            MemberOwner::Fixed => None,
+            MemberOwner::Agent(agent) => self.agents.get(agent).conn(),
+        }
     }
 
     /// Returns whether the provider of a member is lost.

@@ -207,6 +207,21 @@ fn a_pool_is_removed_for_which_many_wait() {
     }
 }
 
+/// The graceful request comes while the first one is at work.
+#[test]
+fn a_group_removed_at_once_is_not_kept_by_a_graceful_request() {
+    let mut timed = Timed::new();
+    for n in 0..6_000 {
+        timed.say(OPERATOR, &format!("POOL p{n} 0 1 group=g"));
+        timed.say(OPERATOR, &format!("ADD p{n} m{n}"));
+        assert!(ask(&mut timed, CONSUMER, &format!("TAKE p{n}")).starts_with("MEMBER "));
+    }
+    timed.events.clear();
+    ["RMGROUP g", "RMGROUP g GRACEFUL"].iter().for_each(|line| timed.say(OPERATOR, line));
+    timed.pass(Span::from_secs(5));
+    assert_eq!(told(&timed, CONSUMER).matches("!LOST ").count(), 6_000);
+}
+
 #[test]
 fn a_connection_holds_members_of_many_pools() {
     let mut timed = Timed::new();
@@ -271,16 +286,13 @@ fn many_members_are_cleaned_by_another_when_their_cleaner_is_lost() {
 /// Requests in one packet: as many as are served in a turn.
 const PACKET: usize = 512;
 
-/// Most pools of a group.
-const GROUPED: usize = 256;
-
-/// Returns a world with as many pools of a group as there may be.
-fn grouped(settings: &str) -> (World, usize) {
+/// Returns a world with this many pools of a group.
+fn grouped(pools: usize, settings: &str) -> (World, usize) {
     let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
     let mut world = World::with(AllSettings::defaults(SERVICES).with(members));
     let operator = world.connect_to("members");
-    let lines: String = (0..GROUPED).map(|n| format!("POOL p{n} 0 2 group=g{settings}\n")).collect();
-    assert_eq!(world.ask(operator, lines.as_bytes()), b"OK\n".repeat(GROUPED));
+    let lines: Vec<String> = (0..pools).map(|n| format!("POOL p{n} 0 2 group=g{settings}\n")).collect();
+    lines.chunks(PACKET).for_each(|lines| _ = world.ask(operator, lines.concat().as_bytes()));
     (world, operator)
 }
 
@@ -291,55 +303,38 @@ fn packet(world: &mut World, client: usize, line: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_group_has_a_bound() {
-    let (mut world, operator) = grouped("");
-    let lines = [
-        ("POOL more 0 2 group=g", "ERROR TOO_MANY\n"),
-        ("POOL p0 0 2 group=g", "OK\n"),
-        ("RECONFIGURE p0 max=3", "OK\n"),
-        ("POOL more 0 2", "OK\n"),
-        ("RECONFIGURE more group=g", "ERROR TOO_MANY\n"),
-        ("RMPOOL p0", "OK\n"),
-        ("RECONFIGURE more group=g", "OK\n"),
-        ("RMGROUP g", "OK\n"),
-        ("TAKEGROUP g", "ERROR NO_POOL\n"),
-    ];
-    for (line, answer) in lines {
-        assert_eq!(world.ask(operator, format!("{line}\n").as_bytes()), answer.as_bytes(), "{line}");
-    }
-}
-
-#[test]
-fn takes_from_a_group_cost_little() {
-    let (mut world, operator) = grouped("");
+fn takes_from_a_group_cost_little_however_many_pools() {
+    let pools = 10_000;
+    let (mut world, operator) = grouped(pools, "");
     let consumer = world.connect_to("members");
     assert_eq!(packet(&mut world, consumer, "TAKEGROUP g"), vec!["NO_MEMBERS no_provider"; PACKET]);
     assert_eq!(packet(&mut world, consumer, "TAKEGROUP g 0 n=99999"), vec!["ERROR TOO_MANY"; PACKET]);
-    assert_eq!(packet(&mut world, consumer, "TAKEGROUP g 9 os=linux"), vec!["ERROR NO_SUCH_MEMBER"; PACKET]);
-    world.ask(operator, format!("ADD p{} m\n", GROUPED / 2).as_bytes());
+    world.ask(operator, format!("ADD p{} m\n", pools / 2).as_bytes());
     let taken = packet(&mut world, consumer, "TAKEGROUP g");
     assert!(taken[0].starts_with("MEMBER ") && taken[1..].iter().all(|answer| answer == "NO_MEMBERS at_capacity"));
-    // Waiters come and leave, for several and for one, and members with them.
+    // Waiters come and leave, in each pool and for the group.
     let waiters: Vec<usize> = (0..300).map(|_| world.connect_to("members")).collect();
-    let several = |n: usize| if n.is_multiple_of(2) { " n=2" } else { "" };
-    for (n, waiter) in waiters.iter().enumerate() {
-        world.send(*waiter, format!("TAKEGROUP g 600{}\n", several(n)).as_bytes());
-    }
+    waiters.iter().for_each(|waiter| world.send(*waiter, b"TAKEGROUP g 600\n"));
     world.settle();
     assert!(packet(&mut world, operator, "UTILIZATION p0")[0].contains(" queued 300 "));
-    let adds: String = (0..GROUPED).map(|n| format!("ADD p{n} f{n}\n")).collect();
-    world.ask(operator, adds.as_bytes());
     waiters.iter().for_each(|waiter| world.reset(*waiter));
     world.settle();
-    let removals: String = (0..GROUPED).map(|n| format!("RMPOOL p{n}\n")).collect();
-    world.ask(operator, removals.as_bytes());
+    let removals: Vec<String> = (0..pools).map(|n| format!("RMPOOL p{n}\n")).collect();
+    removals.chunks(PACKET).for_each(|lines| _ = world.ask(operator, lines.concat().as_bytes()));
     world.settle();
     assert_eq!(packet(&mut world, operator, "TAKEGROUP g"), vec!["ERROR NO_POOL"; PACKET]);
 }
 
 #[test]
-fn takes_of_full_groups_cost_little() {
-    let (mut world, _) = grouped(" queue=0");
+fn a_turn_has_one_search_in_many_pools() {
+    let (mut world, _) = grouped(4_000, "");
+    let consumer = world.connect_to("members");
+    assert_eq!(packet(&mut world, consumer, "TAKEGROUP g 9 os=linux"), vec!["ERROR NO_SUCH_MEMBER"; PACKET]);
+}
+
+#[test]
+fn takes_of_full_groups_cost_little_however_many_pools() {
+    let (mut world, _) = grouped(10_000, " queue=0");
     let consumer = world.connect_to("members");
     assert_eq!(packet(&mut world, consumer, "TAKEGROUP g 9"), vec!["QUEUE_FULL"; PACKET]);
 }

@@ -10,6 +10,7 @@ mod room;
 
 pub(super) use backoff::{Backoff, PROVEN_AGE};
 use loads::ByLoad;
+pub(super) use room::Share;
 use room::{Room, Rooms};
 
 /// Connection that provides or cleans for a pool.
@@ -24,8 +25,6 @@ pub(super) struct Agent {
     pub capacity: Option<u32>,
     /// Number of its members that background work has yet to suspend, or to pass to its new connection.
     pub to_pass: u32,
-    /// Number of its connections before this one.
-    pub conns: u32,
     pub backoff: Backoff,
     /// Number of members, of any provider, that it is asked to clean.
     #[serde(skip)]
@@ -74,7 +73,6 @@ impl Agent {
             cleans: false,
             capacity: None,
             to_pass: 0,
-            conns: 0,
             backoff: Backoff::default(),
             cleaning: 0,
             place: None,
@@ -232,7 +230,7 @@ impl Agents {
     pub fn replace_conn(&mut self, id: AgentId, conn: ConnId, step: &mut Step<'_, '_>) {
         self.delist(id);
         let agent = &mut self.agents[id.index()];
-        (agent.lost, agent.conns) = (None, agent.conns.wrapping_add(1));
+        agent.lost = None;
         match std::mem::replace(&mut agent.state, ProviderState::Serves(conn)) {
             ProviderState::Serves(before) => self.of_conn_mut(before).serving = None,
             ProviderState::Grace(timer) => step.timers.cancel(timer),

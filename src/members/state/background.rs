@@ -29,7 +29,7 @@ pub(super) enum Task {
     Agent(AgentId),
     /// Bring the members and waiters of a pool in line with its settings, settle it, and offer its free members.
     Pool(PoolId),
-    /// Refuse the waiters of a group without pools, or offer them free members and start more.
+    /// Remove the pools of a group, refuse its waiters, or offer them free members and start more.
     Group(GroupId),
     /// Settle the pools that lacked room for starts.
     Launch,
@@ -97,10 +97,13 @@ impl State {
         self.background.push(Task::Pool(id));
     }
 
-    /// Settles a pool, and brings it in line with its settings. Returns whether there is more to do.
+    /// Brings a pool in line with its settings. Returns whether there is more to do.
     fn reconcile_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
         if !self.pools.has(id) {
             return false;
+        }
+        if self.walk(id, step) || self.shorten_queue(id, step) {
+            return true;
         }
         if std::mem::take(&mut self.pools.get_mut(id).is_behind) {
             // Fixed members in excess of the maximum are not stopped, and so are free for waiters.
@@ -108,8 +111,7 @@ impl State {
             // It is settled now, while the other tasks have left some of the budget.
             self.settle_pool(id, step);
         }
-        // The walk comes last: it may be over many members.
-        self.pools.has(id) && (self.offer_free(id, step) || self.shorten_queue(id, step) || self.walk(id, step))
+        self.pools.has(id) && self.offer_free(id, step)
     }
 
     /// Brings each member of a pool in line with the pool, which is being removed or has other settings.
@@ -242,7 +244,7 @@ impl State {
             }
             self.members.move_to_last_of_agent(member);
             self.agents.get_mut(id).to_pass -= 1;
-            match self.asked_for(member) {
+            match self.conn_of(member) {
                 Some(conn) => self.resume_member(member, conn, step),
                 None => self.suspend_member(member, step),
             }
@@ -264,13 +266,13 @@ impl State {
         }
     }
 
-    /// Refuses the waiters of a group if no pool is left for them, or offers them free members and starts more. Returns
-    /// whether there is more to do.
+    /// Removes the pools of a group that are to be removed, refuses its waiters if no pool is left for them, or offers
+    /// them free members and starts more. Returns whether there is more to do.
     fn reconcile_group(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
         if !self.pools.has_group(id) {
             return false;
         }
-        if self.pools.lasting_in(id).next().is_none() && self.refuse_waiters(Place::Group(id), step) {
+        if self.remove_pools(id, step) || !self.pools.is_lasting(id) && self.refuse_waiters(Place::Group(id), step) {
             return true;
         }
         if self.pools.group(id).pools.is_empty() {
@@ -278,5 +280,24 @@ impl State {
             return false;
         }
         self.settle_group(id, step)
+    }
+
+    /// Removes the pools of a group that have joined it before it was removed, last one first. Returns whether there are
+    /// more.
+    fn remove_pools(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
+        while let Some((graceful, before)) = self.pools.group(id).removal {
+            let Some((joined, pool)) = self.pools.last_joined(id, before) else {
+                self.pools.group_mut(id).removal = None;
+                break;
+            };
+            if !step.timers.spend(COST) {
+                return true;
+            }
+            self.pools.group_mut(id).removal = Some((graceful, joined));
+            if !graceful || !self.pool(pool).is_leaving {
+                self.remove(pool, graceful, step);
+            }
+        }
+        false
     }
 }

@@ -65,10 +65,11 @@ impl State {
         let is_stoppable = |id: MemberId| self.member(id).owner != MemberOwner::Fixed;
         let has_surplus = self.is_above_max(id) && self.members.free(id).any(is_stoppable);
         assert!(!has_surplus || is_behind, "free members above max are stopped");
-        if let Some(group) = pool.group.filter(|group| !self.pools.group(*group).is_touched) {
-            let is_known = pool.supply == self.supply_of(id) || pool.offering.is_some();
-            assert!(is_known, "a group knows what its pools have for it");
-            assert!(!is_possible || self.lack_in_group(group) == 0, "members for a group are started");
+        let Some(group) = pool.group else { return };
+        assert_eq!(self.members.in_pool(id).group, Some(group).filter(|_| !pool.is_leaving), "a pool is in its group");
+        if !self.pools.group(group).is_touched {
+            assert_eq!(pool.supply, self.supply_of(id), "a group knows what its pools have for it");
+            assert!(!is_possible || !self.lacks_in_group(group), "members for a group are started");
         }
     }
 
@@ -152,7 +153,7 @@ impl State {
             let is_ready = match waiter.place {
                 Place::Pool(pool) => is_settled(pool),
                 Place::Group(group) => {
-                    self.pools.group(group).pools.iter().all(|pool| is_settled(*pool))
+                    self.pools.group(group).pools.values().all(|pool| is_settled(*pool))
                         && !self.pools.group(group).is_touched
                 }
             };

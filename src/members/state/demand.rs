@@ -12,12 +12,9 @@ use poolcounter_core::time::Time;
 use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::members::pool_settings::Settings;
 use poolcounter_protocol::members::request::{Attributes, NoMembers, Refusal, What};
-use std::cmp::Reverse;
 
 /// Most members that are culled at once; the rest follows a millisecond later, so that others are served in between.
 const MOST_CULLED: u32 = 1_000;
-/// Number of pools of a group whose visit costs one of the budget.
-const POOLS_OF_A_COST: u32 = 16;
 
 impl State {
     /// Settles a pool that has changed: its size, waiters, cleaning and starts, its part in its group, and its end.
@@ -39,11 +36,10 @@ impl State {
             self.note_cramped(id);
         }
         let slots = self.slots(id);
-        let supply = self.supply_of(id);
         let pool = self.pools.get_mut(id);
-        (pool.is_to_grow, pool.supply) = (false, supply);
-        if let Some(group) = pool.group.filter(|group| self.waiters.want(Place::Group(*group)) > 0) {
-            self.pools.touch_group(group);
+        pool.is_to_grow = false;
+        if self.pool(id).group.is_some() {
+            self.note_supply(id);
         }
         if slots == 0 && self.pool(id).is_leaving && self.waiters.queued(Place::Pool(id)) == 0 {
             match self.drop_agents(id, step) {
@@ -53,26 +49,38 @@ impl State {
         }
     }
 
+    /// Notes what a pool has for the waiters of its group, which are settled if there are some.
+    fn note_supply(&mut self, id: PoolId) {
+        let Some(group) = self.pool(id).group else { return };
+        self.pools.set_supply(id, self.supply_of(id));
+        if self.waiters.want(Place::Group(group)) > 0 {
+            self.pools.touch_group(group);
+        }
+    }
+
     /// Returns what a pool has for the waiters of its group.
     pub(super) fn supply_of(&self, id: PoolId) -> Supply {
-        match *self.pool(id) {
-            Pool { group: Some(group), is_leaving: false, .. } => Supply {
-                spare: self.under_way(id).saturating_sub(self.need(id)),
-                kept: self.kept(id, Place::Group(group)),
-            },
-            _ => Supply::default(),
+        let Pool { group, settings, is_leaving, .. } = self.pool(id);
+        if *is_leaving {
+            return Supply::default();
+        }
+        let roomiest = self.agents.roomiest(id, settings.max).filter(|_| self.has_slot(id));
+        let queued = self.waiters.queued(Place::Pool(id));
+        Supply {
+            spare: self.under_way(id).saturating_sub(self.need(id)),
+            kept: group.map_or(0, |group| self.kept(id, Place::Group(group))),
+            room: roomiest.map(|(share, _)| share),
+            most: settings.max,
+            is_fixed: self.members.in_pool(id).is_fixed(),
+            places: settings.queue.saturating_sub(queued),
+            reason: Some(self.miss_reason(id)).filter(|reason| *reason != NoMembers::NoProvider),
         }
     }
 
     /// Offers the free members of a group's pools again if they are to be, and starts the members that its waiters
     /// lack. Returns whether there is more to do.
     pub(super) fn settle_group(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
-        // Lossless: a group has few pools.
-        let cost = self.pools.group(id).pools.len() as u32 / POOLS_OF_A_COST;
-        if cost > 0 && !background::spend(cost, step) {
-            return true;
-        }
-        if self.pools.group(id).pools.iter().any(|pool| self.is_to_offer(*pool)) {
+        if self.pools.group(id).to_reconsider > 0 {
             // The pools are settled first, so that it is known what they have for the group.
             let is_more = self.offer_in_group(id, step);
             if !is_more {
@@ -81,42 +89,28 @@ impl State {
             }
             return is_more;
         }
-        let mut lack = self.lack_in_group(id);
-        while lack > 0
-            && let Some(pool) = self.roomiest_in_group(id)
+        while self.lacks_in_group(id)
+            && let Some(pool) = self.pools.roomiest(id)
         {
             if !self.has_room() {
                 self.pools.cramped.push_back(pool);
                 break;
             }
-            if !background::spend(background::COST + cost, step) {
+            if !step.timers.spend(background::COST) {
                 return true;
             }
-            self.launch_for_group(pool, step);
-            lack -= 1;
+            self.launch(pool, 1, step);
+            self.pools.set_supply(pool, self.supply_of(pool));
         }
         self.pools.group_mut(id).is_touched = false;
         false
     }
 
-    /// Starts a member for the waiters of a pool's group.
-    pub(super) fn launch_for_group(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        self.launch(pool, 1, step);
-        self.pools.get_mut(pool).supply = self.supply_of(pool);
-    }
-
-    /// Returns the number of starts and checks that the waiters of a group want besides those under way for them.
-    pub(super) fn lack_in_group(&self, id: GroupId) -> u64 {
-        let (place, Supply { spare, kept }) = (Place::Group(id), self.pools.supply_in(id));
+    /// Returns whether the waiters of a group want more starts and checks than are under way for them.
+    pub(super) fn lacks_in_group(&self, id: GroupId) -> bool {
+        let (place, group) = (Place::Group(id), self.pools.group(id));
         let of_first = self.waiters.first_for_several(place).map_or(0, |(_, first)| self.waiters.get(first).want);
-        self.waiters.want(place).saturating_sub(spare + kept.min(u64::from(of_first)))
-    }
-
-    /// Returns the pool of a group that can start a member, whose provider with most room has the most of all.
-    pub(super) fn roomiest_in_group(&self, id: GroupId) -> Option<PoolId> {
-        let pools = self.lasting_in(id).filter(|pool| self.has_slot(*pool));
-        let room = |pool: PoolId| Some((self.agents.roomiest(pool, self.pool(pool).settings.max)?.0, Reverse(pool)));
-        pools.filter_map(room).max().map(|(_, Reverse(pool))| pool)
+        self.waiters.want(place) > group.spare + group.kept.min(u64::from(of_first))
     }
 
     /// Returns the number of free members of a pool that are kept for the first waiter for several, if it waits in this
@@ -141,8 +135,7 @@ impl State {
 
     /// Returns the waiters that need the starts and checks under way in a pool; None if they do not need all.
     pub(super) fn needed_by(&self, id: PoolId) -> Option<Place> {
-        let spare = |group: &GroupId| self.pools.supply_in(*group).spare;
-        let is_needed = |group: &GroupId| spare(group) <= self.waiters.want(Place::Group(*group));
+        let is_needed = |group: &GroupId| self.pools.group(*group).spare <= self.waiters.want(Place::Group(*group));
         match self.under_way(id) > self.need(id) {
             false => Some(Place::Pool(id)),
             true => self.pool(id).group.filter(is_needed).map(Place::Group),

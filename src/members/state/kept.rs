@@ -158,9 +158,12 @@ impl State {
 
     /// Refuses a take of a fixed member or with a token while nothing can be kept.
     pub(super) fn refuse_unkept(&self, has_token: bool, place: Place) -> Result<(), Refusal> {
-        let has_fixed = || self.pools_in(place).any(|pool| self.members.in_pool(pool).is_fixed());
+        let has_fixed = match place {
+            Place::Pool(pool) => self.members.in_pool(pool).is_fixed(),
+            Place::Group(group) => self.pools.group(group).fixed > 0,
+        };
         match self.kept.closed {
-            Some(why) if has_token || has_fixed() => Err(Refusal::NotKept(why)),
+            Some(why) if has_token || has_fixed => Err(Refusal::NotKept(why)),
             _ => Ok(()),
         }
     }

@@ -69,7 +69,7 @@ impl State {
         let (pool, left) = (self.member(id).pool, self.members.leave_state(id));
         match &left {
             // Waiters for this check need another member.
-            MemberPhase::Checking(..) => {
+            MemberPhase::Checking(_) => {
                 self.pools.reconsider(pool);
                 let group = self.pool(pool).group.filter(|group| self.waiters.queued(Place::Group(*group)) > 0);
                 group.into_iter().for_each(|group| self.pools.reconsider_group(group));
@@ -140,12 +140,12 @@ impl State {
 
     /// Ends a member in any phase but in use: its provider stops it, or it is removed if it has none.
     pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, then: Then, step: &mut Step<'_, '_>) {
-        let Some((conn, number)) = self.asked_for(id) else { return self.end_member(id, Some(stat), then, step) };
+        let Some(conn) = self.conn_of(id) else { return self.end_member(id, Some(stat), then, step) };
         let pool = self.member(id).pool;
         self.count_end(pool, stat, then);
         self.leave_state(id, step);
         let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Phase(id));
-        self.members.enter_state(id, MemberPhase::Stopping(timer, number));
+        self.members.enter_state(id, MemberPhase::Stopping(timer));
         let (pool, member) = self.names_of(id);
         step.tell(conn, What::Stop { pool, member });
     }
@@ -291,9 +291,9 @@ impl State {
     /// Asks the provider of a free member if it is alive.
     pub(super) fn begin_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         // Background work has yet to end or suspend the members of a provider that was just lost.
-        let Some((conn, number)) = self.asked_for(id) else { return };
+        let Some(conn) = self.conn_of(id) else { return };
         let pool = self.member(id).pool;
-        self.members.begin_check(id, number, self.pools.get(pool).settings.check_timeout, step);
+        self.members.begin_check(id, self.pools.get(pool).settings.check_timeout, step);
         self.pools.touch(pool);
         let (pool, member) = self.names_of(id);
         step.tell(conn, What::Check { pool, member });

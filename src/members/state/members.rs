@@ -6,6 +6,7 @@ use super::*;
 use poolcounter_core::sorted::Sorted;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 mod attributes;
 mod check;
@@ -84,6 +85,8 @@ pub(super) struct MemberTable {
     pub reasons: BTreeMap<MemberId, (Time, Reason)>,
     by_pool: SideTable<PoolId, PoolMembers>,
     by_agent: SideTable<AgentId, List<MemberId>>,
+    /// Pools of a group that have free members, by their number.
+    by_group: SideTable<GroupId, BTreeSet<(u32, Reverse<PoolId>)>>,
     /// Fixed members, each of which is in one pool.
     fixed: BTreeMap<Arc<[u8]>, MemberId>,
     free_links: Links,
@@ -120,6 +123,9 @@ pub(super) struct PoolMembers {
     counts: [u32; PhaseKind::COUNT],
     /// Number of fixed members: all members of the pool, or none.
     fixed: u32,
+    /// Group whose takes and waiters get its members, and the number of free ones under which it has the pool.
+    pub group: Option<GroupId>,
+    free_in_group: u32,
 }
 
 impl PoolMembers {
@@ -358,17 +364,12 @@ impl MemberTable {
         *life = end.map(|end| step.timers.arm(end, Timer::Life(id)));
     }
 
-    /// Arms the timer of a member's stop or check anew, for the connection of this number. Returns false if that was asked
-    /// before.
-    pub fn ask_again(&mut self, id: MemberId, conn: u32, after: Span, step: &mut Step<'_, '_>) -> bool {
-        let phase = &mut self.members[id.index()].phase;
-        let (MemberPhase::Stopping(timer, asked) | MemberPhase::Checking(timer, asked)) = phase else { return false };
-        let is_new = std::mem::replace(asked, conn) != conn;
-        if is_new {
+    /// Arms the timer of a member's phase anew.
+    pub fn rearm(&mut self, id: MemberId, after: Span, step: &mut Step<'_, '_>) {
+        if let MemberPhase::Stopping(timer) | MemberPhase::Checking(timer) = &mut self.members[id.index()].phase {
             let armed = step.timers.arm(step.now + after, Timer::Phase(id));
             step.timers.cancel(std::mem::replace(timer, armed));
         }
-        is_new
     }
 
     pub fn armed_timers(&self) -> usize {

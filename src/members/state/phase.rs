@@ -11,11 +11,9 @@ pub(super) type MemberPhase = Phase<TimerId>;
 pub(super) enum Phase<T> {
     /// Free, with the timer of the next check if members are checked while they are idle.
     Free(Option<T>),
-    /// Its provider was asked whether it is alive, over the connection of this number.
-    Checking(T, u32),
+    Checking(T),
     InUse(LeaseId),
-    /// Its provider was asked to stop it, over the connection of this number.
-    Stopping(T, u32),
+    Stopping(T),
     /// Waits to be cleaned.
     Unclean,
     /// An agent cleans it; without a timer for longer than `clean_timeout`.
@@ -96,9 +94,9 @@ impl<T> Phase<T> {
     pub fn kind(&self) -> PhaseKind {
         match self {
             Phase::Free(_) => PhaseKind::Free,
-            Phase::Checking(..) => PhaseKind::Checking,
+            Phase::Checking(_) => PhaseKind::Checking,
             Phase::InUse(_) => PhaseKind::InUse,
-            Phase::Stopping(..) => PhaseKind::Stopping,
+            Phase::Stopping(_) => PhaseKind::Stopping,
             Phase::Unclean => PhaseKind::Unclean,
             Phase::Cleaning { .. } => PhaseKind::Cleaning,
             Phase::Quarantined(_) => PhaseKind::Quarantined,
@@ -113,9 +111,9 @@ impl<T> Phase<T> {
     pub fn map<'a, U>(&'a self, map: impl FnOnce(&'a T) -> U) -> Phase<U> {
         match self {
             Phase::Free(timer) => Phase::Free(timer.as_ref().map(map)),
-            Phase::Checking(timer, conn) => Phase::Checking(map(timer), *conn),
+            Phase::Checking(timer) => Phase::Checking(map(timer)),
             Phase::InUse(lease) => Phase::InUse(*lease),
-            Phase::Stopping(timer, conn) => Phase::Stopping(map(timer), *conn),
+            Phase::Stopping(timer) => Phase::Stopping(map(timer)),
             Phase::Unclean => Phase::Unclean,
             Phase::Cleaning { agent, timer } => Phase::Cleaning { agent: *agent, timer: timer.as_ref().map(map) },
             Phase::Quarantined(timer) => Phase::Quarantined(timer.as_ref().map(map)),
@@ -133,8 +131,8 @@ impl<T> Phase<T> {
     pub fn into_timer(self) -> Option<T> {
         match self {
             Phase::Free(timer) | Phase::Quarantined(timer) | Phase::Cleaning { timer, .. } => timer,
-            Phase::Checking(timer, _)
-            | Phase::Stopping(timer, _)
+            Phase::Checking(timer)
+            | Phase::Stopping(timer)
             | Phase::CleanLater(timer)
             | Phase::Held(timer)
             | Phase::Delayed(timer) => Some(timer),

@@ -1,6 +1,6 @@
 //! Declaration, change and removal of pools, by requests and by the configuration file.
 
-use super::{Member, Notice, Pool, PoolId, State, Step, Task, background};
+use super::{MOST_POOLS, Member, Notice, Pool, PoolId, State, Step, Task, background};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
 use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};
@@ -52,7 +52,7 @@ impl State {
                 return Err(Refusal::PoolDiffers);
             }
             Ok(_) => {}
-            Err(_) if !self.pools.has_place(None, &settings) => return Err(Refusal::TooMany),
+            Err(_) if self.pools.len() >= MOST_POOLS => return Err(Refusal::TooMany),
             Err(_) => {
                 self.create_pool(name.into(), settings, step);
             }
@@ -81,9 +81,6 @@ impl State {
         let settings = self.pool(id).settings.with(changes).map_err(Refusal::BadSettings)?;
         if self.members.in_pool(id).is_fixed() && checks_of(&settings).is_some() {
             return Err(Refusal::BadSyntax(NOT_CHECKED));
-        }
-        if !self.pools.has_place(Some(id), &settings) {
-            return Err(Refusal::TooMany);
         }
         step.tell(conn, What::Ok);
         self.change(id, settings, step);
@@ -125,6 +122,7 @@ impl State {
     /// Removes a pool, at once or as its members are returned.
     pub(super) fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
         self.pools.set_leaving(id, true);
+        self.members.set_group(id, None);
         if let Some(group) = self.pool(id).group {
             self.pools.touch_group(group);
         }
@@ -158,6 +156,7 @@ impl State {
     fn join_group(&mut self, pool: PoolId) {
         if let Some(name) = self.pool(pool).settings.group.clone() {
             self.pools.join_group(pool, &name);
+            self.members.set_group(pool, self.pool(pool).group);
             self.pools.reconsider(pool);
         }
     }
@@ -165,6 +164,7 @@ impl State {
     /// Removes a pool from its group. A group without pools is removed, and its waiters are refused.
     fn leave_group(&mut self, pool: PoolId) {
         let Some(group) = self.pools.leave_group(pool) else { return };
+        self.members.set_group(pool, None);
         // Waiters of the group have nothing kept here any more, and want starts elsewhere.
         self.pools.reconsider(pool);
         self.pools.touch_group(group);
@@ -196,21 +196,20 @@ impl State {
     /// Makes or changes a pool of the configuration file, and withdraws the fixed members that the file no longer has.
     fn configure_pool(&mut self, declared: &DeclaredPool, step: &mut Step<'_, '_>) -> Option<PoolId> {
         let DeclaredPool { name, settings, fixed } = declared;
-        let known = self.pools.find(name).ok();
-        if !self.pools.has_place(known, settings) {
-            let (pool, why) = (name.clone(), Refusal::TooMany);
-            step.notices.push(Notice::NotDeclared { pool, member: None, why });
-            return None;
-        }
-        let id = match known {
-            Some(id) => {
+        let id = match self.pools.find(name) {
+            Ok(id) => {
                 self.revive(id);
                 if self.pool(id).settings != *settings {
                     self.change(id, settings.clone(), step);
                 }
                 id
             }
-            None => self.create_pool(name.clone(), settings.clone(), step),
+            Err(_) if self.pools.len() >= MOST_POOLS => {
+                let (pool, why) = (name.clone(), Refusal::TooMany);
+                step.notices.push(Notice::NotDeclared { pool, member: None, why });
+                return None;
+            }
+            Err(_) => self.create_pool(name.clone(), settings.clone(), step),
         };
         self.pools.set_from_file(id, true);
         self.withdraw_undeclared(id, fixed, step);

@@ -17,6 +17,9 @@ pub(super) struct Pool {
     pub settings: Settings,
     #[serde(skip)]
     pub group: Option<GroupId>,
+    /// Number of its entry into its group, among all entries of pools into groups.
+    #[serde(skip)]
+    pub joined: u64,
     /// True if it is removed as soon as its members are returned.
     pub is_leaving: bool,
     /// True if the configuration file had it at the last reading.
@@ -60,6 +63,8 @@ pub(super) struct Pools {
     /// Pools that are not removed, in the order of their names.
     by_name: BTreeMap<Arc<[u8]>, PoolId>,
     groups: Slab<Group>,
+    /// Number of times that a pool has joined a group.
+    pub joins: u64,
     group_names: BTreeMap<Arc<[u8]>, GroupId>,
     /// Pools that have changed in this step.
     touched: Vec<PoolId>,
@@ -179,13 +184,24 @@ impl Pools {
 
     /// Replaces the settings of a pool, and returns the previous ones.
     pub fn set_settings(&mut self, id: PoolId, settings: Settings) -> Settings {
-        self.mark(id);
-        std::mem::replace(&mut self.pools[id.index()].settings, settings)
+        let pool = &mut self.pools[id.index()];
+        self.marks.add(pool.name.clone());
+        if let Some(group) = pool.group {
+            let limits = &mut self.groups[group.index()].limits;
+            limits.remove(&(pool.settings.per_client, id));
+            limits.extend((settings.per_client > 0).then_some((settings.per_client, id)));
+        }
+        std::mem::replace(&mut pool.settings, settings)
     }
 
     pub fn set_leaving(&mut self, id: PoolId, is_leaving: bool) {
-        self.pools[id.index()].is_leaving = is_leaving;
-        self.mark(id);
+        let pool = &mut self.pools[id.index()];
+        let was_leaving = std::mem::replace(&mut pool.is_leaving, is_leaving);
+        self.marks.add(pool.name.clone());
+        if let Some(group) = pool.group {
+            let lasting = &mut self.groups[group.index()].lasting;
+            *lasting = *lasting + usize::from(was_leaving) - usize::from(is_leaving);
+        }
     }
 
     pub fn set_from_file(&mut self, id: PoolId, is_from_file: bool) {
@@ -277,6 +293,7 @@ impl Pool {
         Pool {
             name,
             group: None,
+            joined: 0,
             is_leaving: false,
             is_from_file: false,
             is_removed: false,

@@ -87,17 +87,20 @@ impl State {
     }
 
     /// Repeats the pending requests about a member to the new connection of its provider, and frees a suspended member.
-    pub(super) fn resume_member(&mut self, id: MemberId, (conn, number): (ConnId, u32), step: &mut Step<'_, '_>) {
+    pub(super) fn resume_member(&mut self, id: MemberId, conn: ConnId, step: &mut Step<'_, '_>) {
         let Settings { stop_timeout, check_timeout, .. } = self.pool(self.member(id).pool).settings;
         let (pool, member) = self.names_of(id);
-        let (after, what) = match self.phase_of(id) {
-            PhaseKind::Orphaned => return self.release_member(id, Cause::Other, step),
-            PhaseKind::Stopping => (stop_timeout, What::Stop { pool, member }),
-            PhaseKind::Checking => (check_timeout, What::Check { pool, member }),
-            _ => return,
-        };
-        if self.members.ask_again(id, number, after, step) {
-            step.tell(conn, what);
+        match self.phase_of(id) {
+            PhaseKind::Orphaned => self.release_member(id, Cause::Other, step),
+            PhaseKind::Stopping => {
+                self.members.rearm(id, stop_timeout, step);
+                step.tell(conn, What::Stop { pool, member });
+            }
+            PhaseKind::Checking => {
+                self.members.rearm(id, check_timeout, step);
+                step.tell(conn, What::Check { pool, member });
+            }
+            _ => {}
         }
     }
 

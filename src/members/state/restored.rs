@@ -18,6 +18,7 @@ pub(super) struct Loading {
     groups: BTreeMap<GroupId, GroupId>,
     agents: BTreeMap<AgentId, AgentId>,
     holdings: BTreeMap<HoldingId, HoldingId>,
+    joins: u64,
 }
 
 impl State {
@@ -35,6 +36,7 @@ impl State {
             groups: BTreeMap::new(),
             agents: BTreeMap::new(),
             holdings: BTreeMap::new(),
+            joins: 0,
         }));
         Ok(())
     }
@@ -64,6 +66,7 @@ impl State {
 
     /// Starts the background work that was under way.
     fn finish_restore(&mut self, loading: Loading) {
+        self.pools.joins = loading.joins;
         for (id, _) in self.leases.holdings().filter(|(_, holding)| holding.conn.is_none()) {
             self.background.push(Task::Holding(id));
         }
@@ -92,19 +95,23 @@ impl Loading {
     /// Adds one record to the state.
     fn read(&mut self, saved: Saved, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
         match saved {
-            Saved::Numbers { lease, arrival, start, members, past } => {
+            Saved::Numbers { lease, arrival, start, joins, members, past } => {
                 state.pools.past.restore(&past);
                 state.leases.number_from(lease);
                 state.waiters.next_arrival = arrival;
                 state.starts.next_number = start;
                 state.members.reserve(members.min(MOST_ROOM));
+                self.joins = joins;
             }
             Saved::Pool { id: saved, pool, cull, figures } => {
                 let id = state.pools.restore(*pool, cull, &figures, step)?;
                 state.background.push(Task::Pool(id));
                 self.pools.insert(saved, id);
             }
-            Saved::Group { id, name, pools } => self.read_group(id, &name, &pools, state)?,
+            Saved::Group { id, name, pools, removal } => {
+                self.read_group(id, &name, &pools, state)?;
+                state.pools.group_mut(self.groups[&id]).removal = removal;
+            }
             Saved::Agent { id, agent, state: provider, backoff } => {
                 let agent = self.read_agent(*agent, &provider, backoff, state, step)?;
                 self.agents.insert(id, agent);
@@ -130,12 +137,21 @@ impl Loading {
         Some(())
     }
 
-    fn read_group(&mut self, saved: GroupId, name: &Arc<[u8]>, pools: &[PoolId], state: &mut State) -> Option<()> {
+    fn read_group(
+        &mut self,
+        saved: GroupId,
+        name: &Arc<[u8]>,
+        pools: &[(u64, PoolId)],
+        state: &mut State,
+    ) -> Option<()> {
         self.groups.insert(saved, state.pools.find_or_add_group(name));
-        for pool in pools {
+        for (joined, pool) in pools {
             let id = *self.pools.get(pool)?;
             state.pool(id).group.is_none().then_some(())?;
+            state.pools.joins = *joined;
             state.pools.join_group(id, name);
+            let group = state.pool(id).group.filter(|_| !state.pool(id).is_leaving);
+            state.members.set_group(id, group);
         }
         Some(())
     }

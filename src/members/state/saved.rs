@@ -16,6 +16,7 @@ pub(super) enum Saved {
         lease: u64,
         arrival: u64,
         start: u64,
+        joins: u64,
         members: usize,
         past: Vec<(String, u64)>,
     },
@@ -28,7 +29,8 @@ pub(super) enum Saved {
     Group {
         id: GroupId,
         name: Arc<[u8]>,
-        pools: Vec<PoolId>,
+        pools: Vec<(u64, PoolId)>,
+        removal: Option<(bool, u64)>,
     },
     Agent {
         id: AgentId,
@@ -71,6 +73,7 @@ impl State {
             lease: self.leases.next_number,
             arrival: self.waiters.next_arrival,
             start: self.starts.next_number,
+            joins: self.pools.joins,
             members: self.members.len(),
             past: self.pools.past.save(),
         })?;
@@ -82,7 +85,8 @@ impl State {
             put(Saved::Pool { id: *id, pool: pool.to_save().into(), cull, figures: pool.figures.save() })?;
         }
         for (id, group) in self.pools.groups() {
-            put(Saved::Group { id, name: group.name.clone(), pools: group.pools.clone() })?;
+            let pools = group.pools.iter().map(|(joined, pool)| (*joined, *pool)).collect();
+            put(Saved::Group { id, name: group.name.clone(), pools, removal: group.removal })?;
         }
         let mut agents: Vec<(AgentId, &Agent)> = self.agents.iter().collect();
         agents.sort_by_key(|(_, agent)| agent.place);

@@ -2,7 +2,7 @@
 
 use super::waiters::Place;
 use super::*;
-use std::cmp::Reverse;
+use poolcounter_core::meter;
 use std::ops::Deref;
 
 /// Most free members that a take scans for some that are kept for no waiter: more than are kept, except while they are
@@ -50,7 +50,7 @@ impl State {
             From::Pool(name) => Place::Pool(self.pools.find(name)?),
             From::Group(name) => Place::Group(self.pools.find_group(name).ok_or(Refusal::NoPool)?),
         };
-        if !self.pools_in(place).any(|pool| !self.pool(pool).is_leaving) {
+        if !self.is_lasting(place) {
             step.tell(conn, What::NoMembers(NoMembers::Removed));
             return Ok(());
         }
@@ -99,19 +99,20 @@ impl State {
             if asks {
                 self.ask_for_start(place, step);
             }
-            // The best reason of a group's pools counts.
-            let reasons = self.pools_in(place).map(|pool| self.miss_reason(pool));
-            let reason = reasons.min_by_key(|reason| match reason {
-                NoMembers::Starting => 0,
-                NoMembers::AtCapacity => 1,
-                _ => 2,
-            });
-            let reason = reason.unwrap_or(NoMembers::NoProvider);
+            let reason = match place {
+                Place::Pool(pool) => self.miss_reason(pool),
+                Place::Group(group) => self.pools.reason_in(group),
+            };
             self.count_miss(place, reason);
             step.tell(conn, What::NoMembers(reason));
             return Ok(());
         }
-        let is_full = self.pools_in(place).all(|pool| self.queued(pool) >= self.pool(pool).settings.queue);
+        let is_full = match place {
+            Place::Pool(pool) => self.queued(pool) >= self.pool(pool).settings.queue,
+            Place::Group(group) => {
+                self.waiters.queued(place) >= self.pools.group(group).places.last().map_or(0, |(places, _)| *places)
+            }
+        };
         // A take that waits for the check of a free member comes before those of the queue.
         if to_check.is_empty() && is_full {
             self.count_for(place, Stat::QueueFull);
@@ -141,46 +142,44 @@ impl State {
         Ok(())
     }
 
-    /// Returns the pools of a group that are not being removed, first come first, and counts them for the turn.
-    pub(super) fn lasting_in(&self, group: GroupId) -> impl Iterator<Item = PoolId> {
-        self.walked.set(self.walked.get() + self.pools.group(group).pools.len());
-        self.pools.lasting_in(group)
+    /// Counts a pool of a group that a take has looked at.
+    fn note_walk(&self) {
+        meter::visit();
+        self.walked.set(self.walked.get() + 1);
     }
 
-    /// Returns the pools of a place, first come first: of a group those that are not being removed.
-    pub(super) fn pools_in(&self, place: Place) -> impl Iterator<Item = PoolId> {
+    /// Returns the pools of a place that are not being removed, first come first.
+    fn pools_in(&self, place: Place) -> impl Iterator<Item = PoolId> {
         let (one, group) = match place {
             Place::Pool(pool) => (Some(pool), None),
-            Place::Group(group) => (None, Some(self.lasting_in(group))),
+            Place::Group(group) => (None, Some(self.pools.group(group).pools.values())),
         };
-        one.into_iter().chain(group.into_iter().flatten())
-    }
-
-    /// Returns the pools of a place that have free members, most of them first.
-    fn pools_with_free(&self, place: Place) -> impl Iterator<Item = PoolId> {
-        let (one, group) = match place {
-            Place::Pool(pool) => (Some(pool), None),
-            Place::Group(group) => (None, Some(group)),
-        };
-        let lasting = group.into_iter().flat_map(|group| self.lasting_in(group));
-        let with_free = lasting.map(|pool| (Reverse(self.free_count(pool)), pool)).filter(|(free, _)| free.0 > 0);
-        let mut order: Vec<(Reverse<u32>, PoolId)> = with_free.collect();
-        order.sort_unstable();
-        one.into_iter().chain(order.into_iter().map(|(_, pool)| pool))
+        let pools = group.into_iter().flatten().copied().inspect(|_| self.note_walk());
+        one.into_iter().chain(pools.filter(|pool| !self.pool(*pool).is_leaving))
     }
 
     /// Counts an event of a take, for the first pool of a group.
     pub(super) fn count_for(&mut self, place: Place, stat: Stat) {
         let first = match place {
             Place::Pool(pool) => Some(pool),
-            Place::Group(group) => self.pools.group(group).pools.first().copied(),
+            Place::Group(group) => self.pools.group(group).pools.values().next().copied(),
         };
         first.into_iter().for_each(|pool| self.pools.count(pool, stat));
     }
 
+    fn is_lasting(&self, place: Place) -> bool {
+        match place {
+            Place::Pool(pool) => !self.pool(pool).is_leaving,
+            Place::Group(group) => self.pools.is_lasting(group),
+        }
+    }
+
     /// Returns whether a pool may have as many members, or the pools of a group together.
     fn may_have(&self, place: Place, members: u32) -> bool {
-        let most: u64 = self.pools_in(place).map(|pool| u64::from(self.pool(pool).settings.max)).sum();
+        let most = match place {
+            Place::Pool(pool) => u64::from(self.pool(pool).settings.max),
+            Place::Group(group) => self.pools.group(group).most,
+        };
         u64::from(members) <= most
     }
 
@@ -192,11 +191,10 @@ impl State {
                 0 => return false,
                 limit => (limit, self.leases.held(conn, pool)),
             },
-            Place::Group(group) => {
-                let limits = self.pools.group(group).pools.iter().map(|pool| self.pool(*pool).settings.per_client);
-                let Some(limit) = limits.filter(|limit| *limit > 0).min() else { return false };
-                (limit, self.leases.held_of(conn, |of| self.pool(of).group == Some(group)).sum())
-            }
+            Place::Group(group) => match self.pools.limit_of(group) {
+                None => return false,
+                Some(limit) => (limit, self.leases.held_of(conn, |of| self.pool(of).group == Some(group)).sum()),
+            },
         };
         u64::from(held) + u64::from(members) > u64::from(limit)
     }
@@ -204,7 +202,18 @@ impl State {
     /// Returns free members for a take or waiter of this rank: as many as it asks for, of a pool or of the pools of a
     /// group, beginning with the one that has most free. Members that are kept for a waiter before it are left out.
     pub(super) fn find(&self, place: Place, filter: Option<&Filter>, members: u32, rank: Rank) -> Option<Picked> {
-        let mut pools = self.pools_with_free(place);
+        let (one, group) = match place {
+            Place::Pool(pool) => (Some(pool), None),
+            Place::Group(group) => (None, Some(self.members.pools_with_free(group))),
+        };
+        if matches!(place, Place::Group(_))
+            && let Some((first, waiter)) = self.waiters.first_for_several(place)
+            && first < rank
+            && self.waiters.get(waiter).filter.is_none()
+        {
+            return None;
+        }
+        let mut pools = one.into_iter().chain(group.into_iter().flatten().inspect(|_| self.note_walk()));
         if members == 1 {
             let mut found = None;
             pools.find(|pool| {
@@ -292,12 +301,13 @@ impl State {
         let pool = match place {
             Place::Pool(pool) => Some(pool).filter(|pool| self.needed_by(*pool).is_some()),
             Place::Group(group) => {
-                let is_spare = self.pools.supply_in(group).spare > self.waiters.want(place);
-                self.roomiest_in_group(group).filter(|_| !is_spare)
+                let is_spare = self.pools.group(group).spare > self.waiters.want(place);
+                self.pools.roomiest(group).filter(|_| !is_spare)
             }
         };
         if let Some(pool) = pool {
-            self.launch_for_group(pool, step);
+            self.launch(pool, 1, step);
+            self.pools.set_supply(pool, self.supply_of(pool));
             self.pools.touch(pool);
         }
     }

@@ -97,7 +97,7 @@ impl State {
     /// waiter gets some is served again. Returns whether there are more.
     pub(super) fn offer_free(&mut self, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
         let Some(mut after) = self.pool(pool).offering else { return false };
-        while self.free_count(pool) > 0 && !self.pool(pool).is_leaving {
+        while self.free_count(pool) > 0 {
             let Some((class, (rank, id))) = self.waiters.class_after(pool, self.pool(pool).group, after) else { break };
             if !background::spend(OFFER_COST, step) {
                 self.pools.get_mut(pool).offering = Some(after);
@@ -117,23 +117,14 @@ impl State {
 
     /// Offers the free members of a group's pools again, as far as the budget lasts. Returns whether there are more.
     pub(super) fn offer_in_group(&mut self, group: GroupId, step: &mut Step<'_, '_>) -> bool {
-        for n in 0..self.pools.group(group).pools.len() {
-            let pool = self.pools.group(group).pools[n];
-            if self.is_to_offer(pool) {
-                if !background::spend(OFFER_COST, step) {
-                    return true;
-                }
-                self.offer_again(pool, step);
-                self.pools.touch(pool);
+        while let Some(pool) = self.pools.next_to_reconsider(group) {
+            self.pools.reconsider(pool);
+            self.offer_again(pool, step);
+            if !background::spend(OFFER_COST, step) {
+                return self.pools.group(group).to_reconsider > 0;
             }
         }
         false
-    }
-
-    /// Returns whether the free members of a pool are to be offered again, and no offers go on.
-    pub(super) fn is_to_offer(&self, pool: PoolId) -> bool {
-        let Pool { is_to_reconsider, offering, .. } = self.pool(pool);
-        *is_to_reconsider && offering.is_none()
     }
 
     /// Notes that members which were kept for a waiter may go to other waiters.

@@ -25,6 +25,8 @@ pub struct Hints {
     pub starts: BTreeMap<u64, (usize, String)>,
     /// Cleaners that were asked, by pool and member.
     pub cleans: BTreeMap<(String, String), BTreeSet<usize>>,
+    /// Pools of the members that each client got.
+    pub served: BTreeMap<usize, Vec<String>>,
     /// Number and token of each lease, by client, pool and member.
     pub leases: BTreeMap<(usize, String, String), (u64, Option<u64>)>,
 }
@@ -1178,14 +1180,12 @@ impl Members {
         is_take: bool,
     ) -> Option<Vec<(usize, usize)>> {
         let is_kept = |p: usize| self.reserving_waiter(p).is_some_and(|first| self.rank(first) < rank);
-        let seen = |p: usize| {
-            let is_its = |(of, pool, _): &&(usize, String, String)| *of == conn && *pool == self.pools[p].name;
-            self.hints.leases.keys().filter(is_its).map(|key| self.hints.leases[key].0).min()
-        };
+        let served = self.hints.served.get(&conn);
+        let seen = |p: usize| served.and_then(|pools| pools.iter().position(|pool| *pool == self.pools[p].name));
         let mut pools = self.pools_of(place);
         pools.sort_by_key(|p| {
             let free = if is_take || asked.members > 1 { self.pools[*p].free() } else { 0 };
-            (u64::MAX - free, seen(*p).unwrap_or(u64::MAX))
+            (u64::MAX - free, seen(*p).unwrap_or(usize::MAX))
         });
         let mut found = Vec::new();
         for p in pools.into_iter().filter(|p| !is_kept(*p)) {

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 const MOST_STARTS: u32 = 4_096;
 
 /// Room that a provider has left in proportion to its capacity, in 2^-32.
-pub(super) type Share = u64;
+pub(in crate::state) type Share = u64;
 
 /// Room of a provider.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

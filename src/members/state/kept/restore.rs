@@ -75,7 +75,7 @@ impl State {
         let mut leaving = Vec::new();
         for KeptPool { name, settings, is_leaving } in all.pools {
             match self.pools.find(&name) {
-                Err(_) if self.pools.has_place(None, &settings) && settings.check().is_ok() => {
+                Err(_) if self.pools.len() < MOST_POOLS && settings.check().is_ok() => {
                     let id = self.create_pool(name, settings, step);
                     leaving.extend(is_leaving.then_some(id));
                 }

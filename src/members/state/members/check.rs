@@ -8,6 +8,15 @@ impl MemberTable {
         for (pool, of_pool) in self.by_pool.iter() {
             self.check_names(pool, of_pool);
             self.check_queues(of_pool);
+            let free = if of_pool.group.is_some() { of_pool.count(PhaseKind::Free) } else { 0 };
+            assert_eq!(of_pool.free_in_group, free, "a group knows the free members of its pools");
+        }
+        for (group, order) in self.by_group.iter() {
+            let of = |pool: PoolId| (self.in_pool(pool).group, self.in_pool(pool).free_in_group);
+            assert!(
+                order.iter().all(|(free, Reverse(pool))| of(*pool) == (Some(group), *free)),
+                "pools by their free members"
+            );
         }
         let of_pools: usize = self.by_pool.iter().map(|(_, of_pool)| of_pool.len()).sum();
         assert_eq!(of_pools, self.members.len(), "each member is of one pool");

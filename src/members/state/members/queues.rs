@@ -42,7 +42,7 @@ impl MemberTable {
                 self.attributes.leave_idle(id);
                 self.attributes.set_free(id, false);
             }
-            MemberPhase::Checking(..) => {
+            MemberPhase::Checking(_) => {
                 of_pool.idle.remove(&mut self.phase_links, id);
                 self.attributes.leave_idle(id);
             }
@@ -56,13 +56,38 @@ impl MemberTable {
         if PhaseKind::REASONED.contains(&phase.kind()) {
             self.reasons.remove(&id);
         }
+        let pool = member.pool;
+        self.note_free(pool);
         phase
+    }
+
+    /// Sets the group whose takes and waiters get the members of a pool.
+    pub fn set_group(&mut self, pool: PoolId, group: Option<GroupId>) {
+        let of_pool = self.by_pool.get_mut(pool);
+        let (before, free) = (std::mem::replace(&mut of_pool.group, group), std::mem::take(&mut of_pool.free_in_group));
+        before.into_iter().for_each(|group| _ = self.by_group.get_mut(group).remove(&(free, Reverse(pool))));
+        self.note_free(pool);
+    }
+
+    /// Puts a pool into its place in the order of its group, after the number of its free members has changed.
+    #[inline]
+    fn note_free(&mut self, pool: PoolId) {
+        let of_pool = self.by_pool.get_mut(pool);
+        let Some(group) = of_pool.group else { return };
+        let (order, free) = (self.by_group.get_mut(group), of_pool.count(PhaseKind::Free));
+        order.remove(&(std::mem::replace(&mut of_pool.free_in_group, free), Reverse(pool)));
+        order.extend((free > 0).then_some((free, Reverse(pool))));
+    }
+
+    /// Returns the pools of a group that have free members, the one with most first.
+    pub fn pools_with_free(&self, group: GroupId) -> impl Iterator<Item = PoolId> {
+        self.by_group.get(group).iter().rev().map(|(_, Reverse(pool))| *pool)
     }
 
     /// Puts a member that is in no queue into a phase, at the end of its queues.
     pub fn enter_state(&mut self, id: MemberId, phase: MemberPhase) {
         let member = &mut self.members[id.index()];
-        let of_pool = self.by_pool.get_mut(member.pool);
+        let (pool, of_pool) = (member.pool, self.by_pool.get_mut(member.pool));
         of_pool.move_count(PhaseKind::Orphaned, phase.kind());
         match &phase {
             MemberPhase::Free(_) => {
@@ -71,7 +96,7 @@ impl MemberTable {
                 self.attributes.enter_idle(id);
                 self.attributes.set_free(id, true);
             }
-            MemberPhase::Checking(..) => {
+            MemberPhase::Checking(_) => {
                 of_pool.idle.push_back(&mut self.phase_links, id);
                 self.attributes.enter_idle(id);
             }
@@ -83,6 +108,7 @@ impl MemberTable {
             _ => {}
         }
         member.phase = phase;
+        self.note_free(pool);
         self.mark(id);
     }
 
@@ -121,15 +147,17 @@ impl MemberTable {
     }
 
     /// Starts the check of a free member, which is not fixed. It keeps its position among the idle.
-    pub fn begin_check(&mut self, id: MemberId, conn: u32, timeout: Span, step: &mut Step<'_, '_>) {
+    pub fn begin_check(&mut self, id: MemberId, timeout: Span, step: &mut Step<'_, '_>) {
         let timer = step.timers.arm(step.now + timeout, Timer::Phase(id));
         let member = &mut self.members[id.index()];
-        let before = std::mem::replace(&mut member.phase, MemberPhase::Checking(timer, conn));
+        let before = std::mem::replace(&mut member.phase, MemberPhase::Checking(timer));
         before.into_timer().into_iter().for_each(|timer| step.timers.cancel(timer));
         let of_pool = self.by_pool.get_mut(member.pool);
         of_pool.free.remove(&mut self.free_links, id);
         of_pool.move_count(PhaseKind::Free, PhaseKind::Checking);
         self.attributes.set_free(id, false);
+        let pool = member.pool;
+        self.note_free(pool);
     }
 
     /// Makes a checked member free again. It keeps its position among the idle.
@@ -147,6 +175,8 @@ impl MemberTable {
         }
         of_pool.move_count(PhaseKind::Checking, PhaseKind::Free);
         self.attributes.set_free(id, true);
+        let pool = member.pool;
+        self.note_free(pool);
     }
 
     /// Returns the free member behind a checked one among the idle; None without one. The search goes in both directions

@@ -1,16 +1,36 @@
-//! Groups of pools: takes and waiters of a group get members of any of its pools.
+//! Groups of pools: their demand is a number, and their pools are in the order of their providers' room.
 
+use super::super::agents::Share;
 use super::*;
-use poolcounter_core::meter::Metered as _;
-
-/// Most pools of a group: a take from it looks at all of them.
-const MOST_IN_GROUP: usize = 256;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 /// Pools from which members are taken together.
 pub(in crate::state) struct Group {
     pub name: Arc<[u8]>,
-    /// Its pools, first come first.
-    pub pools: Vec<PoolId>,
+    /// Its pools by the number of their entry.
+    pub pools: BTreeMap<u64, PoolId>,
+    /// Number of its pools that are not being removed.
+    pub(super) lasting: usize,
+    /// Sums over its pools.
+    pub spare: u64,
+    pub kept: u64,
+    pub most: u64,
+    pub fixed: usize,
+    /// Number of pools in which a start is under way or waits for a backoff, and number of pools at their capacity.
+    pub(super) starting: usize,
+    pub(super) at_capacity: usize,
+    /// Pools by the number of waiters for whom they have places, besides waiters for the group.
+    pub places: BTreeSet<(u32, PoolId)>,
+    /// Pools that can start members now, by the share of room of their provider with most.
+    pub(super) able: BTreeSet<(Share, Reverse<PoolId>)>,
+    /// Pools with a `per_client`, by that.
+    pub(super) limits: BTreeSet<(u32, PoolId)>,
+    /// Number of pools, from this place on and round, whose free members are to be offered again.
+    pub to_reconsider: usize,
+    next: u64,
+    /// Removal of the pools that joined it with a number below this one, gracefully (true) or at once.
+    pub removal: Option<(bool, u64)>,
     /// True if it is in [`Pools::touched_groups`], or background work settles it.
     pub is_touched: bool,
 }
@@ -22,6 +42,15 @@ pub(in crate::state) struct Supply {
     pub spare: u64,
     /// Number of free members that are kept for the group's first waiter for several.
     pub kept: u64,
+    /// Share of room of its provider with most; None if the pool can start nothing now.
+    pub room: Option<Share>,
+    /// Its maximum of members.
+    pub most: u32,
+    pub is_fixed: bool,
+    /// Number of waiters for whom it has places, besides waiters for the group.
+    pub places: u32,
+    /// Reason for which a take has none of its members, unless that is the lack of a provider.
+    pub reason: Option<NoMembers>,
 }
 
 impl Pools {
@@ -46,41 +75,63 @@ impl Pools {
         self.groups.iter().map(|(index, group)| (GroupId::from_index(index), group))
     }
 
-    /// Returns the pools of a group that are not being removed, first come first.
-    pub fn lasting_in(&self, id: GroupId) -> impl Iterator<Item = PoolId> {
-        self.group(id).pools.iter().copied().metered().filter(|pool| !self.get(*pool).is_leaving)
-    }
-
-    /// Returns whether there is room for a pool, or for a known one with other settings: in all, and in its group.
-    pub fn has_place(&self, known: Option<PoolId>, settings: &Settings) -> bool {
-        let group = settings.group.as_ref().and_then(|name| self.find_group(name)).map(|id| self.group(id));
-        let is_in = |group: &Group| known.is_some_and(|known| group.pools.contains(&known));
-        (known.is_some() || self.len() < MOST_POOLS)
-            && group.is_none_or(|group| group.pools.len() < MOST_IN_GROUP || is_in(group))
-    }
-
     /// Puts a pool into the group of this name, and creates the group if it is new.
     pub fn join_group(&mut self, pool: PoolId, name: &Arc<[u8]>) {
         let id = self.find_or_add_group(name);
-        self.groups[id.index()].pools.push(pool);
-        self.pools[pool.index()].group = Some(id);
+        let (group, member) = (&mut self.groups[id.index()], &mut self.pools[pool.index()]);
+        group.pools.insert(self.joins, pool);
+        group.lasting += usize::from(!member.is_leaving);
+        (member.group, member.joined) = (Some(id), self.joins);
+        self.joins = self.joins.saturating_add(1);
+        let limit = member.settings.per_client;
+        group.limits.extend((limit > 0).then_some((limit, pool)));
+    }
+
+    /// Returns the pool of a group that has joined it last before a number, and its own number.
+    pub fn last_joined(&self, id: GroupId, before: u64) -> Option<(u64, PoolId)> {
+        let (joined, pool) = self.group(id).pools.range(..before).next_back()?;
+        Some((*joined, *pool))
     }
 
     pub fn find_or_add_group(&mut self, name: &Arc<[u8]>) -> GroupId {
         self.find_group(name).unwrap_or_else(|| {
-            let group = Group { name: name.clone(), pools: Vec::new(), is_touched: false };
+            let group = Group {
+                name: name.clone(),
+                pools: BTreeMap::new(),
+                lasting: 0,
+                spare: 0,
+                kept: 0,
+                most: 0,
+                fixed: 0,
+                starting: 0,
+                at_capacity: 0,
+                places: BTreeSet::new(),
+                able: BTreeSet::new(),
+                limits: BTreeSet::new(),
+                to_reconsider: 0,
+                next: 0,
+                removal: None,
+                is_touched: false,
+            };
             let id = GroupId::from_index(self.groups.insert(group));
             self.group_names.insert(name.clone(), id);
             id
         })
     }
 
+    /// Returns whether a group has a pool that is not being removed.
+    pub fn is_lasting(&self, id: GroupId) -> bool {
+        self.group(id).lasting > 0
+    }
+
     /// Removes a pool from its group, and returns the group.
     pub fn leave_group(&mut self, pool: PoolId) -> Option<GroupId> {
-        let of_pool = &mut self.pools[pool.index()];
-        of_pool.supply = Supply::default();
-        let id = of_pool.group.take()?;
-        self.groups[id.index()].pools.retain(|other| *other != pool);
+        self.set_supply(pool, Supply::default());
+        let id = self.pools[pool.index()].group.take()?;
+        let group = &mut self.groups[id.index()];
+        group.pools.remove(&self.pools[pool.index()].joined);
+        group.limits.remove(&(self.pools[pool.index()].settings.per_client, pool));
+        group.lasting -= usize::from(!self.pools[pool.index()].is_leaving);
         Some(id)
     }
 
@@ -91,10 +142,43 @@ impl Pools {
         self.group_names.remove(&group.name);
     }
 
-    /// Returns what the pools of a group have for its waiters.
-    pub fn supply_in(&self, id: GroupId) -> Supply {
-        let add = |sum: Supply, of: Supply| Supply { spare: sum.spare + of.spare, kept: sum.kept + of.kept };
-        self.group(id).pools.iter().map(|pool| self.get(*pool).supply).fold(Supply::default(), add)
+    /// Sets the part that a pool has in the supply of its group.
+    pub fn set_supply(&mut self, id: PoolId, supply: Supply) {
+        let pool = &mut self.pools[id.index()];
+        let before = std::mem::replace(&mut pool.supply, supply);
+        let Some(group) = pool.group.filter(|_| before != supply) else { return };
+        let group = &mut self.groups[group.index()];
+        group.spare = group.spare + supply.spare - before.spare;
+        group.kept = group.kept + supply.kept - before.kept;
+        group.most = group.most + u64::from(supply.most) - u64::from(before.most);
+        group.fixed = group.fixed + usize::from(supply.is_fixed) - usize::from(before.is_fixed);
+        let is = |of: Supply, reason| usize::from(of.reason == Some(reason));
+        let change = |count: usize, reason| count + is(supply, reason) - is(before, reason);
+        group.starting = change(group.starting, NoMembers::Starting);
+        group.at_capacity = change(group.at_capacity, NoMembers::AtCapacity);
+        group.places.remove(&(before.places, id));
+        group.places.extend((supply.places > 0).then_some((supply.places, id)));
+        before.room.into_iter().for_each(|room| _ = group.able.remove(&(room, Reverse(id))));
+        group.able.extend(supply.room.map(|room| (room, Reverse(id))));
+    }
+
+    /// Returns the pool of a group whose provider with most room has the most of all.
+    pub fn roomiest(&self, id: GroupId) -> Option<PoolId> {
+        self.group(id).able.last().map(|(_, Reverse(pool))| *pool)
+    }
+
+    /// Returns why a take has no member of a group: the best reason of its pools.
+    pub fn reason_in(&self, id: GroupId) -> NoMembers {
+        match self.group(id) {
+            Group { starting: 1.., .. } => NoMembers::Starting,
+            Group { at_capacity: 1.., .. } => NoMembers::AtCapacity,
+            _ => NoMembers::NoProvider,
+        }
+    }
+
+    /// Returns the smallest `per_client` of a group's pools; None without any.
+    pub fn limit_of(&self, id: GroupId) -> Option<u32> {
+        self.group(id).limits.first().map(|(limit, _)| *limit)
     }
 
     /// Notes that the demand or supply of a group has changed, so that it is settled at the end of the step.
@@ -108,9 +192,17 @@ impl Pools {
 
     /// Touches a group, and notes that its waiters may want members that are free in any of its pools.
     pub fn reconsider_group(&mut self, id: GroupId) {
-        for pool in &self.groups[id.index()].pools {
-            self.pools[pool.index()].is_to_reconsider = true;
-        }
+        let group = &mut self.groups[id.index()];
+        group.to_reconsider = group.pools.len();
         self.touch_group(id);
+    }
+
+    /// Takes the next pool of a group whose free members are to be offered again.
+    pub fn next_to_reconsider(&mut self, id: GroupId) -> Option<PoolId> {
+        let group = &mut self.groups[id.index()];
+        group.to_reconsider = group.to_reconsider.checked_sub(1)?;
+        let (joined, pool) = group.pools.range(group.next..).next().or_else(|| group.pools.iter().next())?;
+        group.next = joined.saturating_add(1);
+        Some(*pool)
     }
 }
