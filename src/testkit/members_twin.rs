@@ -215,7 +215,8 @@ impl MembersTwin {
                     for line in lines {
                         let words: Vec<&str> = line.split(' ').collect();
                         let token = words.iter().find_map(|word| word.strip_prefix("token=$"));
-                        let [number, token] = [Some(words[0]), token].map(|word| word.and_then(|word| word.parse().ok()));
+                        let [number, token] =
+                            [Some(words[0]), token].map(|word| word.and_then(|word| word.parse().ok()));
                         let (pool, member) = (words[1].to_string(), words[2].to_string());
                         hints.served.entry(*client).or_default().push(pool.clone());
                         hints.leases.insert((*client, pool, member), (number.expect("a number"), token));

@@ -369,3 +369,22 @@ fn provider_of_a_removed_pool_may_close() {
     player.close(PROVIDER);
     player.end();
 }
+
+/// Each of the members is looked at again, one in a tick.
+#[test]
+fn a_walk_over_many_members_keeps_nobody_waiting() {
+    let mut player = Player::new(1, 2);
+    player.say(OPERATOR, "POOL p 0 40", true);
+    (1..=20).for_each(|n| player.say(OPERATOR, &format!("ADD p m{n}"), true));
+    player.say(OPERATOR, "ADD p first gpu=1", true);
+    player.say(CONSUMER, "TAKE p 0 gpu=1", true);
+    player.say(OTHER, "TAKE p 600 n=2 gpu=1", true);
+    player.say(4, "TAKE p 600 gpu=1", true);
+    player.say(OPERATOR, "RECONFIGURE p max_hold=900", true);
+    // It is kept for the first waiter, and then goes on to the other one.
+    player.say(OPERATOR, "ADD p second gpu=1", true);
+    player.say(OTHER, "CANCEL", true);
+    (0..4).for_each(|_| player.tick());
+    assert!(player.heard(4).iter().any(|line| line.contains(" p second ")));
+    player.end();
+}

@@ -97,13 +97,10 @@ impl State {
         self.background.push(Task::Pool(id));
     }
 
-    /// Brings a pool in line with its settings. Returns whether there is more to do.
+    /// Settles a pool, and brings it in line with its settings. Returns whether there is more to do.
     fn reconcile_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
         if !self.pools.has(id) {
             return false;
-        }
-        if self.walk(id, step) || self.shorten_queue(id, step) {
-            return true;
         }
         if std::mem::take(&mut self.pools.get_mut(id).is_behind) {
             // Fixed members in excess of the maximum are not stopped, and so are free for waiters.
@@ -111,7 +108,8 @@ impl State {
             // It is settled now, while the other tasks have left some of the budget.
             self.settle_pool(id, step);
         }
-        self.pools.has(id) && self.offer_free(id, step)
+        // The walk comes last: it may be over many members.
+        self.pools.has(id) && (self.offer_free(id, step) || self.shorten_queue(id, step) || self.walk(id, step))
     }
 
     /// Brings each member of a pool in line with the pool, which is being removed or has other settings.

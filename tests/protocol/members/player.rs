@@ -304,6 +304,12 @@ impl Player {
         self.state.check_waits(self.now);
     }
 
+    /// Plays one tick, without a lapse of time.
+    pub fn tick(&mut self) {
+        self.fire();
+        self.wheel.end_tick();
+    }
+
     /// Fires the due timers; background work has one slice.
     fn fire(&mut self) {
         while let Some(due) = self.wheel.expire(self.now) {
