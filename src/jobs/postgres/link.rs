@@ -6,8 +6,8 @@ use super::reading::{Reading, add_root, add_setting, refuse_part, refuse_unfinis
 use super::renewals::Renewals;
 use super::rows::Rows;
 use super::session::{
-    ANSWER_TIME, Parts, SqlSession, Trouble, all_of, connect, is_over, new_runtime, number_of, refuse_shared_sessions,
-    time_for, within,
+    ANSWER_TIME, Parts, SqlSession, Trouble, all_of, connect, is_conflict, is_over, new_runtime, number_of,
+    refuse_shared_sessions, time_for, within,
 };
 use super::statements as sql;
 use crate::store::HandedOver;
@@ -40,6 +40,8 @@ pub struct Link {
     has_own_sessions: bool,
     /// The reading that is under way.
     reading: Option<Reading>,
+    /// Time that a page may take.
+    page_time: Duration,
     /// Least and greatest number of a job when the reading began.
     extent: (u64, u64),
 }
@@ -60,13 +62,19 @@ impl Link {
             is_rewriting: false,
             has_own_sessions: false,
             reading: None,
+            page_time: LONG_ANSWER_TIME,
             extent: (0, 0),
         })
     }
 
     /// Sends a request and returns the answer. Meanwhile the lease is renewed on another connection.
     pub fn ask(&mut self, ask: &StoreRequest<'_>, renewals: &mut Renewals<'_>) -> Answer {
-        match self.try_ask(ask, renewals) {
+        let mut answer = self.try_ask(ask, renewals);
+        // An application that changes rows of the inbox meanwhile can be in the way once.
+        if matches!(&answer, Err(Trouble::Failed(error)) if is_conflict(error) && !self.is_rewriting) {
+            answer = self.try_ask(ask, renewals);
+        }
+        match answer {
             Ok(answer) => answer,
             Err(Trouble::Refused(sentence)) => {
                 self.end_sessions();
@@ -322,14 +330,17 @@ impl Link {
             return Ok(Answer::Page(page, Cursor::After(0)));
         };
         let reading = self.reading.take().filter(|reading| reading.last == after);
-        let (reading, mut page) = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
+        let read = self.run_long(self.page_time, renewals, |session, _| async move {
             let mut reading = match reading {
                 Some(reading) => reading,
                 None => Reading::begin(session, after).await?,
             };
             page.is_last = reading.fill(&mut page.rows).await?;
             Ok((reading, page))
-        })?;
+        });
+        // A page with a job of a gigabyte may need more time.
+        self.page_time = if let Err(Trouble::TooLate) = read { self.page_time * 2 } else { LONG_ANSWER_TIME };
+        let (reading, mut page) = read?;
         let last = reading.last;
         // No other daemon adds jobs meanwhile.
         page.is_last |= last >= self.extent.1;

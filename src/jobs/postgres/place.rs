@@ -52,9 +52,9 @@ struct Security {
 }
 
 impl Place {
-    /// Reads a URL, `postgresql://USER@HOST/DATABASE?...`, with or without the scheme. Without a host it is the socket of this machine. The password
-    /// is the one in the URL, else for each connection that of `PGPASSWORD`, else that of the file of passwords as it is
-    /// then.
+    /// Reads a URL, `postgresql://USER@HOST/DATABASE?...`, with or without the scheme. Without a host it is the socket of
+    /// this machine. The password is the one in the URL, else for each connection that of `PGPASSWORD`, else that of the
+    /// file of passwords as it is then.
     ///
     /// # Errors
     ///
@@ -63,6 +63,13 @@ impl Place {
         let url = if url.starts_with("//") { format!("postgresql:{url}") } else { url.to_string() };
         let (rest, security) = take_security(&url);
         let mut config: Config = rest.parse().map_err(|error| format!("the URL of the database: {}", said(&error)))?;
+        // It would be overwritten: the form of libpq without a scheme, or a "?" before that of the parameters.
+        if !url.contains("://") || config.get_ssl_mode() != SslMode::Prefer {
+            return Err(
+                "the URL of the database is postgres://USER@HOST:PORT/DATABASE?PARAMETERS; a ? in a password is %3F"
+                    .into(),
+            );
+        }
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             config.host(SOCKETS);
         }

@@ -91,7 +91,7 @@ impl<'a> FromSql<'a> for Field<'a> {
         Ok(Field::Null)
     }
 
-    fn accepts(_: &Type) -> bool {
-        true
+    fn accepts(of: &Type) -> bool {
+        [Type::INT8, Type::BOOL, Type::TEXT, Type::BYTEA].contains(of)
     }
 }

@@ -339,6 +339,12 @@ pub async fn all_of<T, E>(parts: Vec<Asked<'_, T, E>>) -> Result<Vec<T>, E> {
     join_all(parts).await.into_iter().collect()
 }
 
+/// Returns true if the server has undone a transaction because of another, so that it can be repeated at once.
+pub fn is_conflict(error: &Error) -> bool {
+    let codes = [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED];
+    codes.into_iter().any(|code| error.code() == Some(code))
+}
+
 /// Returns true if the connection cannot be used after this error, or takes no commits.
 pub fn is_over(error: &Error) -> bool {
     error.is_closed() || error.as_db_error().is_none() || error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)

@@ -262,7 +262,8 @@ impl Batch {
             }
             Row::Setting(kind, of, Some(value)) => {
                 let setting = read_setting(epoch, kind, self.text(*of), self.text(*value));
-                let setting = setting.ok_or("a setting: it makes no sense")?;
+                let of = || String::from_utf8_lossy(self.text(*of)).into_owned();
+                let setting = setting.ok_or_else(|| format!("a setting of {}: it makes no sense", of()))?;
                 visit(Saved::Setting(setting)).map_err(|sentence| format!("a setting: {sentence}"))?;
             }
             Row::Update(_)

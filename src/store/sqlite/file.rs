@@ -12,6 +12,7 @@ use super::Tables;
 use super::look::{FileId, Look, Seen, see};
 use super::schema::{self, QueueId, Schema};
 use crate::contract::Mark;
+use log::warn;
 use nix::fcntl::{Flock, FlockArg};
 use poolcounter_core::text::plain;
 use rusqlite::config::DbConfig;
@@ -190,7 +191,7 @@ impl DatabaseFile {
     ///
     /// One sentence with the reason.
     pub fn open_to_read(&self, _lock: &Lock, schema: &Schema) -> Result<Opened, FileTrouble> {
-        self.finish_replacement()?;
+        self.finish_replacement(schema)?;
         if !self.path.exists() {
             OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.path)?;
             self.sync_directory()?;
@@ -273,9 +274,25 @@ impl DatabaseFile {
         Ok(aside)
     }
 
-    /// Finishes a replacement that a crash may have interrupted.
-    fn finish_replacement(&self) -> Result<(), FileTrouble> {
-        if self.beside("-whole").exists() { self.take_place() } else { Ok(()) }
+    /// Finishes a replacement that a crash may have interrupted. A file that is not newer than the present one is not a
+    /// rewritten one, and is put aside.
+    fn finish_replacement(&self, schema: &Schema) -> Result<(), FileTrouble> {
+        let whole = self.beside("-whole");
+        if !whole.exists() {
+            return Ok(());
+        }
+        let log = with_suffix(&whole, "-wal");
+        let (has_log, is_newer) = (log.exists(), self.is_newer(&whole, schema));
+        // The comparison has made a log.
+        (!has_log).then(|| remove(&log)).transpose()?;
+        if is_newer {
+            return self.take_place();
+        }
+        let aside = self.free_name()?;
+        fs::rename(&whole, &aside)?;
+        self.sync_directory()?;
+        warn!("{} is not newer than {}, and is in {} now", whole.display(), self.path.display(), aside.display());
+        Ok(())
     }
 
     /// Replaces the file and its log with the whole file. The log is removed before the file gets its new name, because
@@ -285,6 +302,19 @@ impl DatabaseFile {
         self.sync_directory()?;
         fs::rename(self.beside("-whole"), &self.path)?;
         Ok(self.sync_directory()?)
+    }
+
+    /// Returns whether a file has a later mark than the one in its place, or that one cannot be read. A rewritten file
+    /// has a later mark.
+    fn is_newer(&self, whole: &Path, schema: &Schema) -> bool {
+        let mark_of = |path: &Path| {
+            let connection = path.exists().then(|| self.connect(path)).transpose().ok()??;
+            let mark = schema.mark(&connection);
+            abandon(connection);
+            mark.ok().map(|mark| (mark.opening, mark.batch))
+        };
+        let new = mark_of(whole);
+        new.is_some() && new > mark_of(&self.path)
     }
 
     pub(super) fn sync_directory(&self) -> io::Result<()> {
