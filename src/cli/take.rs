@@ -19,6 +19,7 @@ use super::wait::{RETRY_EVERY, WaitProgress, retrying};
 use options::{Format, NO_LIMIT, TakeSettings};
 use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, TakeOutcome, Wanted};
 use poolcounter_core::text::{escaped, is_visible, shell_word};
+use poolcounter_protocol::members::wire::NO_CLEANER;
 use serde_json::Value;
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -32,8 +33,6 @@ use std::time::{Duration, Instant};
 const RENEWALS: u32 = 3;
 /// Longest pause before another request to a server that refuses at once.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Reason of the server for a member that waits for a cleaner.
-const NO_CLEANER: &[u8] = b"waits for a cleaner; none is connected";
 /// Pause after a failed renewal, unless the next one is due earlier.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -192,22 +191,27 @@ impl Census {
 fn census(members: &Members, settings: &TakeSettings, source: &[u8]) -> Census {
     let mut census = Census::default();
     if settings.group.is_none() {
-        members.utilization(source).iter().for_each(|figures| census.add(figures));
-        census.unclean = unclean(members, source);
+        let figures = members.utilization(source);
+        figures.iter().for_each(|figures| census.add(figures));
+        census.unclean = figures.map_or(0, |figures| unclean(members, source, &figures));
         return census;
     }
     let pools = members.pools().into_iter().filter_map(|(_, answer)| answer.ok()?.ok()).flatten();
     for pool in pools.filter(|pool| pool.group.as_deref() == Some(source)) {
         census.add(&pool.figures);
-        census.unclean += unclean(members, &pool.name);
+        census.unclean += unclean(members, &pool.name, &pool.figures);
     }
     census
 }
 
-/// Counts the members of a pool that wait for a cleaner while none is connected.
-fn unclean(members: &Members, pool: &[u8]) -> usize {
+/// Counts the members of a pool that wait for a cleaner while none is connected. They are listed only if some are
+/// cleaned or wait for it.
+fn unclean(members: &Members, pool: &[u8], figures: &PoolFigures) -> usize {
+    if !figures.iter().any(|(name, value)| name == "cleaning" && *value > 0) {
+        return 0;
+    }
     let listed = members.members(pool).into_iter().flatten().filter_map(|(_, answer)| answer.ok()?.ok()).flatten();
-    listed.filter(|member| member.kept_out.as_ref().is_some_and(|out| out.why == NO_CLEANER)).count()
+    listed.filter(|member| member.kept_out.as_ref().is_some_and(|out| out.why == NO_CLEANER.as_bytes())).count()
 }
 
 /// Prints the variables that a command would get. The members stay taken.

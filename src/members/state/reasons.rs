@@ -3,6 +3,7 @@
 use super::{Member, MemberId, MemberOwner, PhaseKind, State};
 use poolcounter_core::time::Span;
 use poolcounter_core::time::Time;
+use poolcounter_protocol::members::wire::NO_CLEANER;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -85,9 +86,7 @@ impl State {
         }
         let (why, by, since) = match lost {
             Some((at, address)) => (reason_of(kind), address.as_bytes(), since.max(at)),
-            None if kind == PhaseKind::Unclean && !self.agents.has_any(*pool) => {
-                ("waits for a cleaner; none is connected", &b""[..], since)
-            }
+            None if kind == PhaseKind::Unclean && !self.agents.has_any(*pool) => (NO_CLEANER, &b""[..], since),
             None if PhaseKind::KEPT_OUT.contains(&kind) => (reason_of(kind), &b""[..], since),
             None => return None,
         };

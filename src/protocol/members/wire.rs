@@ -17,6 +17,8 @@ pub const LONGEST_NAME: usize = 255;
 pub const MOST_ATTRIBUTES: usize = 16;
 /// Most bytes of the names and values of a member's attributes together.
 pub const ATTRIBUTE_BYTES: usize = 1024;
+/// Reason for which a member is not cleaned.
+pub const NO_CLEANER: &str = "waits for a cleaner; none is connected";
 /// Names of a take's own options, which no attribute may have.
 const OPTIONS: [&[u8]; 5] = [b"member", b"n", b"pri", b"lease", b"token"];
 

@@ -42,9 +42,9 @@ pub struct Members {
     starts: Vec<Start>,
     /// Numbers of all starts so far.
     numbers: BTreeSet<u64>,
-    /// Number of leases and of tokens so far, and the highest number of each.
-    leased: (u64, u64),
-    tokens: (u64, u64),
+    /// Numbers of all leases and of all tokens so far.
+    leased: BTreeSet<u64>,
+    tokens: BTreeSet<u64>,
     arrivals: u64,
     /// Counter for the order in which members came free.
     frees: u64,
@@ -232,9 +232,9 @@ fn seconds(text: &str) -> u64 {
 }
 
 /// Counts one more thing, and returns its number: the one that was seen, or the next.
-fn next((count, highest): &mut (u64, u64), seen: Option<u64>) -> u64 {
-    let number = seen.unwrap_or(*highest + 1);
-    (*count, *highest) = (*count + 1, number.max(*highest));
+fn next(given: &mut BTreeSet<u64>, seen: Option<u64>) -> u64 {
+    let number = seen.unwrap_or(given.last().map_or(1, |last| last + 1));
+    assert!(given.insert(number), "number {number} is given once");
     number
 }
 
@@ -1877,8 +1877,8 @@ impl Members {
 
     /// Returns whether starts, leases and tokens were numbered from 1 on, without a gap.
     pub fn has_all_numbers(&self) -> bool {
-        let starts = (self.numbers.len() as u64, self.numbers.last().copied().unwrap_or(0));
-        [starts, self.leased, self.tokens].into_iter().all(|(count, highest)| count == highest)
+        let is_whole = |given: &BTreeSet<u64>| given.last().is_none_or(|last| *last == given.len() as u64);
+        [&self.numbers, &self.leased, &self.tokens].into_iter().all(is_whole)
     }
 
     /// Returns the state as in the replies to `POOLS` and `MEMBERS`, without times of idleness.

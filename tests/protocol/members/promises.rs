@@ -97,9 +97,9 @@ impl Promises {
 
     /// Ends leases as the losses of their consumers.
     fn lose(&mut self, is_lost: impl Fn(&Lease) -> bool) {
-        for (_, lease) in self.leases.extract_if(.., |_, lease| is_lost(lease)) {
-            self.failed.extend(Some(lease.member).filter(|_| self.fails));
-        }
+        let lost = self.leases.values().filter(|lease| self.fails && is_lost(lease));
+        self.failed.extend(lost.map(|lease| lease.member.clone()));
+        self.leases.retain(|_, lease| !is_lost(lease));
     }
 
     fn close(&mut self, conn: usize) {
