@@ -277,7 +277,7 @@ pub(super) fn schedules_table() -> Table {
     .help(
         "A time is skipped while the job of the one before still waits, when there is no room, or when it was missed.",
     )
-    .empty("No job is put periodically.")
+    .empty("No job is put periodically. A first one: poolcounter jobs schedule --every 3600 put NAME TUBE BODY")
 }
 
 /// One job.
