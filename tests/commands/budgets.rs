@@ -14,7 +14,7 @@ const BUDGETS: &[Budget] = &[
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_899, 4_500),
     ("cli", &["src/cli/"], "-", 10_684, 9_500),
     ("testkit", &["src/testkit/"], "-", 12_175, 9_000),
-    ("tests", &["tests/"], "-", 40_049, 33_000),
+    ("tests", &["tests/"], "-", 40_051, 33_000),
 ];
 
 #[test]
