@@ -112,6 +112,9 @@ impl JobQueue {
     pub(super) fn write_unsent(&mut self, conn: ConnId, context: &mut Context<'_>) -> bool {
         let JobQueue { state, sessions, awaited, .. } = self;
         let session = session_of(sessions, conn);
+        if session.unsent.is_empty() {
+            return true;
+        }
         while let Some(message) = session.unsent.front_mut() {
             if context.output.is_full(conn) && !message.follows() {
                 return false;

@@ -224,6 +224,7 @@ impl JobQueue {
     #[inline]
     pub(super) fn act_of(&self, conn: ConnId, item: &Item<'_>, context: &Context<'_>) -> Option<String> {
         let manages = match item {
+            Item::Request(_, Request::Reserve(_) | Request::Delete(_)) => false,
             Item::Request(command, _) => command.manages(),
             Item::Put(put, _) => is_schedule(put),
             _ => false,

@@ -6,18 +6,23 @@ use super::state::{Refusal, Reply, State, Step};
 use super::stats::Jobs as Stat;
 use super::wire::Request;
 use super::wire::schedule::is_schedule;
-use super::wire::stream::{Cut, Item};
+use super::wire::stream::{Cut, Item, Stream};
 use poolcounter_core::id::ConnId;
 use poolcounter_service::contract::{Context, Effect, Then};
 
 impl JobQueue {
     /// Reads the next request of a connection. Bytes of incomplete requests count towards the memory limit.
     pub(super) fn cut<'a>(&mut self, conn: ConnId, input: &'a [u8], max_size: u32) -> Cut<'a> {
-        let session = session_of(&mut self.sessions, conn);
         if input.is_empty() {
             return Cut { consumed: 0, item: None };
         }
-        let cut = session.stream.cut(input, max_size);
+        let session = session_of(&mut self.sessions, conn);
+        let mut fresh = Stream::default();
+        let stream = session.begun().map_or(&mut fresh, |session| &mut session.stream);
+        let cut = stream.cut(input, max_size);
+        if !fresh.is_between() {
+            session.stream = fresh;
+        }
         if cut.item.is_none() && cut.consumed > 0 || session.charged > 0 {
             session.note_kept(&mut self.state.kept_bytes);
             if session.stream.kept_bytes() > 0 && !self.state.has_memory_for(0) {
@@ -35,6 +40,9 @@ impl JobQueue {
         }
         let act = self.act_of(conn, &item, context);
         match item {
+            Item::Request(_, request @ (Request::Reserve(_) | Request::Delete(_))) => {
+                self.step(context, |state, step| state.serve(conn, request, step));
+            }
             Item::Put(..) | Item::PutMany(_) if self.is_store_failing(context.time.now) => {
                 self.reply(conn, Reply::OutOfMemory, context);
             }

@@ -125,24 +125,30 @@ fn assert_steady(service: &str, before: &str, scripts: &[[Vec<u8>; 2]]) {
     assert_eq!(rounds(100..10_000), 0, "they are made once");
 }
 
-/// A runner and a producer get their records at their first request.
+/// A runner and a producer get their records at their first reserve and put; a question needs none.
 #[test]
 fn idle_connection_of_jobs_is_small() {
     const CONNECTIONS: usize = 16_000;
-    let taken = |service: &str| {
+    let taken = |(service, requests): (&str, &[&str])| {
         let services = Services::of(poolcounter::SERVICES, &AllSettings::defaults(poolcounter::SERVICES));
         let mut scene = Scene::of(services);
         let service = ServiceId::named(poolcounter::SERVICES, service).expect("is in the registry");
         let before = bytes();
         for _ in 0..CONNECTIONS {
-            scene.connections.open(Script { requests: Vec::new(), sent: 0, full: false }, service, Time::START);
+            let requests: Vec<Vec<u8>> = requests.iter().map(|request| request.as_bytes().to_vec()).collect();
+            let script = Script { full: !requests.is_empty(), requests, sent: 0 };
+            let id = scene.connections.open(script, service, Time::START);
+            scene.connections.mark(id, Readiness { readable: true, ..Readiness::default() });
+            Connections::tick(&mut scene).expect("waits for nothing");
         }
-        Connections::tick(&mut scene).expect("waits for nothing");
         (bytes() - before) / CONNECTIONS
     };
-    let [pools, jobs] = ["pools", "jobs"].map(taken);
-    println!("an idle connection of pools takes {pools} bytes, and that of jobs {jobs}");
-    assert!(jobs <= pools + 40, "{jobs} bytes, and {pools} with pools");
+    let requests: [[&[&str]; 2]; 2] = [[&[], &[]], [&["RELEASE\n"], &["peek 1\r\n"]]];
+    for [pools, jobs] in requests {
+        let [pools, jobs] = [("pools", pools), ("jobs", jobs)].map(taken);
+        println!("an idle connection of pools takes {pools} bytes, and that of jobs {jobs}");
+        assert!(jobs <= pools + 40, "{jobs} bytes, and {pools} with pools");
+    }
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl JobQueue {
         let put = Some(session.put).filter(|put| *put > done && !is_put && commands::needs_jobs(input));
         let is_crowded = is_between && self.state.is_crowded() && commands::goes_through_tubes(input);
         if input.is_empty() || !is_backed_up && !is_crowded && put.is_none() {
-            session.held_since = None;
+            session.begun().into_iter().for_each(|session| session.held_since = None);
             return false;
         }
         if put.is_none() && is_between && !commands::may_change(input) {

@@ -1,6 +1,8 @@
 //! Parser of a connection's input into requests. It keeps incomplete bodies, so that they do not stay in the buffer
 //! that connections share.
 
+mod usual;
+
 use super::words::end_of_line;
 use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, parse, schedule};
 use crate::jobs::commands::{JobCommand, extension_of};
@@ -9,6 +11,7 @@ use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::record::{Reader, Unreadable, Writer};
 use serde::{Deserialize, Serialize};
 use std::io;
+use usual::usual;
 
 /// A complete request.
 pub enum Item<'a> {
@@ -173,10 +176,13 @@ impl Stream {
     }
 
     /// Returns the next request at the front of the input. Bodies are limited to `max_size` bytes.
+    #[inline]
     pub fn cut<'a>(&mut self, input: &'a [u8], max_size: u32) -> Cut<'a> {
-        if let Phase::Line = self.phase {
-            return self.cut_line(input, max_size);
-        }
+        let usual = if self.is_between() { usual(input, max_size) } else { None };
+        usual.unwrap_or_else(|| self.cut_any(input, max_size))
+    }
+
+    fn cut_any<'a>(&mut self, input: &'a [u8], max_size: u32) -> Cut<'a> {
         match std::mem::take(&mut self.phase) {
             Phase::Line => self.cut_line(input, max_size),
             Phase::RestOfLine => self.skip_line(input),
@@ -219,17 +225,6 @@ impl Stream {
             return turn_browser_away(input);
         }
         let item = match parse(line) {
-            // Most bodies are there with their line, and need not be kept.
-            Line::Put(put, bytes) if self.many.is_none() && bytes <= max_size => {
-                let (rest, len) = (&input[consumed..], bytes as usize);
-                if let Some(body) = rest.get(..len)
-                    && rest[len..].starts_with(CRLF)
-                {
-                    let item = Some(Item::Put(put, Body::Own(body.into())));
-                    return Cut { consumed: consumed + len + CRLF.len(), item };
-                }
-                self.begin_body(BodyOwner::Put(put), bytes)
-            }
             Line::Put(put, _) if self.many.is_some() && schedule::is_schedule(&put) => {
                 self.refuse_line(JobCommand::PutMany.wrong_form())
             }
@@ -253,7 +248,7 @@ impl Stream {
         match &self.phase {
             // If the whole body is there, it is cut at once and need not be kept.
             Phase::Body(_, _, len) if rest.len() >= len + CRLF.len() => {
-                let body = self.cut(rest, max_size);
+                let body = self.cut_any(rest, max_size);
                 Cut { consumed: consumed + body.consumed, ..body }
             }
             _ => Cut { consumed, item },

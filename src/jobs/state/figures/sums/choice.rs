@@ -11,8 +11,9 @@ use std::collections::BTreeSet;
 
 /// Time between two choices of the followed sums.
 const CHOICE_INTERVAL: Span = Span::from_secs(30);
-/// Number of sums that a step surveys for a choice, followed or not.
-const SURVEYED_AT_ONCE: usize = 1024;
+/// Number of sums that a step surveys for a choice, followed or not. The same step may give back a slice of jobs of a
+/// closed connection, and looks at three entries for each job.
+const SURVEYED_AT_ONCE: usize = 512;
 
 /// Survey of all sums for a choice, continued by one step after another.
 #[derive(Default)]
