@@ -87,7 +87,7 @@ impl Promises {
                 5..=7 => self.end_or_renew(conn),
                 _ => self.ask(conn),
             }
-            // What is left for later ticks is done now.
+            // Later ticks do the rest now.
             self.pass(0);
         }
         let tally = std::mem::take(&mut self.player.tally);
