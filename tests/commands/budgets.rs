@@ -14,7 +14,7 @@ const BUDGETS: &[Budget] = &[
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_943, 4_500),
     ("cli", &["src/cli/"], "-", 10_688, 9_500),
     ("testkit", &["src/testkit/"], "-", 12_168, 9_000),
-    ("tests", &["tests/"], "-", 38_633, 33_000),
+    ("tests", &["tests/"], "-", 38_639, 33_000),
 ];
 
 #[test]

@@ -384,9 +384,16 @@ fn a_replacement_that_was_interrupted_is_brought_to_its_end() {
         std::fs::rename(scratch.file(&format!("{name}.kept")), scratch.file(name)).expect("can be renamed");
     }
     std::fs::write(scratch.file("jobs.db-new"), "half").expect("can be written");
+    // A copy is as old as the file, and does not replace it.
+    std::fs::copy(&copy, scratch.file("jobs.db-whole")).expect("can be copied");
     assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), old);
-    // The log of the other still exists.
+    assert!(!scratch.file("jobs.db-whole").exists() && scratch.file("jobs.db-found").exists());
+    assert!(!scratch.file("jobs.db-whole-wal").exists());
+    // A rewritten file is newer. The log of the other still exists.
     std::fs::write(scratch.file("jobs.db-wal"), "old").expect("can be written");
+    let file = rusqlite::Connection::open(&copy).expect("is a file of SQLite");
+    file.execute("UPDATE meta SET epoch = epoch + 2", []).expect("can be written");
+    drop(file);
     std::fs::rename(&copy, scratch.file("jobs.db-whole")).expect("can be renamed");
     assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), whole);
     assert!(!scratch.file("jobs.db-whole").exists());
