@@ -81,13 +81,11 @@ impl Fleet {
     /// connection is closed are left out.
     pub fn take_finished(&mut self) -> Vec<(PendingPage, Option<Snapshot>)> {
         // A view finishes once, so there are at most as many as views under way.
-        let mut finished = Vec::new();
-        for (number, content, _) in self.finished.1.try_iter() {
-            if let Some((Some(_), page)) = self.waiting.end(number) {
-                finished.push((page, content));
-            }
-        }
-        finished
+        let finished = self.finished.1.try_iter().filter_map(|(number, content, _)| {
+            let (conn, page) = self.waiting.end(number)?;
+            conn.map(|_| (page, content))
+        });
+        finished.collect()
     }
 }
 

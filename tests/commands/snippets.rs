@@ -84,7 +84,7 @@ fn snippet(language: &str) -> String {
     block.split_once("```").expect("ends").0.into()
 }
 
-/// The README's lines in Rust are those of this function.
+/// Takes a lock in Rust by the lines of the README.
 fn rust_snippet(server: String, mut work: impl FnMut()) -> Result<(), Error> {
     let client = Client::new(MediaWiki::new([server]));
     let limits =

@@ -145,7 +145,7 @@ pub fn is_common(event: &Event) -> bool {
     !is_of_store && !CLIENTS_TOO.iter().any(|begin| event.name.starts_with(begin))
 }
 
-/// Returns a scene of one row, whose last columns are those of programs that may not be installed.
+/// Returns a scene of one row. Its last columns belong to programs that may not be installed.
 pub fn scene(heading: &'static str, event: &'static Event, play: fn(&Event, &[String]) -> Cells) -> Scene {
     let play = move |wanted: &[Cells]| {
         let mut seen = play(event, &wanted[0]);
