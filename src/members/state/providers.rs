@@ -86,7 +86,7 @@ impl State {
         self.pools.reconsider(pool);
     }
 
-    /// Repeats the pending requests about a member to the new connection of its provider, and frees a suspended member.
+    /// Repeats the pending request about a member to its new connection, and frees a suspended member.
     pub(super) fn resume_member(&mut self, id: MemberId, conn: ConnId, step: &mut Step<'_, '_>) {
         let Settings { stop_timeout, check_timeout, .. } = self.pool(self.member(id).pool).settings;
         let (pool, member) = self.names_of(id);
@@ -174,7 +174,7 @@ impl State {
         if self.has_room() { Ok(()) } else { Err(Refusal::TooMany) }
     }
 
-    /// Passes a member of a lost provider to another one, and frees it if it was suspended.
+    /// Passes a member of a lost provider to another one, with the pending request about it.
     fn adopt(&mut self, id: MemberId, agent: AgentId, attributes: Attributes, step: &mut Step<'_, '_>) {
         let Member { pool, owner, .. } = *self.member(id);
         self.members.set_owner(id, agent);
@@ -184,8 +184,8 @@ impl State {
             self.members.set_attributes(id, attributes);
         }
         self.mark_lease_of(id);
-        if self.phase_of(id) == PhaseKind::Orphaned {
-            self.release_member(id, Cause::Other, step);
+        if let Some(conn) = self.conn_of(id) {
+            self.resume_member(id, conn, step);
         }
         self.pools.touch(pool);
     }

@@ -64,3 +64,20 @@ fn a_take_waits_for_the_check_of_a_free_member_though_the_queue_is_full() {
         player.end();
     }
 }
+
+/// Background work has yet to suspend the member when another provider offers it.
+#[test]
+fn a_checked_member_is_checked_by_the_provider_that_adopts_it() {
+    let mut player = Player::new(1, 2);
+    player.say(OPERATOR, "POOL p 0 9 provider_grace=60 check_interval=1 check_timeout=5", true);
+    player.say(PROVIDER, "PROVIDE p", true);
+    (1..=4).for_each(|n| player.say(PROVIDER, &format!("OFFER p m{n}"), true));
+    player.say(OTHER, "PROVIDE p", true);
+    player.advance(Duration::from_millis(1_500));
+    player.drop_output();
+    player.close(PROVIDER);
+    assert_eq!(ask(&mut player, OTHER, "OFFER p m4"), "OK | !CHECK p m4");
+    player.say(OTHER, "ALIVE m4", true);
+    assert_eq!(ask(&mut player, CONSUMER, "TAKE p"), "MEMBER 1 p m4");
+    player.end();
+}
