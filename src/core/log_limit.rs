@@ -7,7 +7,7 @@ use crate::count::Count;
 use crate::time::{Span, Time};
 
 /// Limit of the lines of one kind: at most `most` in a window of time, which begins with its first line. Further lines
-/// are counted.
+/// are counted, and their number is at the end of the next line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogLimit {
     most: u32,
@@ -36,46 +36,19 @@ impl LogLimit {
     /// Notes a failure. Returns the end of its log line, with the number of lines left out before it; None if it must
     /// not be logged now.
     pub fn due(&mut self, now: Time) -> Option<String> {
-        let more = match self.end_window(now) {
-            0 => String::new(),
-            count => format!(" (and {count} more before)"),
-        };
-        self.admit(now).then_some(more)
-    }
-
-    /// Notes a failure, and returns whether it should be logged now. Once lines were left out, none is logged until
-    /// [`LogLimit::end_window`] has returned their number.
-    pub fn admit(&mut self, now: Time) -> bool {
         self.failed_at = Some(now);
-        if self.left_out == Count::ZERO && self.begun.is_none_or(|begun| now.since(begun) >= self.window) {
+        if self.begun.is_none_or(|begun| now.since(begun) >= self.window) {
             (self.begun, self.lines) = (Some(now), 0);
         }
-        let is_due = self.lines < self.most;
-        if is_due {
-            self.lines += 1;
-        } else {
+        if self.lines == self.most {
             self.left_out.bump();
+            return None;
         }
-        is_due
-    }
-
-    /// Ends a window that is over, and returns the number of lines left out in it; 0 before its end.
-    pub fn end_window(&mut self, now: Time) -> u64 {
-        if self.window_end().is_none_or(|end| now < end) {
-            return 0;
-        }
-        self.begun = None;
-        std::mem::replace(&mut self.left_out, Count::ZERO).get()
-    }
-
-    /// Returns the end of a window with lines left out.
-    pub fn window_end(&self) -> Option<Time> {
-        self.begun.filter(|_| self.left_out() > 0).map(|begun| begun + self.window)
-    }
-
-    /// Returns the number of lines left out so far.
-    pub fn left_out(&self) -> u64 {
-        self.left_out.get()
+        self.lines += 1;
+        Some(match std::mem::replace(&mut self.left_out, Count::ZERO).get() {
+            0 => String::new(),
+            count => format!(" (and {count} more before)"),
+        })
     }
 
     /// Notes a success, and returns whether the log should report a recovery: true once after failures, if none has
@@ -139,6 +112,14 @@ mod tests {
         let lines: Vec<Option<&str>> = lines.iter().map(Option::as_deref).collect();
         let (two, one) = (" (and 2 more before)", " (and 1 more before)");
         assert_eq!(lines, [Some(""), None, None, Some(two), None, Some(one), Some("")]);
+    }
+
+    #[test]
+    fn first_lines_of_a_window_are_logged() {
+        let (mut log, at) = (LogLimit::new(2, Span::from_secs(60)), |s| Time::START + Span::from_secs(s));
+        let lines: Vec<_> = [0, 1, 2, 59, 60, 61, 62].map(|s| log.due(at(s))).into();
+        let lines: Vec<Option<&str>> = lines.iter().map(Option::as_deref).collect();
+        assert_eq!(lines, [Some(""), Some(""), None, None, Some(" (and 2 more before)"), Some(""), None]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use poolcounter_core::text::escaped;
 use poolcounter_core::time::{Span, Time};
 use std::collections::BTreeMap;
 
-/// Most lines of a kind in a [`WINDOW`]; further lines are counted, and summed up at its end.
+/// Most lines of a kind in a [`WINDOW`].
 const MOST_LINES: u32 = 10;
 const WINDOW: Span = Span::from_secs(60);
 
@@ -20,7 +20,7 @@ const MOST_FAILURES: usize = 256;
 
 /// The lines of each kind in the present window, and the starts that failed lately.
 pub struct EventLog {
-    kinds: [LogLimit; NOUNS.len()],
+    kinds: [LogLimit; LEVELS.len()],
     failures: BTreeMap<Box<[u8]>, StartFailure>,
 }
 
@@ -34,7 +34,7 @@ pub struct StartFailure {
 
 impl Default for EventLog {
     fn default() -> Self {
-        EventLog { kinds: [const { LogLimit::new(MOST_LINES, WINDOW) }; NOUNS.len()], failures: BTreeMap::new() }
+        EventLog { kinds: [const { LogLimit::new(MOST_LINES, WINDOW) }; LEVELS.len()], failures: BTreeMap::new() }
     }
 }
 
@@ -44,25 +44,9 @@ impl EventLog {
         if let Notice::StartFailed { pool, provider, text } = notice {
             self.note_failure(pool, StartFailure { at: now, text: failure_of(provider, text) });
         }
-        self.line(notice, now).into_iter().for_each(|(level, text)| log!(level, "{text}"));
-    }
-
-    /// Logs the numbers of lines left out in the windows that are over.
-    pub fn sum_up(&mut self, now: Time) {
-        self.sums(now).into_iter().for_each(|(level, text)| log!(level, "{text}"));
-    }
-
-    /// Logs the numbers of lines left out so far, before another process takes over.
-    pub fn sum_up_at_end(&self) {
-        let kinds = self.kinds.iter().map(LogLimit::left_out).enumerate();
-        for (level, text) in kinds.filter_map(|(kind, left_out)| sum_of(kind, left_out)) {
-            log!(level, "{text}");
+        if let Some(more) = self.kinds[kind_of(notice)].due(now) {
+            log!(LEVELS[kind_of(notice)], "{}{more}", text_of(notice));
         }
-    }
-
-    /// Returns the time to sum up the lines left out; None if there are none.
-    pub fn next_sum(&self) -> Option<Time> {
-        self.kinds.iter().filter_map(LogLimit::window_end).min()
     }
 
     fn note_failure(&mut self, pool: &[u8], failure: StartFailure) {
@@ -79,15 +63,6 @@ impl EventLog {
     pub fn start_failure(&self, pool: &[u8], now: Time) -> Option<&StartFailure> {
         self.failures.get(pool).filter(|failure| now.since(failure.at) < WINDOW)
     }
-
-    fn line(&mut self, notice: &Notice, now: Time) -> Option<(Level, String)> {
-        self.kinds[kind_of(notice)].admit(now).then(|| describe(notice))
-    }
-
-    fn sums(&mut self, now: Time) -> Vec<(Level, String)> {
-        let kinds = self.kinds.iter_mut().enumerate();
-        kinds.filter_map(|(kind, limit)| sum_of(kind, limit.end_window(now))).collect()
-    }
 }
 
 fn kind_of(notice: &Notice) -> usize {
@@ -103,27 +78,11 @@ fn kind_of(notice: &Notice) -> usize {
     }
 }
 
-/// Level and noun of each kind, in the order of [`kind_of`].
-const NOUNS: [(Level, &str); 8] = [
-    (Level::Warn, "members that are held for long"),
-    (Level::Warn, "starts that failed"),
-    (Level::Info, "leases that ended without a return"),
-    (Level::Info, "members that operators hold"),
-    (Level::Warn, "pools and fixed members of the configuration file that cannot be added"),
-    (Level::Warn, "members that went into quarantine"),
-    (Level::Info, "members that operators repaired or freed"),
-    (Level::Warn, "cleanings that failed or take too long"),
-];
-
-/// Returns the line about lines of one kind that were left out; None if there are none.
-fn sum_of(kind: usize, left_out: u64) -> Option<(Level, String)> {
-    let (level, noun) = NOUNS[kind];
-    (left_out > 0).then(|| (level, format!("{left_out} more {noun} were not logged one by one")))
-}
-
-fn describe(notice: &Notice) -> (Level, String) {
-    (NOUNS[kind_of(notice)].0, text_of(notice))
-}
+/// Level of each kind, in the order of [`kind_of`].
+const LEVELS: [Level; 8] = {
+    use Level::{Info, Warn};
+    [Warn, Warn, Info, Info, Warn, Warn, Info, Warn]
+};
 
 fn text_of(notice: &Notice) -> String {
     let by_text = |before: &str, by: &str| match by {
@@ -198,31 +157,6 @@ fn seconds(span: Span) -> String {
 mod tests {
     use super::*;
     use crate::state::{Ending, Lost};
-
-    #[test]
-    fn many_notices_are_few_lines_and_a_sum() {
-        let at = |s| Time::START + Span::from_secs(s);
-        let failed = Notice::StartFailed { pool: b"p"[..].into(), provider: String::new(), text: b""[..].into() };
-        let by = String::new();
-        let held =
-            Notice::Held { pool: b"p"[..].into(), member: b"m"[..].into(), span: WINDOW, note: b""[..].into(), by };
-        let mut log = EventLog::default();
-        let lines = |log: &mut EventLog, notice, times: usize, s| {
-            (0..times).filter(|_| log.line(notice, at(s)).is_some()).count()
-        };
-        assert_eq!(lines(&mut log, &failed, 10, 5), 10);
-        assert_eq!(log.next_sum(), None, "nothing was left out");
-        assert_eq!(lines(&mut log, &failed, 7, 64), 0);
-        // Another kind has lines of its own.
-        assert_eq!(lines(&mut log, &held, 1, 64), 1);
-        assert_eq!((log.next_sum(), log.sums(at(64))), (Some(at(65)), Vec::new()));
-        let sum = (Level::Warn, "7 more starts that failed were not logged one by one".to_string());
-        assert_eq!((log.sums(at(65)), log.next_sum()), (vec![sum], None));
-        // Another window begins with the next line, with or without a sum before.
-        assert_eq!(lines(&mut log, &failed, 10, 66), 10);
-        assert_eq!(lines(&mut log, &failed, 11, 126), 10);
-        assert_eq!(log.next_sum(), Some(at(186)));
-    }
 
     #[test]
     fn a_notice_is_one_line() {
@@ -311,7 +245,7 @@ mod tests {
                     .into(),
             ),
         ] {
-            assert_eq!(describe(&notice), (level, text));
+            assert_eq!((LEVELS[kind_of(&notice)], text_of(&notice)), (level, text));
         }
     }
 }

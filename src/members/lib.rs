@@ -115,8 +115,6 @@ pub struct Members {
     health: Sweep<Box<[u8]>>,
     /// Wait of a take that is worth a condition; zero for none.
     warn_wait: Span,
-    /// Timer of the next sum of lines left out of the log; None without any.
-    log_sum: Option<TimerId>,
     keeping: Keeping,
 }
 
@@ -144,7 +142,6 @@ impl Members {
             log: EventLog::default(),
             health: Sweep::default(),
             warn_wait: settings.warn_wait,
-            log_sum: None,
             keeping: Keeping::new(settings.store, ledger),
         }
     }
@@ -229,19 +226,9 @@ impl Members {
                 context.access.note_leases(&rule, leases);
             }
         }
-        if !self.notices.is_empty() {
-            self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.time.now));
-            self.arm_log_sum(context);
-        }
+        self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.time.now));
         self.arm_pacing(context);
         done
-    }
-
-    /// Arms the timer for the sum of lines left out of the log.
-    fn arm_log_sum(&mut self, context: &mut Context<'_>) {
-        if let Some(at) = self.log.next_sum().filter(|_| self.log_sum.is_none()) {
-            self.log_sum = Some(context.timers.typed().arm(at, Timer::LogSum));
-        }
     }
 
     /// Arms the timer for lines that connections are owed.
@@ -308,12 +295,12 @@ impl Members {
         context: &mut Context<'_>,
     ) -> Result<bool, Refusal> {
         let (peers, now) = (context.conns.peers, context.time.now);
-        let (place, last) = listing.place();
+        let (place, last) = listing.last.unzip();
         let rows = self.state.waiters_after(pool, last, now, |conn| peers.peer(conn));
         let Some(rows) = listing.begin(rows)? else { return Ok(true) };
         let write = |bytes: &mut Vec<u8>, (place, (_, row)): &_| wire::write_waiter(bytes, *place, row);
-        let mark = |listing: &mut Listing, (place, (rank, _))| listing.set_place(place, rank);
-        Ok(list(conn, (place + 1..).zip(rows), listing, context, write, mark))
+        let mark = |listing: &mut Listing, (place, (rank, _))| listing.last = Some((place, rank));
+        Ok(list(conn, (place.unwrap_or(0) + 1..).zip(rows), listing, context, write, mark))
     }
 
     fn list_pools(&self, conn: ConnId, listing: &mut Listing, context: &mut Context<'_>) -> bool {
@@ -368,11 +355,6 @@ impl Service for Members {
                 self.pacing.take().into_iter().for_each(TimerId::fired);
                 self.sessions.pay(context.output);
                 self.arm_pacing(context);
-            }
-            Timer::LogSum => {
-                self.log_sum.take().into_iter().for_each(TimerId::fired);
-                self.log.sum_up(context.time.now);
-                self.arm_log_sum(context);
             }
             timer => self.step(context, false, |state, step| state.expire(timer, step)),
         }

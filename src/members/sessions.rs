@@ -56,8 +56,10 @@ struct Session {
 /// Progress of a list.
 #[derive(Serialize, Deserialize)]
 pub struct Listing {
-    /// Name after which the list continues; of waiters, the number written so far and the rank of the last one.
+    /// Name after which the list continues.
     pub after: Option<Box<[u8]>>,
+    /// Place and rank of the waiter after which the list continues.
+    pub last: Option<(u64, Rank)>,
     /// Maximum number of lines still to be written.
     pub left: u32,
     /// True when its pool was found.
@@ -73,7 +75,7 @@ impl Listing {
             Query::Pools | Query::Utilization { .. } | Query::History { .. } => (None, None),
         };
         let (after, left) = (after.map(Box::from), limit.unwrap_or(u32::MAX));
-        Listing { after, left, is_begun: false }
+        Listing { after, last: None, left, is_begun: false }
     }
 
     /// Begins or continues a list with the found thing. Returns None if that has gone since the list began.
@@ -89,19 +91,6 @@ impl Listing {
                 Ok(found.ok())
             }
         }
-    }
-
-    /// Returns the number of waiters so far and the rank of the last one, if there was one.
-    pub fn place(&self) -> (u64, Option<Rank>) {
-        let saved = self.after.as_ref().and_then(|after| Some((after.first_chunk()?, after[8..].first_chunk()?)));
-        let Some((place, arrival)) = saved else { return (0, None) };
-        let priority = self.after.as_ref().and_then(|after| after.get(16)).copied().unwrap_or_default();
-        (u64::from_be_bytes(*place), Some((priority, u64::from_be_bytes(*arrival))))
-    }
-
-    /// Notes the number of waiters so far, and the rank of the last one.
-    pub fn set_place(&mut self, place: u64, (priority, arrival): Rank) {
-        self.after = Some([&place.to_be_bytes()[..], &arrival.to_be_bytes(), &[priority]].concat().into());
     }
 }
 

@@ -152,8 +152,6 @@ timer_keys! {
         Background,
         /// Timer of the adapter: owed lines are sent.
         Pacing,
-        /// Timer of the adapter: lines left out of the log are summed up.
-        LogSum,
     }
 }
 
@@ -333,7 +331,7 @@ impl State {
             Timer::Cull(id) => self.cull(id, step),
             Timer::Declare => self.declare_refused(step),
             Timer::Background => self.resume_background(step),
-            Timer::Pacing | Timer::LogSum => {}
+            Timer::Pacing => {}
         }
         self.settle(step);
     }
