@@ -13,7 +13,7 @@ use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::names::{Hash, Names};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, TimerId, Wheel};
-use poolcounter_pools::{AcquireLock, PoolEvent, PoolsSettings, PoolsState, PoolsStep, Purpose, Reply, WhichKeys};
+use poolcounter_pools::{AcquireLock, PoolsSettings, PoolsState, PoolsStep, Purpose, Reply, TakenBack, WhichKeys};
 use poolcounter_protocol::pools::wire;
 use random::Random;
 use results::{CaseResult, FigureResult, Run};
@@ -228,7 +228,7 @@ struct Rig {
     state: PoolsState,
     wheel: Wheel,
     replies: Vec<(ConnId, Reply)>,
-    events: Vec<PoolEvent>,
+    taken_back: Vec<TakenBack>,
     now: Time,
     workers: u32,
 }
@@ -236,7 +236,7 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         let (state, wheel) = (PoolsState::new(PoolsSettings::default()), Wheel::default());
-        Rig { state, wheel, replies: Vec::new(), events: Vec::new(), now: Time::START, workers: 1 }
+        Rig { state, wheel, replies: Vec::new(), taken_back: Vec::new(), now: Time::START, workers: 1 }
     }
 
     /// Returns pools in which each of `size` connections holds a key of its own.
@@ -286,8 +286,8 @@ impl Rig {
 
     fn step(&mut self, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
         self.now = self.now + STEP;
-        let (timers, replies, events) = (&mut self.wheel.of(OWNER), &mut self.replies, &mut self.events);
-        let mut step = PoolsStep { now: self.now, timers, replies, events };
+        let (timers, replies) = (&mut self.wheel.of(OWNER), &mut self.replies);
+        let mut step = PoolsStep { now: self.now, timers, replies, taken_back: &mut self.taken_back };
         take(&mut self.state, &mut step);
         self.state.end_turn();
     }

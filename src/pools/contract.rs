@@ -110,8 +110,4 @@ impl Inspect for PoolsService {
     fn is_empty(&self) -> bool {
         self.state.is_empty() && self.search.is_none() && self.listing.is_empty()
     }
-
-    fn background_timers(&self) -> usize {
-        self.state.background_timers()
-    }
 }

@@ -169,7 +169,7 @@ impl Refusals {
         let ([refused], within) = self.all.growth(now, [state.refusals()]);
         self.of_all = (refused, within);
         let looked_at = std::mem::replace(&mut self.looked_at, now);
-        for (begun, key, refusals) in state.refusing() {
+        for (begun, key, refusals) in state.refusing(now) {
             let of = self.keys.entry(key.into()).or_insert_with(|| KeyRefusals {
                 in_window: 0,
                 total: 0,

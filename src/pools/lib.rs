@@ -17,8 +17,8 @@ pub use options::PoolsSettings;
 pub use poolcounter_protocol::pools::{commands, request, stats};
 pub use report::MOST_ROWS;
 pub use state::{
-    AcquireLock, BadSyntax, BusiestSearch, BusyKey, ClaimInfo, KeyLimits, PoolEvent, PoolsState, PoolsStep, Purpose,
-    Reply, WhichKeys, WorkType,
+    AcquireLock, BadSyntax, BusiestSearch, BusyKey, ClaimInfo, KeyLimits, PoolsState, PoolsStep, Purpose, Reply,
+    TakenBack, WhichKeys, WorkType,
 };
 
 /// The protocol: lines to requests, replies and lists to lines.
@@ -102,7 +102,7 @@ pub struct PoolsService {
     /// Replies that are not written yet; empty between turns.
     replies: Vec<(ConnId, Reply)>,
     /// Events of the present step; empty between steps.
-    events: Vec<PoolEvent>,
+    taken_back: Vec<TakenBack>,
     /// `STATS KEYS` request of a connection, which stays in its input until it is answered. One at a time is served, to
     /// limit the memory.
     search: Option<(ConnId, BusiestSearch)>,
@@ -143,7 +143,7 @@ impl PoolsService {
             max_line: settings.max_line,
             state: PoolsState::new(settings),
             replies: Vec::new(),
-            events: Vec::new(),
+            taken_back: Vec::new(),
             search: None,
             listing: HashSet::new(),
             taken_back_log: LogLimit::default(),
@@ -237,15 +237,15 @@ impl PoolsService {
         Handled::Answered
     }
 
-    /// Runs one step of the state machine, and handles its events.
+    /// Runs one step of the state machine, and ends the connections whose locks it has taken back.
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
-        let (replies, events) = (&mut self.replies, &mut self.events);
+        let (replies, taken_back) = (&mut self.replies, &mut self.taken_back);
         take(
             &mut self.state,
-            &mut PoolsStep { now: context.time.now, timers: &mut context.timers.typed(), replies, events },
+            &mut PoolsStep { now: context.time.now, timers: &mut context.timers.typed(), replies, taken_back },
         );
-        if !self.events.is_empty() {
-            self.handle_events(context);
+        if !self.taken_back.is_empty() {
+            self.end_taken_back(context);
         }
     }
 

@@ -101,8 +101,8 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "warn_hold",
         default: "300",
         hint: "SECONDS",
-        doc: "Log a lock that is held for longer than this, and again each time that has doubled; 0: never (default: \
-              300). See LOG in poolcounter(8). Decimals are allowed.",
+        doc: "Report a lock that is held for longer than this, in the status and in the log; 0: never (default: 300). \
+              Decimals are allowed.",
         set: |settings, value| assign(&mut settings.warn_hold, seconds_or_forever(value)),
         idle: |settings| {
             let is_over = settings.warn_hold != Span::FOREVER && settings.max_hold <= settings.warn_hold;
@@ -115,7 +115,7 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "warn_refusals",
         default: "100",
         hint: "N",
-        doc: "Log a key that refuses more than this number of requests a second, over a minute, up to 1000000; 0: \
+        doc: "Report a key that refuses more than this number of requests a second as critical, up to 1000000; 0: \
               never (default: 100).",
         set: |settings, value| {
             let most = number(value, 0..=1_000_000);

@@ -20,7 +20,6 @@ use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use slab::Slab;
 
-mod alerts;
 mod background;
 mod ceilings;
 mod check;
@@ -29,25 +28,26 @@ mod held;
 mod kept;
 mod parts;
 mod queries;
+mod refusals;
 mod saved;
 mod tables;
 mod types;
 mod who;
 
-pub use alerts::{PoolEvent, WINDOW};
 pub use ceilings::CeilingInUse;
 pub use health::OverdueLock;
+pub use held::TakenBack;
 pub use poolcounter_protocol::pools::request::{AcquireLock, BadSyntax, KeyLimits, Purpose, Reply};
 pub use queries::{BusiestSearch, BusyKey, CLIENTS_LOOKED_AT, ClaimInfo, KEYS_LOOKED_AT, WhichKeys};
 pub use saved::SAVED_VERSION;
 pub use types::WorkType;
 
-use alerts::{Alerts, RefusalReason};
 use background::Background;
 use ceilings::Ceilings;
 use held::HeldLocks;
 use kept::KeptLocks;
 use parts::Parts;
+use refusals::RefusalReason;
 use tables::Withdrawn;
 use types::{TypeId, Types};
 use who::ClaimOwners;
@@ -60,8 +60,8 @@ pub struct PoolsStep<'a, 'w> {
     pub timers: &'a mut Timers<'w, PoolsTimer>,
     /// The replies, in order.
     pub replies: &'a mut Vec<(ConnId, Reply)>,
-    /// The events for the operator.
-    pub events: &'a mut Vec<PoolEvent>,
+    /// Locks that were taken back.
+    pub taken_back: &'a mut Vec<TakenBack>,
 }
 
 id! { PoolId }
@@ -72,8 +72,6 @@ timer_keys! {
     pub enum PoolsTimer {
         /// The wait of the claim, or its hold, has reached its limit.
         Claim(id: ClaimId),
-        /// An alert may be due.
-        Alerts,
         /// Background work has its slice.
         Work,
     }
@@ -110,8 +108,6 @@ enum ClaimPhase {
         end: Option<TimerId>,
         /// True if the client asked for a longer hold.
         is_lowered: bool,
-        /// Number of milestones that it has passed: ages at which a lock is reported.
-        passed: u8,
     },
     /// The holder has ended, and the lock is kept for the rest of its least time.
     Kept { end: TimerId },
@@ -147,7 +143,8 @@ pub struct PoolsState {
     figures: Figures<Stat>,
     types: Types,
     top_keys: TopKeys,
-    alerts: Alerts,
+    /// Begin of the last window in which refusals of keys are counted.
+    refusing_since: Option<Time>,
     ceilings: Ceilings,
     background: Background,
 }
@@ -183,7 +180,7 @@ impl PoolsState {
             figures: Figures::default(),
             types: Types::default(),
             top_keys: TopKeys::default(),
-            alerts: Alerts::default(),
+            refusing_since: None,
             ceilings,
             background: Background::default(),
         }
@@ -249,7 +246,6 @@ impl PoolsState {
     pub fn expire(&mut self, timer: PoolsTimer, step: &mut PoolsStep<'_, '_>) {
         match timer {
             PoolsTimer::Claim(id) => self.expire_claim(id, step),
-            PoolsTimer::Alerts => self.expire_alerts(step),
             PoolsTimer::Work => self.work(step),
         }
     }
@@ -271,7 +267,7 @@ impl PoolsState {
                 timeout.fired();
                 self.figures.add(Stat::WastedTimeoutTime, step.now.since(claim.since));
                 let type_id = self.pool_at(claim.pool).type_id;
-                self.note_refusal(claim.pool, type_id, RefusalReason::Timeout, step);
+                self.note_refusal(claim.pool, type_id, RefusalReason::Timeout, step.now);
                 step.replies.push((claim.conn, Reply::Timeout));
                 self.grant_freed(freed, step);
             }
@@ -288,11 +284,6 @@ impl PoolsState {
     /// Returns true if there are no claims.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.keys() == 0 && self.held.len() == 0
-    }
-
-    /// Returns the number of armed timers that belong to no claim.
-    pub fn background_timers(&self) -> usize {
-        usize::from(self.alerts.timer.is_some())
     }
 
     /// Adds a claim, or returns the refusal. The order of the checks is part of the protocol.
@@ -331,7 +322,7 @@ impl PoolsState {
         };
         if let Some((by, reason)) = refusal {
             let type_id = self.types.of(request.key);
-            self.note_refusal(by, type_id, reason, step);
+            self.note_refusal(by, type_id, reason, step.now);
             self.note_limits(request);
             return Err(reason.reply());
         }
@@ -347,7 +338,7 @@ impl PoolsState {
                 self.type_of(pool).queued.bump();
                 (ClaimPhase::Waiting { purpose: request.purpose, hold, is_lowered, timeout }, false)
             }
-            Room::Free => (ClaimPhase::Holding { end: Self::arm_end(id, hold, step), is_lowered, passed: 0 }, true),
+            Room::Free => (ClaimPhase::Holding { end: Self::arm_end(id, hold, step), is_lowered }, true),
         };
         self.attach(id, Claim { pool, conn, since: step.now, phase });
         if !request.who.is_empty() {
@@ -408,7 +399,7 @@ impl PoolsState {
         let of_type = &mut self.types[pool.type_id];
         let waited = step.now.since(claim.since);
         pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
-        let holding = ClaimPhase::Holding { end: None, is_lowered: false, passed: 0 };
+        let holding = ClaimPhase::Holding { end: None, is_lowered: false };
         let phase = std::mem::replace(&mut claim.phase, holding);
         pool.queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
         let ClaimPhase::Waiting { purpose, hold, is_lowered, timeout } = phase else {
@@ -427,7 +418,7 @@ impl PoolsState {
         );
         let claim = &mut self.claims[id.index()];
         claim.since = step.now;
-        claim.phase = ClaimPhase::Holding { end: Self::arm_end(id, hold, step), is_lowered, passed: 0 };
+        claim.phase = ClaimPhase::Holding { end: Self::arm_end(id, hold, step), is_lowered };
         let conn = claim.conn;
         self.note_hold(id, conn, own_pool, step);
         self.hold_parts(id);
@@ -437,9 +428,8 @@ impl PoolsState {
     #[inline(always)]
     fn note_hold(&mut self, id: ClaimId, conn: ConnId, pool: PoolId, step: &mut PoolsStep<'_, '_>) {
         step.replies.push((conn, Reply::Locked));
-        self.held.push(id, 0);
+        self.held.push(id);
         self.type_of(pool).acquired.bump();
-        self.schedule_lock_scan(step);
     }
 }
 

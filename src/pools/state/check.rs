@@ -1,6 +1,5 @@
 //! Comparison of the tables of the pools with each other. It changes nothing.
 
-use super::alerts::NEVER;
 use super::{ClaimId, ClaimPhase, List, Pool, PoolId, PoolsState, Purpose, Stat, WorkType};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::Id;
@@ -39,7 +38,7 @@ impl PoolsState {
         self.check_held();
         self.check_kept();
         self.check_types();
-        self.check_alerts();
+        self.top_keys.check();
     }
 
     /// Checks the claims by connection, but not against the limit: after an upgrade with a lower limit, a connection
@@ -96,12 +95,6 @@ impl PoolsState {
             // A count that began near its end has saturated.
             assert!(of_types == total || total > u64::MAX / 2, "the counts of the types add up");
         }
-    }
-
-    fn check_alerts(&self) {
-        self.top_keys.check();
-        assert_eq!(self.alerts.timer.is_some(), self.alerts.due < NEVER, "the timer is due when it is armed");
-        assert!(self.next_lock_scan().is_none_or(|at| at >= self.alerts.due), "the locks are scanned in time");
     }
 }
 

@@ -17,13 +17,6 @@ pub struct OverdueLock<'a> {
 }
 
 impl PoolsState {
-    /// Returns the keys that have refused requests in the present window, in no order, with the begin of the window and
-    /// the number of these requests. Keys are cut to [`KEY_BYTES`](poolcounter_core::top_keys::KEY_BYTES).
-    pub fn refusing(&self) -> impl Iterator<Item = (Time, &[u8], u64)> {
-        let begun = self.alerts.window_begun().into_iter();
-        begun.flat_map(|begun| self.top_keys.refusals_in_window().map(move |(key, refusals)| (begun, key, refusals)))
-    }
-
     /// Returns the oldest of the locks that are held for longer than the operator has set, at most `most`.
     pub fn overdue_locks(&self, now: Time, most: usize) -> impl Iterator<Item = OverdueLock<'_>> {
         let is_overdue = move |claim: &ClaimInfo<'_>| now.since(claim.since) > self.settings.warn_hold;

@@ -95,8 +95,8 @@ impl PoolsState {
         let end = step.timers.arm(until, PoolsTimer::Claim(id));
         let claim = &mut self.claims[id.index()];
         claim.conn = Self::nobody();
-        if let ClaimPhase::Holding { end, passed, .. } = std::mem::replace(&mut claim.phase, ClaimPhase::Kept { end }) {
-            self.held.remove(id, passed);
+        if let ClaimPhase::Holding { end, .. } = std::mem::replace(&mut claim.phase, ClaimPhase::Kept { end }) {
+            self.held.remove(id);
             end.into_iter().for_each(|end| step.timers.cancel(end));
         }
         self.type_of(pool).holds.record(step.now.since(since));

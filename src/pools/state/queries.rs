@@ -299,7 +299,7 @@ impl PoolsState {
     /// Returns the keys with the most refusals and waits lately, worst first, with or without claims. Keys that refuse
     /// now come first.
     pub fn hottest(&self, most: usize, now: Time) -> Vec<TopKey<'_>> {
-        let is_open = self.alerts.is_window_open();
+        let is_open = self.window_begun(now).is_some();
         let of_now = |top: TopKey<'_>| if is_open { top.refusing } else { 0 };
         let mut keys: Vec<TopKey<'_>> =
             self.top_keys.top(now).map(|top| TopKey { refusing: of_now(top), ..top }).collect();

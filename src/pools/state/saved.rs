@@ -1,7 +1,6 @@
 //! Handover format of the pools: written by a process that is replaced, read by its successor. It is independent of the
 //! tables, so that these can change. The format cannot change without another [`SAVED_VERSION`].
 
-use super::alerts::AlertHistory;
 use super::parts::Part;
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsTimer, Purpose, WorkType};
 use poolcounter_core::id::{ConnId, Id};
@@ -16,13 +15,14 @@ use std::io;
 /// Version of the format: a [`PoolsHead`], then each pool.
 pub const SAVED_VERSION: u16 = 1;
 
-/// First record: statistics and alerts.
+/// First record: statistics.
 #[derive(Serialize, Deserialize)]
 struct PoolsHead {
     figures: Vec<(String, u64)>,
     types: Vec<WorkType>,
     top_keys: SavedTopKeys,
-    alerts: AlertHistory,
+    /// Begin of the window in which `top_keys` counts refusals.
+    refusing_since: Option<Time>,
     /// Number of pools that follow.
     pools: usize,
 }
@@ -105,7 +105,7 @@ impl PoolsState {
             figures: self.figures.save(),
             types: self.types.save(),
             top_keys: self.top_keys.save(),
-            alerts: self.alerts.history.clone(),
+            refusing_since: self.refusing_since,
             pools: self.keys(),
         })?;
         let newer = self.newer_claims()?;
@@ -131,11 +131,11 @@ impl PoolsState {
         if version != SAVED_VERSION {
             return Err(Unreadable::version("pools", version));
         }
-        let PoolsHead { figures, types, top_keys, alerts, pools } = saved.take()?;
+        let PoolsHead { figures, types, top_keys, refusing_since, pools } = saved.take()?;
         self.figures.restore(&figures);
         self.types.restore(types);
         self.top_keys.restore(top_keys);
-        self.alerts.history = alerts;
+        self.refusing_since = refusing_since;
         let mut loose = Loose::default();
         for _ in 0..pools {
             self.restore_pool(saved.take()?, &mut loose, now, timers)?;
@@ -148,7 +148,6 @@ impl PoolsState {
         wholes.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn));
         self.restore_held();
         self.restore_awaited();
-        self.rearm_alerts(self.next_lock_scan(), timers);
         Ok(())
     }
 
@@ -173,7 +172,7 @@ impl PoolsState {
                 }
                 SavedPhase::Holding { is_lowered, until, .. } => {
                     let end = until.map(|until| timers.arm(until, PoolsTimer::Claim(id)));
-                    ClaimPhase::Holding { end, is_lowered, passed: 0 }
+                    ClaimPhase::Holding { end, is_lowered }
                 }
                 SavedPhase::Kept { until } => ClaimPhase::Kept { end: timers.arm(until, PoolsTimer::Claim(id)) },
                 // Its whole is assigned once all claims are restored.
@@ -231,7 +230,7 @@ impl PoolsState {
         let mut by_grant: Vec<(Time, ClaimId)> =
             held.map(|(index, claim)| (claim.since, ClaimId::from_index(index))).collect();
         by_grant.sort_unstable();
-        by_grant.into_iter().for_each(|(_, id)| self.queue_held(id, self.alerts.history.scanned_at));
+        by_grant.into_iter().for_each(|(_, id)| self.held.push(id));
     }
 
     /// Returns, by claim, the number of newer claims of its connection.

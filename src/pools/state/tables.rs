@@ -121,9 +121,9 @@ impl PoolsState {
                 self.top_keys.details_mut(&pool.key).into_iter().for_each(|of| of.waits.record(age));
                 self.note_departure(claim.pool, claim.since, now);
             }
-            ClaimPhase::Holding { passed, .. } => {
+            ClaimPhase::Holding { .. } => {
                 of_type.holds.record(age);
-                self.held.remove(id, passed);
+                self.held.remove(id);
             }
             ClaimPhase::Kept { .. } | ClaimPhase::Part { .. } => unreachable!("it belongs to no client"),
         }
