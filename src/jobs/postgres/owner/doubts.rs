@@ -103,8 +103,8 @@ impl Owner {
     pub(super) fn begin_rewrite(&mut self, row: &OwnerRow) {
         self.rewrites += 1;
         self.slice = None;
-        // No other attempt has this number.
-        self.attempt = self.attempt.max(row.attempt);
+        // No other attempt has this number, and the row has it only once everything is written.
+        self.attempt = self.attempt.max(row.attempt) + 1;
         let left = Fence { epoch: self.epoch, from: row.batch, to: row.batch, attempt: row.attempt };
         self.phase = Phase::Rewrites(left, Stage::Begins);
         self.events.push_back(StoreEvent::Rewrite(self.rewrites, self.holder()));
@@ -179,4 +179,39 @@ impl Owner {
 
 fn taken_by(row: &OwnerRow) -> String {
     format!("{} has the queue, by the take-over {}", row.address, row.epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::messages::StoreRequest;
+    use crate::postgres::owner::Next;
+
+    /// The process before has left changes that are not in the database. The row has the attempt of its last commit.
+    #[test]
+    fn interrupted_rewrite_begins_again() {
+        let mut owner =
+            Owner::going_on("me".into(), HandedOver { is_whole: false, ..HandedOver::default() }, Time::START);
+        let row = OwnerRow { epoch: 1, attempt: 45, address: "me".into(), ..OwnerRow::default() };
+        owner.queue = Some(row.queue);
+        let mut rewrites = Vec::new();
+        for second in 1..=9 {
+            let now = Time::START + Span::from_secs(second);
+            let Next::Ask(ask) = owner.next(now) else { continue };
+            let answer = match ask {
+                StoreRequest::Connect => Answer::Done,
+                StoreRequest::GoOn(_) => Answer::Took(row.clone(), Reach::Kept),
+                StoreRequest::Look => Answer::Seen(row.clone()),
+                StoreRequest::Renew(_) => Answer::Renewed(Some(0), Reach::Kept),
+                _ => Answer::Failed { sentence: "the connection is lost".into(), is_connected: false },
+            };
+            owner.answer(answer, now);
+            rewrites.extend(std::iter::from_fn(|| owner.next_event()).filter_map(|event| match event {
+                StoreEvent::Rewrite(number, _) => Some(Some(number)),
+                StoreEvent::Works(_) => Some(None),
+                _ => None,
+            }));
+        }
+        assert_eq!(rewrites, [Some(1), Some(2)], "it does not work before everything is written");
+    }
 }
