@@ -54,7 +54,7 @@ pub use figures::{health, queries, views};
 pub use job::{History, Origin, URGENT};
 pub use periodic::ShownSchedule;
 pub use queries::Summaries;
-pub use record::{Record, Stored};
+pub use record::{Record, RecordOf, Stored};
 pub use roots::is_signature_of_key;
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
