@@ -1,6 +1,6 @@
 //! The connection to the database: sends each request in one round trip, and waits for the answer.
 
-use super::messages::{Answer, Cursor, Fence, StoreRequest};
+use super::messages::{Answer, Cursor, EndAnew, Fence, StoreRequest};
 use super::place::{Place, said};
 use super::reading::{Reading, add_named, refuse_part, refuse_unfinished};
 use super::renewals::Renewals;
@@ -115,22 +115,14 @@ impl Link {
     }
 
     fn try_ask(&mut self, ask: &StoreRequest<'_>, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
-        if !matches!(
-            ask,
-            StoreRequest::BeginAnew | StoreRequest::WriteAnew(..) | StoreRequest::EndAnew(..) | StoreRequest::Renew(_)
-        ) && self.is_rewriting
-        {
-            self.is_rewriting = false;
-        }
+        self.is_rewriting &= matches!(ask, StoreRequest::WriteAnew { .. } | StoreRequest::Renew(_));
         if !matches!(ask, StoreRequest::Connect | StoreRequest::Read(_) | StoreRequest::Renew(_)) {
             self.stop_reading()?;
         }
         match ask {
             StoreRequest::Connect => self.connect(),
             StoreRequest::Renew(epoch) if self.is_rewriting || self.reading.is_some() => self.renew_beside(*epoch),
-            StoreRequest::BeginAnew => self.begin_anew(renewals),
-            StoreRequest::WriteAnew(batch) => self.write_anew(batch, renewals),
-            StoreRequest::EndAnew(fence, next_id, batch) => self.end_anew(fence, *next_id, *batch, renewals),
+            StoreRequest::WriteAnew { is_first, slice, end } => self.write_anew(*is_first, slice, *end, renewals),
             StoreRequest::ReadInbox => {
                 let read = self.run_long(self.read_time, renewals, |session, _| session.read_inbox());
                 self.note_read(read)
@@ -180,47 +172,38 @@ impl Link {
         Ok(())
     }
 
-    /// Begins the transaction that writes everything anew.
-    fn begin_anew(&mut self, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
-        self.make_second(renewals);
-        self.is_rewriting = true;
-        self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
-            session.prepare(sql::of_batch()).await?;
-            session.client.batch_execute(sql::BEGIN_ANEW).await?;
-            Ok(Answer::Done)
-        })
-    }
-
-    /// Writes a slice in that transaction.
-    fn write_anew(&mut self, batch: &Batch, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
-        let limit = time_for(batch.bytes());
-        let rows = &Rows::of(batch);
-        self.run_long(limit, renewals, |session, _| async move {
-            session.client.batch_execute(&sql::idle_limit(limit)).await?;
-            all_of(session.write(rows)).await?;
-            Ok(Answer::Done)
-        })
-    }
-
-    /// Commits that transaction.
-    fn end_anew(
+    /// Writes a slice in the transaction that writes everything anew, which begins with the first slice and is committed with
+    /// the last.
+    fn write_anew(
         &mut self,
-        fence: &Fence,
-        next_id: Option<u64>,
-        batch: Option<&Batch>,
+        is_first: bool,
+        slice: &Batch,
+        end: Option<EndAnew<'_>>,
         renewals: &mut Renewals<'_>,
     ) -> Result<Answer, Trouble> {
-        // The jobs of the batch are among those that are written anew.
-        let inbox = batch.map_or_else(Rows::default, Rows::of_inbox);
-        let inbox = &inbox;
-        let answer = self.run_long(LONG_ANSWER_TIME, renewals, |session, address| async move {
-            all_of(session.write(inbox)).await?;
-            let is_set = session.fence(fence, next_id, address).await?;
+        let time = time_for(slice.bytes());
+        if is_first {
+            self.make_second(renewals);
+        }
+        self.is_rewriting = true;
+        let (slice, taken) =
+            (&Rows::of(slice), &end.and_then(|end| end.taken).map_or_else(Rows::default, Rows::of_inbox));
+        let answer = self.run_long(LONG_ANSWER_TIME.max(time), renewals, |session, address| async move {
+            let client = &session.client;
+            if is_first {
+                session.prepare(sql::of_batch()).await?;
+                client.batch_execute(sql::BEGIN_ANEW).await?;
+            }
+            client.batch_execute(&sql::idle_limit(time)).await?;
+            all_of(session.write(slice)).await?;
+            let Some(EndAnew { fence, next_id, .. }) = end else { return Ok(Answer::Done) };
+            all_of(session.write(taken)).await?;
+            let is_set = session.fence(&fence, next_id, address).await?;
             // A failed statement has undone the transaction.
-            session.client.batch_execute(sql::COMMIT).await?;
+            client.batch_execute(sql::COMMIT).await?;
             Ok(Answer::Committed(is_set, session.reach()))
         })?;
-        self.is_rewriting = false;
+        self.is_rewriting = end.is_none();
         Ok(answer)
     }
 
