@@ -16,7 +16,6 @@ mod queries;
 mod replies;
 mod report;
 mod rights;
-mod root_page;
 mod saving;
 mod serving;
 mod sessions;

@@ -25,7 +25,6 @@ mod ids;
 pub mod inbox;
 mod job;
 mod jobs;
-pub mod leaves;
 mod limits;
 mod manage;
 pub mod periodic;

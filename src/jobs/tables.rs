@@ -312,6 +312,27 @@ pub(super) fn job_table() -> Table {
     )
 }
 
+/// One root job. Its leaves are in the lists of jobs, where superseded ones are marked.
+pub(super) fn root_table() -> Table {
+    Table::new(
+        "root",
+        "Root job",
+        vec![
+            Column::linked("tube", "tube", TUBES, "Tube of its leaves."),
+            name("signature", "signature", "Signature that leaves give."),
+            text("newest", "newest timestamp", "Newest of its timestamps."),
+            seconds("changed", "changed", "Time since its last change; it is kept for 28 days from that."),
+        ],
+    )
+    .help("A leaf with an older timestamp is superseded: it is dropped when it would be reserved, unless it is buried.")
+}
+
+/// Root jobs that a search has found.
+pub(super) fn roots_table() -> Table {
+    let root = Column::linked("root", "root job", ROOTS, "Tube and signature of the root job.");
+    Table::new("roots", "Root jobs", vec![root])
+}
+
 pub(super) fn stores_table() -> Table {
     Table::new(
         "stores",

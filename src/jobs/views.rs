@@ -7,12 +7,12 @@ use super::health::pattern_of;
 use super::operations::OF_GROUP;
 use super::options::ShowBodies;
 use super::report::{MOST_ROWS, SECONDS_A_MINUTE, page, row_of_sum, row_of_tube, rows_of_buried};
-use super::root_page::{cell_of_root, roots_table};
 use super::state::queries::JobStats;
 use super::state::views::RunnerConn;
 use super::state::{JobId, JobState, Pattern, ShownSetting, SumBy};
 use super::tables::{
-    buried_table, job_table, name_or_nothing, prose_or_nothing, ready_jobs_table, runner_table, settings_table,
+    buried_table, job_table, name_or_nothing, prose_or_nothing, ready_jobs_table, root_table, roots_table,
+    runner_table, settings_table,
 };
 use memchr::memmem::Finder;
 use poolcounter_core::count::Count;
@@ -186,6 +186,16 @@ impl JobQueue {
         Some(View { blocks, ..page(format!("Job {id}"), tables, commands) })
     }
 
+    /// Returns the page of the root job of this tube and signature, with a space between them.
+    fn view_of_root(&self, name: &[u8], now: Time) -> Option<View> {
+        let space = name.iter().position(|byte| *byte == b' ')?;
+        let (tube, signature) = (&name[..space], &name[space + 1..]);
+        let (newest, changed) = self.state.newest_of_root(tube, signature, now)?;
+        let row = vec![Cell::text(tube), Cell::text(signature), Cell::text(newest.to_string()), Cell::time(changed)];
+        let commands = quoted(tube).map(|tube| format!("jobs list {tube} ready")).into_iter().collect();
+        Some(page(title_of("Root job", signature), vec![root_table().rows([row])], commands))
+    }
+
     fn view_of_runner(&self, name: &[u8], now: Time, peers: &dyn Peers) -> View {
         let rows = self
             .state
@@ -321,4 +331,9 @@ fn row_of_job(job: &JobStats<'_>, span: Span) -> Vec<Cell> {
         .chain(counts.map(|count| Cell::Number(count.get().into())))
         .chain([name_or_nothing(job.key), name_or_nothing(job.group), cell_of_root(job), buttons])
         .collect()
+}
+
+/// Returns the cell with the name of the root job of a job, as in the path of its page.
+fn cell_of_root(job: &JobStats<'_>) -> Cell {
+    job.root.map_or(Cell::Nothing, |signature| Cell::text([job.tube, b" ", signature].concat()))
 }
