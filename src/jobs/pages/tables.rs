@@ -1,6 +1,6 @@
 //! Definitions of the tables, the matrix and the curves of the jobs.
 
-use crate::operations::OF_BURIED;
+use crate::operations::OPERATIONS;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Matrix, SeriesInfo, Table};
 
 /// Tables and matrix that are named by the words for the first and the last part of a tube's name.
@@ -13,6 +13,10 @@ pub(crate) struct PartTables {
 pub(crate) const TUBES: &str = "/jobs/tube/";
 pub(crate) const JOBS: &str = "/jobs/job/";
 pub(crate) const ROOTS: &str = "/jobs/root/";
+
+/// Names of the operations on a buried job, and on the jobs that failed in the same way.
+pub(crate) const OF_BURIED: &[&str] = &[OPERATIONS[0].name, OPERATIONS[1].name];
+pub(crate) const OF_GROUP: &[&str] = &[OPERATIONS[2].name, OPERATIONS[3].name];
 
 impl PartTables {
     /// Returns the table of jobs by first part (0) or by last part (1).
