@@ -222,7 +222,7 @@ fn init_db(url: &str, is_run: bool) -> Result<ExitCode, Failure> {
     let url = url.strip_prefix("postgres:").filter(|rest| !rest.starts_with("//")).unwrap_or(url);
     let place = Database::parse(url).map_err(Failure::misuse)?;
     if !is_run {
-        return print(postgres::schema::SCRIPT);
+        return print(&postgres::schema::script());
     }
     let name = place.name();
     postgres::init_db(&place).map_err(|sentence| format!("{name}: {sentence}"))?;

@@ -1,22 +1,18 @@
 //! Jobs: the adapter between the loop and the job queue, which speaks the beanstalkd protocol and its extensions. It
 //! turns bytes into requests and replies into bytes, hands changes to the store, and makes no decisions.
 
-mod buried_groups;
 mod contract;
-mod gone_runners;
 mod health;
 mod loading;
-mod matrix;
 mod operations;
 pub mod options;
+mod pages;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
 mod queries;
 mod replies;
-mod report;
 mod rights;
-mod root_page;
 mod saving;
 mod serving;
 mod sessions;
@@ -27,9 +23,7 @@ pub mod state;
 pub mod stats;
 pub mod store;
 mod store_driver;
-mod tables;
 pub mod timetable;
-mod views;
 
 use options::ShowBodies;
 pub use options::store_of;
@@ -43,8 +37,9 @@ pub mod wire {
 }
 
 use commands::JobCommand;
-use gone_runners::GoneRunners;
 use health::Watcher;
+use pages::gone_runners::GoneRunners;
+use pages::tables::PartTables;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::wheel::Due;
 use poolcounter_service::access::Holds;
@@ -58,7 +53,6 @@ use slack::Slack;
 use state::{Commit, Event, Reply, Setting, State, Step, Timer};
 use store::{Jobs, Ownership, Store};
 use store_driver::StoreDriver;
-use tables::PartTables;
 use wire::MAX_EXTENSION_LINE;
 use wire::stream::Cut;
 

@@ -1,15 +1,15 @@
 //! Operations on the jobs, for pages.
 
 use super::JobQueue;
-use super::buried_groups::group_of;
+use super::pages::buried_groups::group_of;
 use super::state::{JobId, JobState, State, Step};
 use super::store::Ownership;
 use poolcounter_core::text::escaped;
 use poolcounter_service::contract::{Context, Operation, OperationError, OperationRequest, OperationResult};
 use poolcounter_service::operations::descriptions;
 
-/// Change of one buried job, and the verb of its result.
-type JobOperation = (fn(&mut State, JobId, &mut Step<'_, '_>), &'static str);
+/// Change of a buried job, the verb of its result, and whether it is made to all jobs that failed in the same way.
+type JobOperation = (fn(&mut State, JobId, &mut Step<'_, '_>), &'static str, bool);
 
 /// Number of buried jobs whose groups are compared, and of jobs that one operation changes: a longer step would keep the
 /// other clients waiting.
@@ -18,13 +18,16 @@ const MOST_CHANGED: usize = 256;
 
 /// Operations on a buried job, and on the jobs that failed in the same way.
 const TABLE: [(Operation, JobOperation); 4] = [
-    (operation("kick", "make a buried job ready again"), (State::kick_buried, "kicked")),
-    (operation("delete", "delete a buried job"), (State::delete_buried, "deleted")),
+    (operation("kick", "make a buried job ready again"), (State::kick_buried, "kicked", false)),
+    (operation("delete", "delete a buried job"), (State::delete_buried, "deleted", false)),
     (
         operation("kick-group", "make the buried jobs ready again that failed as this one"),
-        (State::kick_buried, "kicked"),
+        (State::kick_buried, "kicked", true),
     ),
-    (operation("delete-group", "delete the buried jobs that failed as this one"), (State::delete_buried, "deleted")),
+    (
+        operation("delete-group", "delete the buried jobs that failed as this one"),
+        (State::delete_buried, "deleted", true),
+    ),
 ];
 
 const fn operation(name: &'static str, summary: &'static str) -> Operation {
@@ -34,10 +37,6 @@ const fn operation(name: &'static str, summary: &'static str) -> Operation {
 /// Descriptions of the operations.
 pub const OPERATIONS: &[Operation] = &descriptions(&TABLE);
 
-/// Names of the operations on a buried job, and on a group.
-pub(super) const OF_BURIED: &[&str] = &[TABLE[0].0.name, TABLE[1].0.name];
-pub(super) const OF_GROUP: &[&str] = &[TABLE[2].0.name, TABLE[3].0.name];
-
 impl JobQueue {
     /// Runs an operation. The result comes once the change is committed.
     pub(super) fn run_operation(
@@ -45,8 +44,8 @@ impl JobQueue {
         request: &OperationRequest,
         context: &mut Context<'_>,
     ) -> Option<OperationResult> {
-        let (about, change) = TABLE[request.operation.index()];
-        let done = match self.change_buried(change, &request.argument, OF_GROUP.contains(&about.name), context) {
+        let (_, operation) = TABLE[request.operation.index()];
+        let done = match self.change_buried(operation, &request.argument, context) {
             Ok(done) => done,
             Err(error) => return Some(Err(error)),
         };
@@ -61,9 +60,8 @@ impl JobQueue {
 
     fn change_buried(
         &mut self,
-        (change, done): JobOperation,
+        (change, done, is_of_group): JobOperation,
         job: &[u8],
-        is_group: bool,
         context: &mut Context<'_>,
     ) -> OperationResult {
         let no_job = || OperationError::NotFound(format!("there is no job {}", escaped(job)));
@@ -83,7 +81,7 @@ impl JobQueue {
         if state != JobState::Buried {
             return Err(OperationError::Refused(format!("job {id} is {}, not buried", state.word())));
         }
-        if !is_group {
+        if !is_of_group {
             self.step(context, |state, step| change(state, id, step));
             return Ok(format!("job {id} is {done}"));
         }

@@ -292,7 +292,7 @@ impl Tables for Entries {
     const SCHEMA: Schema = Schema {
         application: 0x706d_656d,
         format: 1,
-        tables: "CREATE TABLE entry (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;",
+        tables: || "CREATE TABLE entry (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;".into(),
         last: None,
         fault: |_| Ok(None),
     };

@@ -58,7 +58,7 @@ fn compare(stage: &Stage<'_>, daemon: usize) -> usize {
     let rows = stage.cluster.query(
         &stage.schema,
         "SELECT id || '|' || tube || '|' || pri || '|' || delay || '|' || ttr || '|' || reserves || '|' || timeouts || '|' || \
-         releases || '|' || buries || '|' || kicks || '|' || CASE WHEN buried THEN 'buried' \
+         releases || '|' || buries || '|' || kicks || '|' || CASE WHEN buried = 1 THEN 'buried' \
          WHEN coalesce(delayed_until, 0) > extract(epoch FROM clock_timestamp()) * 1000000 THEN 'delayed' ELSE 'ready' END \
          || '|' || convert_from(coalesce(key, ''), 'UTF8') || '|' || convert_from(coalesce(job_group, ''), 'UTF8') || '|' \
          || convert_from(coalesce(error, ''), 'UTF8') || '|' || convert_from(body, 'UTF8') FROM job ORDER BY id",
@@ -86,7 +86,7 @@ fn compare(stage: &Stage<'_>, daemon: usize) -> usize {
         values.push(text(&mut client, &format!("peek {id}")).1);
         assert_eq!(&values.join("|"), row);
     }
-    let roots = "SELECT tube || ' ' || convert_from(signature, 'UTF8') || ' ' || newest FROM root ORDER BY 1";
+    let roots = "SELECT tube || ' ' || convert_from(signature, 'UTF8') || ' ' || split_part(convert_from(value, 'UTF8'), ' ', 1) FROM root ORDER BY 1";
     for root in stage.cluster.query(&stage.schema, roots) {
         let (name, newest) = root.rsplit_once(' ').expect("three words");
         assert_eq!(ask(&mut client, &format!("root {name} 0")), format!("ROOT {newest}"));

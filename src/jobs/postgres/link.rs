@@ -1,8 +1,8 @@
 //! The connection to the database: sends each request in one round trip, and waits for the answer.
 
-use super::messages::{Answer, Cursor, Fence, StoreRequest};
+use super::messages::{Answer, Cursor, EndAnew, Fence, StoreRequest};
 use super::place::{Place, said};
-use super::reading::{Reading, add_root, add_setting, refuse_part, refuse_unfinished};
+use super::reading::{Reading, add_named, refuse_part, refuse_unfinished};
 use super::renewals::Renewals;
 use super::rows::Rows;
 use super::session::{
@@ -12,6 +12,7 @@ use super::session::{
 use super::statements as sql;
 use crate::store::HandedOver;
 use crate::store::batch::{Batch, Row};
+use crate::store::columns::Named;
 use crate::store::page::Page;
 use std::future::Future;
 use std::time::Duration;
@@ -24,8 +25,6 @@ const LONG_ANSWER_TIME: Duration = Duration::from_secs(120);
 const LARGE: usize = 256 << 10;
 /// Time for a second session before a large request is sent.
 const SECOND_TIME: Duration = Duration::from_secs(5);
-/// Bytes of a part of a slice.
-const PART_BYTES: usize = 1 << 20;
 
 /// Connection to the database, made when it is needed.
 pub struct Link {
@@ -40,8 +39,8 @@ pub struct Link {
     has_own_sessions: bool,
     /// The reading that is under way.
     reading: Option<Reading>,
-    /// Time that a page may take.
-    page_time: Duration,
+    /// Time that a page may take, or the first rows of the inbox.
+    read_time: Duration,
     /// Least and greatest number of a job when the reading began.
     extent: (u64, u64),
 }
@@ -62,7 +61,7 @@ impl Link {
             is_rewriting: false,
             has_own_sessions: false,
             reading: None,
-            page_time: LONG_ANSWER_TIME,
+            read_time: LONG_ANSWER_TIME,
             extent: (0, 0),
         })
     }
@@ -116,25 +115,26 @@ impl Link {
     }
 
     fn try_ask(&mut self, ask: &StoreRequest<'_>, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
-        if !matches!(
-            ask,
-            StoreRequest::BeginAnew | StoreRequest::WriteAnew(..) | StoreRequest::EndAnew(..) | StoreRequest::Renew(_)
-        ) && self.is_rewriting
-        {
-            self.is_rewriting = false;
-        }
+        self.is_rewriting &= matches!(ask, StoreRequest::WriteAnew { .. } | StoreRequest::Renew(_));
         if !matches!(ask, StoreRequest::Connect | StoreRequest::Read(_) | StoreRequest::Renew(_)) {
             self.stop_reading()?;
         }
         match ask {
             StoreRequest::Connect => self.connect(),
             StoreRequest::Renew(epoch) if self.is_rewriting || self.reading.is_some() => self.renew_beside(*epoch),
-            StoreRequest::BeginAnew => self.begin_anew(renewals),
-            StoreRequest::WriteAnew(batch) => self.write_anew(batch, renewals),
-            StoreRequest::EndAnew(fence, next_id, batch) => self.end_anew(fence, *next_id, *batch, renewals),
-            StoreRequest::ReadInbox => self.run_long(LONG_ANSWER_TIME, renewals, |session, _| session.read_inbox()),
+            StoreRequest::WriteAnew { is_first, slice, end } => self.write_anew(*is_first, slice, *end, renewals),
+            StoreRequest::ReadInbox => {
+                let read = self.run_long(self.read_time, renewals, |session, _| session.read_inbox());
+                self.note_read(read)
+            }
             StoreRequest::Commit(fence, batch) => self.commit(fence, batch, renewals),
-            StoreRequest::Read(cursor) => self.read(*cursor, renewals),
+            StoreRequest::Read(cursor) => {
+                let read = match *cursor {
+                    Cursor::Start => self.read_named(renewals),
+                    Cursor::After(after) => self.read_jobs(after, renewals),
+                };
+                self.note_read(read)
+            }
             StoreRequest::TakeOver => self.take(sql::TAKE_OVER, &[]),
             StoreRequest::GoOn(handed_over) => {
                 let HandedOver { mark, queue, address, .. } = handed_over;
@@ -172,49 +172,38 @@ impl Link {
         Ok(())
     }
 
-    /// Begins the transaction that writes everything anew.
-    fn begin_anew(&mut self, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
-        self.make_second(renewals);
-        self.is_rewriting = true;
-        self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
-            session.prepare(sql::of_batch()).await?;
-            session.client.batch_execute(sql::BEGIN_ANEW).await?;
-            Ok(Answer::Done)
-        })
-    }
-
-    /// Writes a slice in that transaction, in parts: a message has a limited size, and the transaction is idle while one
-    /// is on its way.
-    fn write_anew(&mut self, batch: &Batch, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
-        let limit = time_for(batch.bytes());
-        self.run_long(limit, renewals, |session, _| async move {
-            session.client.batch_execute(&sql::idle_limit(limit)).await?;
-            for part in batch.parts(PART_BYTES) {
-                all_of(session.write(&Rows::of_part(batch, part))).await?;
-            }
-            Ok(Answer::Done)
-        })
-    }
-
-    /// Commits that transaction.
-    fn end_anew(
+    /// Writes a slice in the transaction that writes everything anew, which begins with the first slice and is committed with
+    /// the last.
+    fn write_anew(
         &mut self,
-        fence: &Fence,
-        next_id: Option<u64>,
-        batch: Option<&Batch>,
+        is_first: bool,
+        slice: &Batch,
+        end: Option<EndAnew<'_>>,
         renewals: &mut Renewals<'_>,
     ) -> Result<Answer, Trouble> {
-        // The jobs of the batch are among those that are written anew.
-        let inbox = batch.map_or_else(Rows::default, |batch| Rows::of_inbox(batch, &batch.rows));
-        let inbox = &inbox;
-        let answer = self.run_long(LONG_ANSWER_TIME, renewals, |session, address| async move {
-            all_of(session.write(inbox)).await?;
-            let is_set = session.fence(fence, next_id, address).await?;
+        let time = time_for(slice.bytes());
+        if is_first {
+            self.make_second(renewals);
+        }
+        self.is_rewriting = true;
+        let (slice, taken) =
+            (&Rows::of(slice), &end.and_then(|end| end.taken).map_or_else(Rows::default, Rows::of_inbox));
+        let answer = self.run_long(LONG_ANSWER_TIME.max(time), renewals, |session, address| async move {
+            let client = &session.client;
+            if is_first {
+                session.prepare(sql::of_batch()).await?;
+                client.batch_execute(sql::BEGIN_ANEW).await?;
+            }
+            client.batch_execute(&sql::idle_limit(time)).await?;
+            all_of(session.write(slice)).await?;
+            let Some(EndAnew { fence, next_id, .. }) = end else { return Ok(Answer::Done) };
+            all_of(session.write(taken)).await?;
+            let is_set = session.fence(&fence, next_id, address).await?;
             // A failed statement has undone the transaction.
-            session.client.batch_execute(sql::COMMIT).await?;
+            client.batch_execute(sql::COMMIT).await?;
             Ok(Answer::Committed(is_set, session.reach()))
         })?;
-        self.is_rewriting = false;
+        self.is_rewriting = end.is_none();
         Ok(answer)
     }
 
@@ -321,26 +310,46 @@ impl Link {
         })
     }
 
-    /// Reads a page.
-    fn read(&mut self, cursor: Cursor, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
+    /// Gives the next reading more time if this one had too little: a page with a job of a gigabyte may need it.
+    fn note_read<T>(&mut self, read: Result<T, Trouble>) -> Result<T, Trouble> {
+        self.read_time = if let Err(Trouble::TooLate) = read { self.read_time * 2 } else { LONG_ANSWER_TIME };
+        read
+    }
+
+    /// Reads the settings and the root jobs, and the least and the greatest number of a job.
+    fn read_named(&mut self, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
+        let (named, extent, row) = self.run_long(self.read_time, renewals, |session, _| async move {
+            let client = &session.client;
+            let mut named = Vec::new();
+            for table in Named::ALL {
+                named.push((table, client.query(&table.all(), &[]).await?));
+            }
+            Ok((named, client.query_one(sql::EXTENT, &[]).await?, session.look().await?))
+        })?;
         let mut page = Page::default();
-        let Cursor::After(after) = cursor else {
-            self.extent = self.read_settings(&mut page, renewals)?;
-            self.read_roots(&mut page, renewals)?;
-            return Ok(Answer::Page(page, Cursor::After(0)));
-        };
+        page.rows.rows.push(Row::NextId(row.next_id));
+        for (table, rows) in &named {
+            // The copy may have begun and ended since this daemon has connected.
+            refuse_part(rows)?;
+            rows.iter().try_for_each(|row| add_named(&mut page.rows, *table, row))?;
+        }
+        let number = |column, name| number_of(extent.try_get(column)?, name);
+        self.extent = (number(0, "number of a job")?, number(1, "number of a job")?);
+        Ok(Answer::Page(page, Cursor::After(0)))
+    }
+
+    /// Reads a page of jobs, with the first after this number.
+    fn read_jobs(&mut self, after: u64, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
         let reading = self.reading.take().filter(|reading| reading.last == after);
-        let read = self.run_long(self.page_time, renewals, |session, _| async move {
+        let (reading, mut page) = self.run_long(self.read_time, renewals, |session, _| async move {
             let mut reading = match reading {
                 Some(reading) => reading,
                 None => Reading::begin(session, after).await?,
             };
+            let mut page = Page::default();
             page.is_last = reading.fill(&mut page.rows).await?;
             Ok((reading, page))
-        });
-        // A page with a job of a gigabyte may need more time.
-        self.page_time = if let Err(Trouble::TooLate) = read { self.page_time * 2 } else { LONG_ANSWER_TIME };
-        let (reading, mut page) = read?;
+        })?;
         let last = reading.last;
         // No other daemon adds jobs meanwhile.
         page.is_last |= last >= self.extent.1;
@@ -353,30 +362,6 @@ impl Link {
     fn share(&self, last: u64) -> f64 {
         let (first, end) = self.extent;
         (last.saturating_sub(first) as f64 / end.saturating_sub(first).max(1) as f64).min(1.0)
-    }
-
-    /// Reads the settings, which are few, and returns the least and the greatest number of a job.
-    fn read_settings(&mut self, page: &mut Page, renewals: &mut Renewals<'_>) -> Result<(u64, u64), Trouble> {
-        let (settings, extent, row) = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
-            let client = &session.client;
-            let settings = client.query(sql::SETTINGS, &[]).await?;
-            Ok((settings, client.query_one(sql::EXTENT, &[]).await?, session.look().await?))
-        })?;
-        // The copy may have begun and ended since this daemon has connected.
-        refuse_part(&settings)?;
-        page.rows.rows.push(Row::NextId(row.next_id));
-        settings.iter().try_for_each(|row| add_setting(&mut page.rows, row))?;
-        let number = |column, name| number_of(extent.try_get(column)?, name);
-        Ok((number(0, "number of a job")?, number(1, "number of a job")?))
-    }
-
-    /// Adds the root jobs.
-    fn read_roots(&mut self, page: &mut Page, renewals: &mut Renewals<'_>) -> Result<(), Trouble> {
-        let roots = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
-            Ok(session.client.query(sql::ROOTS, &[]).await?)
-        })?;
-        roots.iter().try_for_each(|row| add_root(&mut page.rows, row))?;
-        Ok(())
     }
 }
 

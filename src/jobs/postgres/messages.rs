@@ -129,12 +129,26 @@ pub enum StoreRequest<'a> {
     ReadInbox,
     /// Commit a batch, in one transaction with its number.
     Commit(Fence, &'a Batch),
-    /// Begin a transaction that deletes everything.
-    BeginAnew,
-    /// Write rows, in that transaction.
-    WriteAnew(&'a Batch),
-    /// End that transaction, with the number of the next job, and with what a batch takes from the inbox.
-    EndAnew(Fence, Option<u64>, Option<&'a Batch>),
+    /// Write a slice in one transaction with the other slices: before the first, everything is deleted.
+    WriteAnew {
+        /// True of the first slice.
+        is_first: bool,
+        /// The slice.
+        slice: &'a Batch,
+        /// End of the transaction, behind the last slice.
+        end: Option<EndAnew<'a>>,
+    },
+}
+
+/// End of a transaction that writes everything anew.
+#[derive(Clone, Copy)]
+pub struct EndAnew<'a> {
+    /// The fence.
+    pub fence: Fence,
+    /// Number of the next job.
+    pub next_id: Option<u64>,
+    /// Batch that takes rows from the inbox. Its jobs are among those that are written.
+    pub taken: Option<&'a Batch>,
 }
 
 /// Condition of the row for a commit, and its values after it.

@@ -65,20 +65,10 @@ enum Phase {
     /// It owns the queue, and the loop reads the jobs. This many pages are not taken in yet.
     Reads(Cursor, usize),
     Owns,
-    /// A request was not answered. It goes on with this phase if it still owns the queue.
-    Doubts(Box<Phase>),
     /// The database has lost the take-over itself.
     Retakes,
-    /// Everything is written anew, while the row is as this fence left it.
-    Rewrites(Fence, Stage),
-}
-
-#[derive(Clone, Debug)]
-enum Stage {
-    Begins,
-    /// It waits for the loop's next slice, or has it.
-    Writes,
-    Ends,
+    /// Everything is written anew, while the row is as this fence left it. True once a slice is written.
+    Rewrites(Fence, bool),
 }
 
 /// Batch that is to be committed.
@@ -92,6 +82,8 @@ struct UnderWay {
 pub struct Owner {
     address: String,
     phase: Phase,
+    /// True if a request was not answered. The phase goes on if the row is still this process's.
+    is_in_doubt: bool,
     is_connected: bool,
     /// Time before which nothing is taken over.
     takes_from: Time,
@@ -200,11 +192,7 @@ impl Owner {
             }
             Wish::Slice { .. } => {}
             Wish::PageTaken => {
-                let phase = match &mut self.phase {
-                    Phase::Doubts(before) => &mut **before,
-                    phase => phase,
-                };
-                if let Phase::Reads(_, ahead) = phase {
+                if let Phase::Reads(_, ahead) = &mut self.phase {
                     *ahead = ahead.saturating_sub(1);
                 }
             }
@@ -232,7 +220,7 @@ impl Owner {
             Phase::StandsBy if now < self.takes_from => Next::Ask(StoreRequest::Look),
             Phase::StandsBy => Next::Ask(StoreRequest::TakeOver),
             Phase::GoesOn(handed_over) => Next::Ask(StoreRequest::GoOn(handed_over)),
-            Phase::Doubts(_) => Next::Ask(StoreRequest::Look),
+            _ if self.is_in_doubt => Next::Ask(StoreRequest::Look),
             Phase::Retakes => Next::Ask(StoreRequest::Retake(epoch, self.queue.unwrap_or_default())),
             _ if is_due || !self.is_proven || self.unsaid.is_some() => Next::Ask(StoreRequest::Renew(epoch)),
             Phase::Reads(_, PAGES_AHEAD..) => Next::Wait(renewal),
@@ -247,19 +235,16 @@ impl Owner {
                 None if self.inbox_at <= now => Next::Ask(StoreRequest::ReadInbox),
                 None => Next::Wait(renewal.min(self.inbox_at)),
             },
-            Phase::Rewrites(_, Stage::Begins) => Next::Ask(StoreRequest::BeginAnew),
-            Phase::Rewrites(_, Stage::Writes) => match &self.slice {
-                Some((batch, _)) => Next::Ask(StoreRequest::WriteAnew(batch)),
+            Phase::Rewrites(left, has_begun) => match &self.slice {
+                Some((slice, is_last)) => {
+                    self.attempt += u64::from(*is_last);
+                    let fence = Fence { epoch, from: left.to, to: self.target(), attempt: self.attempt };
+                    let taken = self.under_way.as_ref().map(|under_way| &under_way.batch);
+                    let end = is_last.then_some(EndAnew { fence, next_id: self.next_id, taken });
+                    Next::Ask(StoreRequest::WriteAnew { is_first: !has_begun, slice, end })
+                }
                 None => Next::Wait(renewal),
             },
-            Phase::Rewrites(left, Stage::Ends) => {
-                self.attempt += 1;
-                Next::Ask(StoreRequest::EndAnew(
-                    Fence { epoch, from: left.to, to: self.target(), attempt: self.attempt },
-                    self.next_id,
-                    self.under_way.as_ref().map(|under_way| &under_way.batch),
-                ))
-            }
         }
     }
 
@@ -268,7 +253,7 @@ impl Owner {
         match &self.phase {
             Phase::Reads(_, ahead) => *ahead < PAGES_AHEAD,
             Phase::Owns => self.under_way.is_some(),
-            Phase::Rewrites(_, Stage::Writes) => self.slice.is_some(),
+            Phase::Rewrites(..) => self.slice.is_some(),
             _ => true,
         }
     }
@@ -324,17 +309,10 @@ impl Owner {
             self.takes_from = now + GRACE;
             return;
         }
-        let Phase::Rewrites(_, stage) = &mut self.phase else { return };
-        *stage = match stage {
-            Stage::Begins => Stage::Writes,
-            _ => match self.slice.take() {
-                Some((_, true)) => Stage::Ends,
-                _ => {
-                    self.events.push_back(StoreEvent::NextSlice(self.rewrites));
-                    Stage::Writes
-                }
-            },
-        };
+        if let Phase::Rewrites(_, has_begun) = &mut self.phase {
+            (*has_begun, self.slice) = (true, None);
+            self.events.push_back(StoreEvent::NextSlice(self.rewrites));
+        }
     }
 
     /// Notes that the last request is committed, and no other daemon owns the queue.
@@ -347,7 +325,7 @@ impl Owner {
     fn committed_before(&mut self) {
         let was_rewriting = self.is_rewriting();
         self.batch = self.target();
-        self.phase = Phase::Owns;
+        (self.phase, self.slice) = (Phase::Owns, None);
         if was_rewriting {
             self.works();
         }
@@ -378,7 +356,7 @@ impl Owner {
         // The loop may wait for the end of the lapse.
         let was_lapsed = now >= self.trusted_until && now < until;
         (self.renewed, self.trusted_until) = (asked, until);
-        if (was_lapsed || self.is_failing && self.is_proven) && matches!(self.phase, Phase::Owns) {
+        if (was_lapsed || self.is_failing && self.is_proven) && matches!(self.phase, Phase::Owns) && !self.is_in_doubt {
             self.works();
         }
     }
@@ -408,20 +386,13 @@ impl Owner {
 
     /// Makes the row be read before anything else.
     fn doubt(&mut self) {
-        let before = match &self.phase {
-            Phase::Reads(..) | Phase::Owns | Phase::Rewrites(..) => self.phase.clone(),
-            Phase::StandsBy | Phase::GoesOn(_) | Phase::Doubts(_) | Phase::Retakes => return,
-        };
-        self.slice = None;
-        self.phase = Phase::Doubts(Box::new(before));
+        if let Phase::Reads(..) | Phase::Owns | Phase::Rewrites(..) = self.phase {
+            (self.is_in_doubt, self.slice) = (true, None);
+        }
     }
 
     fn is_rewriting(&self) -> bool {
-        match &self.phase {
-            Phase::Rewrites(..) => true,
-            Phase::Doubts(before) => matches!(**before, Phase::Rewrites(..)),
-            _ => false,
-        }
+        matches!(self.phase, Phase::Rewrites(..))
     }
 
     /// Returns the number of the last batch, including the one under way.

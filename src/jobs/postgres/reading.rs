@@ -3,8 +3,9 @@
 
 use super::session::{SqlSession, Trouble};
 use super::statements as sql;
-use crate::store::batch::{Batch, JobRow, Row, UNFINISHED, UNFINISHED_KIND};
-use crate::store::columns::{COLUMNS, Field};
+use crate::state::Record;
+use crate::store::batch::{Batch, JobRow, UNFINISHED, UNFINISHED_KIND};
+use crate::store::columns::{COLUMNS, Field, Named};
 use futures_util::StreamExt as _;
 use std::error;
 use std::pin::Pin;
@@ -27,7 +28,7 @@ pub struct Reading {
 impl Reading {
     /// Begins with the first job whose number is greater than `after`.
     pub async fn begin(session: &SqlSession, after: u64) -> Result<Reading, Error> {
-        let rows = session.client.query_raw(&session.prepared(sql::JOBS).await?, [after.cast_signed()]).await?;
+        let rows = session.client.query_raw(&session.prepared(&sql::JOBS).await?, [after.cast_signed()]).await?;
         Ok(Reading { rows: Box::pin(rows), last: after })
     }
 
@@ -45,15 +46,15 @@ impl Reading {
     }
 }
 
-/// Adds a setting.
-pub fn add_setting(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Error> {
-    page.add_setting(row.try_get::<_, &str>(0)?.as_bytes(), row.try_get(1)?, row.try_get(2)?);
+/// Adds a row of a table of named values.
+pub fn add_named(page: &mut Batch, table: Named, row: &tokio_postgres::Row) -> Result<(), Error> {
+    page.add_named(table, [row.try_get::<_, &str>(0)?.as_bytes(), row.try_get(1)?], row.try_get(2)?);
     Ok(())
 }
 
 /// Refuses a database that has only a part of a copy.
 pub async fn refuse_unfinished(session: &SqlSession) -> Result<(), Trouble> {
-    refuse_part(&session.client.query(&session.prepared(sql::SETTINGS).await?, &[]).await?)
+    refuse_part(&session.client.query(&Named::Setting.all(), &[]).await?)
 }
 
 /// Refuses a database with these settings if it has only a part of a copy.
@@ -62,27 +63,21 @@ pub fn refuse_part(settings: &[tokio_postgres::Row]) -> Result<(), Trouble> {
     if settings.iter().any(is_mark) { Err(Trouble::Refused(UNFINISHED.into())) } else { Ok(()) }
 }
 
-/// Adds a root job.
-pub fn add_root(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Error> {
-    page.add_root(row.try_get::<_, &str>(0)?.as_bytes(), row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-    Ok(())
-}
-
 /// Adds a job, and returns its number and its approximate size in bytes.
-pub fn add_job(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(u64, usize), Error> {
-    let job = page.read_job(|column| row.try_get(column))?;
-    let body: &[u8] = row.try_get(COLUMNS)?;
-    let (id, len) = (job.id.0, body.len() + page.text(job.key).len() + page.text(job.error).len());
-    let body = page.note_body(body);
-    page.rows.push(Row::Put(job, body));
-    Ok((id, len + size_of::<JobRow>()))
+fn add_job(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(u64, usize), Error> {
+    let mut columns = [Field::Null; COLUMNS];
+    for (at, column) in columns.iter_mut().enumerate() {
+        *column = row.try_get(at)?;
+    }
+    let (job, body) = (Record::of_columns(columns), row.try_get::<_, &[u8]>(COLUMNS)?);
+    page.add_read(job, body);
+    Ok((job.id.0, size_of::<JobRow>() + body.len() + job.key.len() + job.error.len()))
 }
 
 impl<'a> FromSql<'a> for Field<'a> {
     fn from_sql(of: &Type, bytes: &'a [u8]) -> Result<Self, Box<dyn error::Error + Sync + Send>> {
         Ok(match *of {
             Type::INT8 => Field::Number(i64::from_sql(of, bytes)?),
-            Type::BOOL => Field::Flag(bool::from_sql(of, bytes)?),
             _ => Field::Bytes(bytes),
         })
     }
@@ -92,6 +87,6 @@ impl<'a> FromSql<'a> for Field<'a> {
     }
 
     fn accepts(of: &Type) -> bool {
-        [Type::INT8, Type::BOOL, Type::TEXT, Type::BYTEA].contains(of)
+        [Type::INT8, Type::TEXT, Type::BYTEA].contains(of)
     }
 }

@@ -1,12 +1,17 @@
 //! Tables in the database, the notification of new rows of the inbox, and settings of the tables that most rows leave soon:
 //! they are vacuumed at each look of autovacuum, without its pauses.
 
+use crate::store::columns::tables;
+
 /// Format of the tables. A daemon refuses another one.
 pub const FORMAT: i64 = 1;
 
-/// Times are microseconds since 1970, but for those of the row `owner`, which are of the database's own clock. Names
-/// given by clients are bytes; only the names of tubes are sure to be ASCII. `queue` is unique for each queue.
-pub const SCRIPT: &str = "\
+/// Types of columns.
+pub const TYPES: [&str; 3] = ["bigint", "text", "bytea"];
+
+/// Tables about the queue and its owner, and the inbox. The times of the row `owner` are of the database's own clock. `queue`
+/// is unique for each queue.
+const OTHERS: &str = "\
 CREATE TABLE meta (
     one int PRIMARY KEY CHECK (one = 1),
     format bigint NOT NULL,
@@ -21,43 +26,6 @@ CREATE TABLE owner (
     since timestamptz NOT NULL,
     until timestamptz NOT NULL,
     address text NOT NULL
-);
-CREATE TABLE job (
-    id bigint PRIMARY KEY,
-    tube text NOT NULL,
-    pri bigint NOT NULL,
-    delay bigint NOT NULL,
-    ttr bigint NOT NULL,
-    created bigint NOT NULL,
-    delayed_until bigint,
-    buried boolean NOT NULL DEFAULT false,
-    reserves bigint NOT NULL DEFAULT 0,
-    timeouts bigint NOT NULL DEFAULT 0,
-    releases bigint NOT NULL DEFAULT 0,
-    buries bigint NOT NULL DEFAULT 0,
-    kicks bigint NOT NULL DEFAULT 0,
-    attempts bigint NOT NULL DEFAULT 0,
-    key bytea,
-    until_deleted boolean NOT NULL DEFAULT false,
-    root bytea,
-    root_timestamp bigint,
-    job_group bytea,
-    error bytea,
-    origin bytea,
-    body bytea NOT NULL
-);
-CREATE TABLE root (
-    tube text NOT NULL,
-    signature bytea NOT NULL,
-    newest bigint NOT NULL,
-    changed bigint NOT NULL,
-    PRIMARY KEY (tube, signature)
-);
-CREATE TABLE setting (
-    kind text NOT NULL,
-    pattern bytea NOT NULL,
-    value bytea NOT NULL,
-    PRIMARY KEY (kind, pattern)
 );
 INSERT INTO meta (one, format, queue) VALUES (1, 1, gen_random_uuid());
 INSERT INTO owner (one, epoch, batch, attempt, next_id, since, until, address)
@@ -79,3 +47,8 @@ CREATE TRIGGER tell_inbox AFTER INSERT OR UPDATE ON inbox FOR EACH STATEMENT EXE
 ALTER TABLE job SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE inbox SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 ";
+
+/// Returns the statements that make the tables.
+pub fn script() -> String {
+    tables(TYPES, "", [""; 2]) + OTHERS
+}

@@ -1,6 +1,8 @@
 //! All statements sent to the database, which is PostgreSQL; other databases with its protocol were not tried. No
 //! statement both inserts into and deletes from one table, and none takes a lock by name.
 
+use super::schema::TYPES;
+use crate::store::columns::{COLUMNS, Named, PLAIN, listed, names};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -8,14 +10,6 @@ use std::time::Duration;
 macro_rules! lease {
     () => {
         "clock_timestamp() + interval '5 seconds'"
-    };
-}
-
-/// Reads jobs with all their columns.
-macro_rules! jobs {
-    () => {
-        "SELECT id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, \
-         buries, kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, origin, body FROM job"
     };
 }
 
@@ -54,53 +48,39 @@ pub const RELEASE: &str =
 /// Ends a transaction, as `fence` describes it.
 pub static FENCE: LazyLock<String> = LazyLock::new(|| format!("WITH {}", fence(0, "")));
 /// Puts jobs that have only the values that every job has.
-pub const PUT_PLAIN: &str = "INSERT INTO job (id, tube, pri, delay, ttr, created, delayed_until, body) \
-     SELECT id, tube, pri, delay, ttr, created, delayed_until, body \
-     FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
-     $8::bytea[]) AS new (id, tube, pri, delay, ttr, created, delayed_until, body)";
+pub static PUT_PLAIN: LazyLock<String> = LazyLock::new(|| put(PLAIN));
 /// Puts jobs.
-pub const PUT: &str = "INSERT INTO job (id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
-     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, origin, body) \
-     SELECT id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
-     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, origin, body \
-     FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
-     $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], \
-     $15::bytea[], $16::boolean[], $17::bytea[], $18::bigint[], $19::bytea[], $20::bytea[], $21::bytea[], $22::bytea[]) \
-     AS new (id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
-     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, origin, body)";
+pub static PUT: LazyLock<String> = LazyLock::new(|| put(COLUMNS));
 /// Changes jobs, but for their bodies.
-pub const UPDATE: &str = "UPDATE job SET tube = new.tube, pri = new.pri, delay = new.delay, ttr = new.ttr, created = new.created, \
-     delayed_until = new.delayed_until, buried = new.buried, reserves = new.reserves, timeouts = new.timeouts, \
-     releases = new.releases, buries = new.buries, kicks = new.kicks, attempts = new.attempts, key = new.key, \
-     until_deleted = new.until_deleted, root = new.root, root_timestamp = new.root_timestamp, \
-     job_group = new.job_group, error = new.error, origin = new.origin \
-     FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
-     $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], \
-     $15::bytea[], $16::boolean[], $17::bytea[], $18::bigint[], $19::bytea[], $20::bytea[], $21::bytea[]) \
-     AS new (id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
-     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, origin) WHERE job.id = new.id";
+pub static UPDATE: LazyLock<String> = LazyLock::new(|| {
+    let (set, names) = (listed(1..COLUMNS, |_, name, _| format!("{name} = new.{name}")), names(COLUMNS));
+    format!("UPDATE job SET {set} FROM unnest({}) AS new ({names}) WHERE job.id = new.id", arrays(COLUMNS))
+});
 /// Deletes jobs.
 pub const DELETE: &str = "DELETE FROM job WHERE id = ANY ($1::bigint[])";
 /// Statements that change jobs of one kind, each with the one that commits a batch of such changes: the change and the
 /// fence, which is executed behind it, because it needs its count.
 pub static AT_ONCE: LazyLock<[(&str, String); 4]> = LazyLock::new(|| {
-    [(PUT_PLAIN, 8), (PUT, 22), (UPDATE, 21), (DELETE, 1)].map(|(change, params)| {
-        let fence = fence(params, " AND (SELECT count(*) FROM done) >= 0");
-        (change, format!("WITH done AS ({change} RETURNING 1), {fence}"))
+    [(PUT_PLAIN.as_str(), PLAIN + 1), (PUT.as_str(), COLUMNS + 1), (UPDATE.as_str(), COLUMNS), (DELETE, 1)].map(
+        |(change, params)| {
+            let fence = fence(params, " AND (SELECT count(*) FROM done) >= 0");
+            (change, format!("WITH done AS ({change} RETURNING 1), {fence}"))
+        },
+    )
+});
+/// Statements that put rows into each table of named values, and delete rows.
+pub static NAMED: LazyLock<[[String; 2]; Named::ALL.len()]> = LazyLock::new(|| {
+    Named::ALL.map(Named::words).map(|[table, first, second]| {
+        let name = format!("({first}, {second})");
+        [
+            format!(
+                "INSERT INTO {table} ({first}, {second}, value) SELECT * FROM unnest($1::text[], $2::bytea[], $3::bytea[]) \
+                 ON CONFLICT {name} DO UPDATE SET value = excluded.value"
+            ),
+            format!("DELETE FROM {table} WHERE {name} IN (SELECT * FROM unnest($1::text[], $2::bytea[]))"),
+        ]
     })
 });
-/// Deletes root jobs that are forgotten, or will be written anew.
-pub const ROOT_GONE: &str =
-    "DELETE FROM root WHERE (tube, signature) IN (SELECT * FROM unnest($1::text[], $2::bytea[]))";
-/// Inserts root jobs.
-pub const ROOT: &str = "INSERT INTO root (tube, signature, newest, changed) SELECT tube, signature, newest, changed \
-     FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) AS new (tube, signature, newest, changed)";
-/// Deletes settings that are removed, or will be written anew.
-pub const SETTING_GONE: &str =
-    "DELETE FROM setting WHERE (kind, pattern) IN (SELECT * FROM unnest($1::text[], $2::bytea[]))";
-/// Inserts settings.
-pub const SETTING: &str = "INSERT INTO setting (kind, pattern, value) SELECT kind, pattern, value \
-     FROM unnest($1::text[], $2::bytea[], $3::bytea[]) AS new (kind, pattern, value)";
 
 /// Deletes rows of the inbox that were taken.
 pub const INBOX_TAKEN: &str = "DELETE FROM inbox WHERE id = ANY ($1::bigint[])";
@@ -116,14 +96,11 @@ pub const INBOX: &str = "SELECT id, tube, pri, delay, ttr, options, body FROM \
 /// Reads the number of refused rows of the inbox, up to 1000, and the reason of one.
 pub const INBOX_REFUSED: &str = "SELECT count(*), min(refused) FROM \
      (SELECT refused FROM inbox WHERE refused IS NOT NULL ORDER BY id LIMIT 1000) AS reasons";
-/// Reads all settings.
-pub const SETTINGS: &str = "SELECT kind, pattern, value FROM setting";
-/// Reads all root jobs, in the order of their last change.
-pub const ROOTS: &str = "SELECT tube, signature, newest, changed FROM root ORDER BY changed";
 /// Reads the least and the greatest number of a job; zeros without any.
 pub const EXTENT: &str = "SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM job";
 /// Reads jobs with numbers above `$1`.
-pub const JOBS: &str = concat!(jobs!(), " WHERE id > $1 ORDER BY id");
+pub static JOBS: LazyLock<String> =
+    LazyLock::new(|| format!("SELECT {}, body FROM job WHERE id > $1 ORDER BY id", names(COLUMNS)));
 /// Reads the format of the tables.
 pub const FORMAT: &str = "SELECT format FROM meta WHERE one = 1";
 
@@ -161,9 +138,19 @@ pub const BEGIN_ANEW: &str =
 
 /// Returns the statements of a batch, prepared together before the first.
 pub fn of_batch() -> impl Iterator<Item = &'static str> {
-    const OTHERS: [&str; 10] =
-        [PUT_PLAIN, PUT, UPDATE, DELETE, ROOT_GONE, ROOT, SETTING_GONE, SETTING, INBOX_TAKEN, INBOX_REFUSE];
-    OTHERS.into_iter().chain([FENCE.as_str()]).chain(AT_ONCE.iter().map(|(_, at_once)| at_once.as_str()))
+    let jobs = AT_ONCE.iter().flat_map(|(change, at_once)| [change, &**at_once]);
+    let named = NAMED.as_flattened().iter().map(String::as_str);
+    jobs.chain(named).chain([INBOX_TAKEN, INBOX_REFUSE, &FENCE])
+}
+
+/// Returns the statement that puts jobs with values in the first columns.
+fn put(used: usize) -> String {
+    format!("INSERT INTO job ({}, body) SELECT * FROM unnest({}, ${}::bytea[])", names(used), arrays(used), used + 1)
+}
+
+/// Returns the first columns as parameters.
+fn arrays(used: usize) -> String {
+    listed(0..used, |at, _, kind| format!("${}::{}[]", at + 1, TYPES[kind as usize]))
 }
 
 /// Returns the part of a statement that sets the owner's row to a batch. Its parameters behind the first `params` are

@@ -140,7 +140,7 @@ pub fn init_db(place: &Place) -> Result<(), String> {
             Err(Trouble::Refused(sentence)) if sentence == NO_TABLES => {}
             Err(trouble) => return Err(said_of(trouble)),
         }
-        let script = format!("BEGIN;\n{}COMMIT;", schema::SCRIPT);
+        let script = format!("BEGIN;\n{}COMMIT;", schema::script());
         client.batch_execute(&script).await.map_err(|error| said(&error))
     })
 }

@@ -1,7 +1,7 @@
 //! Reading of all jobs of a file, page by page.
 
-use crate::store::batch::Row;
-use crate::store::columns::{COLUMNS, Field};
+use crate::state::Record;
+use crate::store::columns::{COLUMNS, Field, Named};
 use crate::store::page::{Page, SLICE_BYTES, SLICE_ROWS};
 use crate::store::{Commit, Jobs, Mark};
 use poolcounter_store::sqlite::{Pages, Stop};
@@ -19,29 +19,24 @@ struct PageReader<'a, 'w, 'c> {
 pub fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark) -> Result<(), Stop> {
     let page = Page::first(Commit(mark.batch), mark.next_id);
     let mut reader = PageReader { pages, page, bytes: 0 };
-    reader.read_settings(connection)?;
-    reader.read_roots(connection)?;
+    reader.read_named(connection, Named::Setting)?;
+    reader.send(0.0)?;
+    reader.read_named(connection, Named::Root)?;
     reader.read_jobs(connection)?;
     reader.page.is_last = true;
     reader.send(1.0)
 }
 
 impl PageReader<'_, '_, '_> {
-    fn read_settings(&mut self, connection: &Connection) -> Result<(), Stop> {
-        let mut statement = connection.prepare("SELECT kind, pattern, value FROM setting")?;
+    fn read_named(&mut self, connection: &Connection, table: Named) -> Result<(), Stop> {
+        let mut statement = connection.prepare(&table.all())?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            self.page.rows.add_setting(bytes(row, 0)?, bytes(row, 1)?, bytes(row, 2)?);
-        }
-        self.send(0.0)
-    }
-
-    fn read_roots(&mut self, connection: &Connection) -> Result<(), Stop> {
-        let mut statement = connection.prepare("SELECT tube, signature, newest, changed FROM root ORDER BY changed")?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            self.page.rows.add_root(bytes(row, 0)?, bytes(row, 1)?, row.get(2)?, row.get(3)?);
-            self.send_if_full(0.0)?;
+            self.page.rows.add_named(table, [bytes(row, 0)?, bytes(row, 1)?], bytes(row, 2)?);
+            // All settings are in the first page.
+            if table == Named::Root {
+                self.send_if_full(0.0)?;
+            }
         }
         Ok(())
     }
@@ -64,13 +59,14 @@ impl PageReader<'_, '_, '_> {
 
     /// Adds a job to the page, and returns its number.
     fn add_job(&mut self, row: &rusqlite::Row<'_>) -> rusqlite::Result<u64> {
-        let page = &mut self.page.rows;
-        let job = page.read_job(|column| field(row, column))?;
-        let (id, body) = (job.id.0, bytes(row, COLUMNS + 1)?);
+        let mut columns = [Field::Null; COLUMNS];
+        for (at, column) in columns.iter_mut().enumerate() {
+            *column = field(row, at)?;
+        }
+        let (job, body) = (Record::of_columns(columns), bytes(row, COLUMNS + 1)?);
         self.bytes += body.len();
-        let body = page.note_body(body);
-        page.rows.push(Row::Put(job, body));
-        Ok(id)
+        self.page.rows.add_read(job, body);
+        Ok(job.id.0)
     }
 
     fn send_if_full(&mut self, share: f64) -> Result<(), Stop> {

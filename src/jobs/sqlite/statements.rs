@@ -2,7 +2,7 @@
 
 use crate::sqlite::LAST;
 use crate::store::batch::{Batch, Row};
-use crate::store::columns::{COLUMNS, Field, PLAIN, ascii};
+use crate::store::columns::{COLUMNS, Field, Named, PLAIN, ascii, listed, names};
 use crate::store::{Commit, Jobs};
 use poolcounter_store::sqlite::{Tables as _, Writer};
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -14,10 +14,9 @@ pub struct Statements<'c> {
     put: Statement<'c>,
     update: Statement<'c>,
     delete: Statement<'c>,
-    root: Statement<'c>,
-    root_gone: Statement<'c>,
-    setting: Statement<'c>,
-    setting_gone: Statement<'c>,
+    /// Statements of each table of named values.
+    put_named: [Statement<'c>; Named::ALL.len()],
+    delete_named: [Statement<'c>; Named::ALL.len()],
     note: Statement<'c>,
     /// Next number of a job, as far as the batches say.
     next_id: u64,
@@ -25,26 +24,15 @@ pub struct Statements<'c> {
 
 impl<'c> Writer<'c, Jobs> for Statements<'c> {
     fn prepare(connection: &'c Connection) -> Result<Self> {
-        let prepare = |sql| connection.prepare(sql);
+        let prepare = |sql: &str| connection.prepare(sql);
+        let set = listed(1..COLUMNS, |at, name, _| format!("{name} = ?{}", at + 1));
         Ok(Statements {
-            put_plain: prepare(
-                "INSERT OR REPLACE INTO job (id, tube, pri, delay, ttr, created, delayed_until, batch, body)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            )?,
-            put: prepare(
-                "INSERT OR REPLACE INTO job VALUES
-                 (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
-            )?,
-            update: prepare(
-                "UPDATE job SET tube = ?2, pri = ?3, delay = ?4, ttr = ?5, created = ?6, delayed_until = ?7, buried = ?8,
-                 reserves = ?9, timeouts = ?10, releases = ?11, buries = ?12, kicks = ?13, attempts = ?14, key = ?15,
-                 until_deleted = ?16, root = ?17, root_timestamp = ?18, job_group = ?19, error = ?20, origin = ?21 WHERE id = ?1",
-            )?,
+            put_plain: prepare(&put(PLAIN))?,
+            put: prepare(&put(COLUMNS))?,
+            update: prepare(&format!("UPDATE job SET {set} WHERE id = ?1"))?,
             delete: prepare("DELETE FROM job WHERE id = ?1")?,
-            root: prepare("INSERT OR REPLACE INTO root VALUES (?1, ?2, ?3, ?4)")?,
-            root_gone: prepare("DELETE FROM root WHERE tube = ?1 AND signature = ?2")?,
-            setting: prepare("INSERT OR REPLACE INTO setting VALUES (?1, ?2, ?3)")?,
-            setting_gone: prepare("DELETE FROM setting WHERE kind = ?1 AND pattern = ?2")?,
+            put_named: [prepare(&put_named(Named::Setting))?, prepare(&put_named(Named::Root))?],
+            delete_named: [prepare(&delete_named(Named::Setting))?, prepare(&delete_named(Named::Root))?],
             // The row of a new job has the mark of its batch: the table `meta` would be a page more to write.
             note: prepare(&format!("UPDATE meta SET batch = ?1, next_id = ?2 WHERE (?2 - 1, ?1) IS NOT ({LAST})"))?,
             next_id: Jobs::SCHEMA.mark(connection)?.next_id,
@@ -64,27 +52,26 @@ impl Statements<'_> {
     fn write_row(&mut self, batch: &Batch, row: &Row) -> Result<()> {
         let written = match row {
             Row::Put(job, body) => {
+                let job = batch.stored(job);
                 let (statement, used) =
                     if job.is_plain() { (&mut self.put_plain, PLAIN) } else { (&mut self.put, COLUMNS) };
-                bind(statement, &batch.columns(job)[..used])?;
+                bind(statement, &job.columns()[..used])?;
                 statement.raw_bind_parameter(used + 1, batch.commit.0.cast_signed())?;
                 statement.raw_bind_parameter(used + 2, batch.body(body))?;
                 statement.raw_execute()
             }
             Row::Update(job) => {
-                bind(&mut self.update, &batch.columns(job))?;
+                bind(&mut self.update, &batch.stored(job).columns())?;
                 self.update.raw_execute()
             }
             Row::Delete(id) => self.delete.execute([id.0.cast_signed()]),
-            Row::Root(tube, signature, newest, changed) => {
-                let (tube, signature) = (ascii(batch.text(*tube)), batch.text(*signature));
-                self.root.execute((tube, signature, newest.cast_signed(), changed))
+            Row::Named(table, name, value) => {
+                let ([first, second], table) = (name.map(|part| batch.text(part)), *table as usize);
+                match value {
+                    Some(value) => self.put_named[table].execute((ascii(first), second, batch.text(*value))),
+                    None => self.delete_named[table].execute((ascii(first), second)),
+                }
             }
-            Row::RootGone(tube, signature) => {
-                self.root_gone.execute((ascii(batch.text(*tube)), batch.text(*signature)))
-            }
-            Row::Setting(kind, of, Some(value)) => self.setting.execute((kind, batch.text(*of), batch.text(*value))),
-            Row::Setting(kind, of, None) => self.setting_gone.execute((kind, batch.text(*of))),
             // Only a database has an inbox.
             Row::Taken(..) => Ok(0),
             Row::NextId(id) => {
@@ -100,7 +87,6 @@ impl ToSql for Field<'_> {
     fn to_sql(&self) -> Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match *self {
             Field::Null => ValueRef::Null,
-            Field::Flag(flag) => ValueRef::Integer(flag.into()),
             Field::Number(number) => ValueRef::Integer(number),
             Field::Text(text) => ValueRef::Text(text.as_bytes()),
             Field::Bytes(bytes) => ValueRef::Blob(bytes),
@@ -110,4 +96,19 @@ impl ToSql for Field<'_> {
 
 fn bind(statement: &mut Statement<'_>, fields: &[Field<'_>]) -> Result<()> {
     (1..).zip(fields).try_for_each(|(at, field)| statement.raw_bind_parameter(at, field))
+}
+
+/// Returns the statement that puts a job with values in the first columns.
+fn put(used: usize) -> String {
+    let (names, places) = (names(used), listed(0..used, |at, _, _| format!("?{}", at + 1)));
+    format!("INSERT OR REPLACE INTO job ({names}, batch, body) VALUES ({places}, ?{}, ?{})", used + 1, used + 2)
+}
+
+fn put_named(table: Named) -> String {
+    format!("INSERT OR REPLACE INTO {} VALUES (?1, ?2, ?3)", table.words()[0])
+}
+
+fn delete_named(table: Named) -> String {
+    let [table, first, second] = table.words();
+    format!("DELETE FROM {table} WHERE {first} = ?1 AND {second} = ?2")
 }

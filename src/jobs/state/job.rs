@@ -85,10 +85,13 @@ pub(super) struct Extra<'a> {
 }
 
 /// Where a dead letter comes from.
+pub type Origin<'a> = OriginOf<&'a [u8]>;
+
+/// Where a dead letter comes from, with the name of the tube in any form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Origin<'a> {
+pub struct OriginOf<T> {
     /// Tube in which its attempts failed.
-    pub tube: &'a [u8],
+    pub tube: T,
     /// Number of these attempts.
     pub attempts: u32,
     /// Time of the last one, in microseconds since the start.

@@ -1,6 +1,6 @@
 //! Form of jobs and settings in a store or a handover.
 
-use super::job::{History, JobId, JobKey, JobPlacement, Origin, Until};
+use super::job::{History, JobId, JobKey, JobPlacement, OriginOf, Until};
 use super::jobs::Jobs;
 use super::limits::Limits;
 use super::setting::Setting;
@@ -11,13 +11,16 @@ use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::values::Body;
 use serde::{Deserialize, Serialize};
 
-/// A job without its body, in a store or a handover. Times are microseconds since the start.
+/// A job without its body, in a handover. Times are microseconds since the start.
+pub type Record<'a> = RecordOf<&'a [u8]>;
+
+/// A job without its body, with texts of a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Record<'a> {
+pub struct RecordOf<T> {
     /// Number.
     pub id: JobId,
     /// Tube.
-    pub tube: &'a [u8],
+    pub tube: T,
     /// Priority.
     pub pri: u32,
     /// Last requested delay in seconds.
@@ -26,7 +29,7 @@ pub struct Record<'a> {
     pub ttr: u32,
     /// Time of its put.
     pub created: i64,
-    /// End of its delay; of a buried job, the time of its burial, of which the microseconds are signed.
+    /// End of its delay; of a buried job, the time of its burial. The microseconds are signed.
     pub delayed: Option<Time>,
     /// True if it is buried.
     pub is_buried: bool,
@@ -35,17 +38,46 @@ pub struct Record<'a> {
     /// Numbers of its other changes.
     pub history: History,
     /// Key; empty without one.
-    pub key: &'a [u8],
+    pub key: T,
     /// End of the time in which it keeps other jobs with its key out.
     pub until: Until,
     /// Root job that it belongs to, and the timestamp of that.
-    pub root: Option<(&'a [u8], u64)>,
+    pub root: Option<(T, u64)>,
     /// Group; empty without one.
-    pub group: &'a [u8],
+    pub group: T,
     /// Where it comes from, if it is a dead letter.
-    pub origin: Option<Origin<'a>>,
+    pub origin: Option<OriginOf<T>>,
     /// Text of its last failure.
-    pub error: &'a [u8],
+    pub error: T,
+}
+
+impl<T: Copy> RecordOf<T> {
+    /// Returns the job with texts of another type, and with times that count from a moment so many microseconds earlier.
+    pub fn map<U>(&self, earlier: i64, mut text: impl FnMut(T) -> U) -> RecordOf<U> {
+        let since = |at: i64| at.saturating_add(earlier);
+        RecordOf {
+            id: self.id,
+            tube: text(self.tube),
+            pri: self.pri,
+            delay: self.delay,
+            ttr: self.ttr,
+            created: since(self.created),
+            delayed: self.delayed.map(|at| Time::from_micros(since(at.as_micros().cast_signed()).cast_unsigned())),
+            is_buried: self.is_buried,
+            reserves: self.reserves,
+            history: self.history,
+            key: text(self.key),
+            until: self.until,
+            root: self.root.map(|(signature, timestamp)| (text(signature), timestamp)),
+            group: text(self.group),
+            origin: self.origin.map(|OriginOf { tube, attempts, at }| OriginOf {
+                tube: text(tube),
+                attempts,
+                at: since(at),
+            }),
+            error: text(self.error),
+        }
+    }
 }
 
 /// One change, for the store.

@@ -2,9 +2,10 @@
 //! for a time is in the same table: its signature begins with a space, as no signature of a client does, its timestamp is the
 //! number of its job, and its last change is 28 days before its end.
 
+use super::State;
 use super::commits::Commit;
 use super::ids::RootId;
-use super::job::JobId;
+use super::job::{JobId, micros};
 use poolcounter_core::id::Id;
 use poolcounter_core::names::{Hash, Hashing, Names};
 use poolcounter_core::time::{Span, Time};
@@ -82,13 +83,6 @@ impl Roots {
     pub fn newest(&self, tube: &[u8], signature: &[u8]) -> Option<(u64, Commit)> {
         let root = &self.roots[self.find(tube, signature)?.index()];
         Some((root.newest, root.commit))
-    }
-
-    /// Returns the newest timestamp of a root job, and the time of its last change in microseconds since the start.
-    pub fn newest_and_change(&self, tube: &[u8], signature: &[u8]) -> Option<(u64, i64)> {
-        let id = self.find(tube, signature).filter(|_| !is_signature_of_key(signature))?;
-        let root = &self.roots[id.index()];
-        Some((root.newest, root.changed))
     }
 
     /// Sets the newest timestamp of a root job.
@@ -177,6 +171,16 @@ impl Roots {
         assert_eq!(self.by_change, changes.collect(), "each root is in the order of changes");
         let keys = self.roots.iter().filter(|(_, root)| is_signature_of_key(&root.signature)).count();
         assert_eq!(self.keys, keys, "keys are counted");
+    }
+}
+
+impl State {
+    /// Returns the newest timestamp of a root job, and the time since its last change.
+    pub fn newest_of_root(&self, tube: &[u8], signature: &[u8], now: Time) -> Option<(u64, Span)> {
+        let id = self.roots.find(tube, signature).filter(|_| !is_signature_of_key(signature))?;
+        let Root { newest, changed, .. } = &self.roots.roots[id.index()];
+        let since = micros(now).saturating_sub(*changed);
+        Some((*newest, Span::from_micros(u64::try_from(since).unwrap_or(0))))
     }
 }
 

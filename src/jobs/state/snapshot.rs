@@ -5,6 +5,7 @@
 //! table, so each is in one slice, or is removed.
 
 use super::ids::RootId;
+use super::job::{Job, JobId};
 use super::{State, Stored};
 use poolcounter_core::meter::Metered as _;
 
@@ -23,8 +24,8 @@ pub enum SnapshotPlace {
     Start,
     /// Before the root jobs from this position of their table on.
     Roots(usize),
-    /// Before this page of the table of jobs.
-    Jobs(usize),
+    /// Before this page of the table of jobs, and behind this job of it.
+    Jobs(usize, JobId),
 }
 
 impl State {
@@ -37,7 +38,7 @@ impl State {
                 Some(SnapshotPlace::Roots(0))
             }
             SnapshotPlace::Roots(first) => Some(self.snapshot_roots(first, visit)),
-            SnapshotPlace::Jobs(page) => self.snapshot_jobs(page, visit).map(SnapshotPlace::Jobs),
+            SnapshotPlace::Jobs(page, after) => self.snapshot_jobs(page, after, visit),
         }
     }
 
@@ -47,28 +48,35 @@ impl State {
             let (tube, signature, newest, changed) = self.roots.record(*root).expect("it is in the table");
             visit(Stored::Root(tube, signature, newest, changed));
         }
-        some.get(ROOTS_AT_ONCE).map_or(SnapshotPlace::Jobs(0), |(next, _)| SnapshotPlace::Roots(*next))
+        some.get(ROOTS_AT_ONCE).map_or(SnapshotPlace::Jobs(0, JobId(0)), |(next, _)| SnapshotPlace::Roots(*next))
     }
 
-    /// Hands over jobs from page `first` on, and returns the next page; None after the last.
-    fn snapshot_jobs(&mut self, first: usize, visit: &mut dyn FnMut(Stored<'_>)) -> Option<usize> {
+    /// Hands over jobs from page `first` on, of that the jobs with greater numbers than `after`, and returns the position of
+    /// the next slice; None after the last.
+    fn snapshot_jobs(
+        &mut self,
+        first: usize,
+        after: JobId,
+        visit: &mut dyn FnMut(Stored<'_>),
+    ) -> Option<SnapshotPlace> {
         let mut bytes = 0;
         for page in first..first + PAGES_AT_ONCE {
             if page >= self.jobs.pages() {
                 return None;
             }
-            let stored = self.jobs.of_page(page).metered().filter(|(_, job)| job.is_stored);
-            let mut keys: Vec<_> = stored.map(|(key, job)| (job.id, key)).collect();
+            let is_next = |job: &Job| job.is_stored && (page > first || job.id > after);
+            let next = self.jobs.of_page(page).metered().filter(|(_, job)| is_next(job));
+            let mut keys: Vec<_> = next.map(|(key, job)| (job.id, key)).collect();
             // In this order a table grows at its end.
             keys.sort_unstable();
-            for (_, key) in keys {
+            for (id, key) in keys {
                 bytes += self.jobs[key].body.bytes().len();
                 self.hand_over_whole(key, visit);
-            }
-            if bytes >= BYTES_AT_ONCE {
-                return Some(page + 1);
+                if bytes >= BYTES_AT_ONCE {
+                    return Some(SnapshotPlace::Jobs(page, id));
+                }
             }
         }
-        Some(first + PAGES_AT_ONCE)
+        Some(SnapshotPlace::Jobs(first + PAGES_AT_ONCE, JobId(0)))
     }
 }

@@ -1,12 +1,9 @@
 //! Changes of a batch as rows that a thread can own: short texts are in one piece of memory, long bodies are shared
 //! with their jobs. Times are times of day, so that they mean the same to every process.
 
+use super::columns::{Named, ascii};
 use super::{Commit, Visit};
-use crate::state::{
-    Body, History, JobId, Origin, Record, Saved, Setting, SettingKind, Stored, TubeName, Until, Value,
-    is_signature_of_key,
-};
-use poolcounter_core::count::SmallCount;
+use crate::state::{Body, JobId, Record, RecordOf, Saved, Setting, SettingKind, Stored, Value, is_signature_of_key};
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
 
@@ -39,55 +36,16 @@ pub enum Row {
     Update(JobRow),
     /// Removed job.
     Delete(JobId),
-    /// Tube and signature of a root job, its timestamp and the time of its change, in microseconds since 1970.
-    Root(Text, Text, u64, i64),
-    /// Root job that is forgotten.
-    RootGone(Text, Text),
-    /// Row of the table of settings: its kind, its pattern or group, and its value; None if it is removed.
-    Setting(&'static str, Text, Option<Text>),
+    /// Row of a table of named values: both parts of its name, and its value; None if it is removed.
+    Named(Named, [Text; 2], Option<Text>),
     /// Next number of a job: lower ones are not given out again.
     NextId(u64),
     /// Row of the inbox that was taken, and the reason for which it is refused; empty if it is not.
     Taken(i64, Text),
 }
 
-/// A job without its body.
-#[derive(Clone)]
-pub struct JobRow {
-    /// Number.
-    pub id: JobId,
-    /// Tube.
-    pub tube: Text,
-    /// Priority.
-    pub pri: u32,
-    /// Last requested delay, in seconds.
-    pub delay: u32,
-    /// TTR in seconds.
-    pub ttr: u32,
-    /// Time of its put, in microseconds since 1970.
-    pub created: i64,
-    /// End of its delay, or time of its burial, in microseconds since 1970.
-    pub delayed_until: Option<i64>,
-    /// True if it is buried.
-    pub is_buried: bool,
-    /// Number of its reservations.
-    pub reserves: SmallCount,
-    /// Numbers of its other changes.
-    pub history: History,
-    /// Key; empty without one.
-    pub key: Text,
-    /// End of the time in which puts with its key are refused.
-    pub until: Until,
-    /// Root job that it belongs to, and the timestamp of that.
-    pub root: Option<(Text, u64)>,
-    /// Group; empty without one.
-    pub group: Text,
-    /// Attempts, time in microseconds since 1970 and tube before it was a dead letter, with spaces between them; empty if
-    /// it is none.
-    pub origin: Text,
-    /// Text of its last failure.
-    pub error: Text,
-}
+/// Job without its body. Times are microseconds since 1970.
+pub type JobRow = RecordOf<Text>;
 
 /// Body of a row.
 #[derive(Clone)]
@@ -103,17 +61,6 @@ pub enum RowBody {
 pub struct Text {
     start: usize,
     end: usize,
-}
-
-impl JobRow {
-    /// Returns whether it has only the values that every job has: no changes yet, and no options of its put.
-    pub fn is_plain(&self) -> bool {
-        !self.is_buried
-            && self.reserves == SmallCount::ZERO
-            && self.history == History::default()
-            && self.root.is_none()
-            && [self.key, self.group, self.origin, self.error].iter().all(|text| text.is_empty())
-    }
 }
 
 impl Text {
@@ -142,32 +89,6 @@ impl Batch {
         self.rows.len() * ROW_BYTES + self.texts.len() + self.shared_bytes
     }
 
-    /// Returns the approximate number of bytes of some rows.
-    pub fn bytes_of(&self, rows: &[Row]) -> usize {
-        let len = |texts: &[Text]| texts.iter().map(|text| text.end - text.start).sum::<usize>();
-        let job =
-            |job: &JobRow| len(&[job.tube, job.key, job.root.unwrap_or_default().0, job.group, job.origin, job.error]);
-        let bytes = |row: &Row| match row {
-            Row::Put(put, body) => job(put) + self.body(body).len(),
-            Row::Update(updated) => job(updated),
-            Row::Root(tube, signature, ..) | Row::RootGone(tube, signature) => len(&[*tube, *signature]),
-            Row::Setting(_, of, value) => len(&[*of, value.unwrap_or_default()]),
-            Row::Delete(_) | Row::NextId(_) | Row::Taken(..) => 0,
-        };
-        rows.iter().map(|row| ROW_BYTES + bytes(row)).sum()
-    }
-
-    /// Returns the rows in parts that have `most` bytes, or a row more.
-    pub fn parts(&self, most: usize) -> impl Iterator<Item = &[Row]> {
-        let mut bytes = 0;
-        self.rows.chunk_by(move |row, _| {
-            bytes += self.bytes_of(std::slice::from_ref(row));
-            let is_full = bytes >= most;
-            bytes = if is_full { 0 } else { bytes };
-            !is_full
-        })
-    }
-
     /// Adds a change. `epoch` is the time of day at [`Time::START`].
     pub fn add(&mut self, change: Stored<'_>, epoch: Span) {
         let row = match change {
@@ -178,15 +99,18 @@ impl Batch {
             Stored::Update(record) => Row::Update(self.job(&record, epoch)),
             Stored::Delete(id) => Row::Delete(id),
             Stored::Root(tube, signature, newest, changed) => {
-                Row::Root(self.note(tube), self.note(signature), newest, signed(epoch).saturating_add(changed))
+                let value = format!("{newest} {}", signed(epoch).saturating_add(changed));
+                self.named(Named::Root, [tube, signature], Some(value.as_bytes()))
             }
-            Stored::RootGone(tube, signature) => Row::RootGone(self.note(tube), self.note(signature)),
-            Stored::Setting(setting) => self.setting(&setting, epoch),
+            Stored::RootGone(tube, signature) => self.named(Named::Root, [tube, signature], None),
+            Stored::Setting(Setting { kind, of, value }) => {
+                let value = value.map(|value| value.text(|at| wall(epoch, at)));
+                self.named(Named::Setting, [kind.word().as_bytes(), &of], value.as_deref())
+            }
             Stored::NextId(id) => Row::NextId(id),
             Stored::Taken(id, refused) => Row::Taken(id, self.note(refused.as_bytes())),
             Stored::Unfinished(is_so) => {
-                let empty = self.note(b"");
-                Row::Setting(UNFINISHED_KIND, empty, is_so.then_some(empty))
+                self.named(Named::Setting, [UNFINISHED_KIND.as_bytes(), b""], is_so.then_some(&[]))
             }
         };
         self.rows.push(row);
@@ -199,21 +123,25 @@ impl Batch {
         Text { start, end: self.texts.len() }
     }
 
-    /// Adds a row of the table of settings. It makes no sense if the kind is unknown.
-    pub fn add_setting(&mut self, kind: &[u8], of: &[u8], value: &[u8]) {
-        let kind = SettingKind::WORDS.into_iter().find(|known| known.as_bytes() == kind).unwrap_or_default();
-        let (of, value) = (self.note(of), self.note(value));
-        self.rows.push(Row::Setting(kind, of, Some(value)));
+    /// Adds a row of a table of named values, which makes sense or not.
+    pub fn add_named(&mut self, table: Named, name: [&[u8]; 2], value: &[u8]) {
+        let row = self.named(table, name, Some(value));
+        self.rows.push(row);
     }
 
-    /// Adds a row of the table of root jobs.
-    pub fn add_root(&mut self, tube: &[u8], signature: &[u8], newest: i64, changed: i64) {
-        let (tube, signature) = (self.note(tube), self.note(signature));
-        self.rows.push(Row::Root(tube, signature, newest.cast_unsigned(), changed));
+    /// Adds a job that was read, with its body.
+    pub fn add_read(&mut self, job: Record<'_>, body: &[u8]) {
+        let row = job.map(0, |text| self.note(text));
+        let body = self.note_body(body);
+        self.rows.push(Row::Put(row, body));
+    }
+
+    fn named(&mut self, table: Named, name: [&[u8]; 2], value: Option<&[u8]>) -> Row {
+        Row::Named(table, name.map(|part| self.note(part)), value.map(|value| self.note(value)))
     }
 
     /// Adds a body that no job has yet.
-    pub fn note_body(&mut self, body: &[u8]) -> RowBody {
+    fn note_body(&mut self, body: &[u8]) -> RowBody {
         if body.len() <= COPIED_BYTES {
             return RowBody::Copied(self.note(body));
         }
@@ -227,7 +155,7 @@ impl Batch {
         let is_key = |signature: &Text| is_signature_of_key(&texts[signature.start..signature.end]);
         self.rows.retain(|row| match row {
             Row::Put(..) => false,
-            Row::Root(_, signature, ..) => !is_key(signature),
+            Row::Named(Named::Root, [_, signature], Some(_)) => !is_key(signature),
             _ => true,
         });
     }
@@ -255,50 +183,34 @@ impl Batch {
                 visit(saved).map_err(|sentence| format!("job {}: {sentence}", job.id))?;
                 return Ok(body.len());
             }
-            Row::Root(tube, signature, newest, changed) => {
-                let changed = changed.saturating_sub(signed(epoch));
-                let saved = Saved::Root(self.text(*tube), self.text(*signature), *newest, changed);
-                visit(saved).map_err(|sentence| format!("a root job: {sentence}"))?;
+            Row::Named(table, name, Some(value)) => {
+                let ([first, second], value) = (name.map(|part| self.text(part)), self.text(*value));
+                let saved = match table {
+                    Named::Setting => read_setting(epoch, first, second, value).map(Saved::Setting),
+                    Named::Root => read_root(epoch, value).map(|(newest, at)| Saved::Root(first, second, newest, at)),
+                };
+                let wrong = |sentence| {
+                    let [first, second] = [first, second].map(String::from_utf8_lossy);
+                    format!("{} {first} of {second}: {sentence}", table.words()[0])
+                };
+                visit(saved.ok_or_else(|| wrong("it makes no sense"))?).map_err(wrong)?;
             }
-            Row::Setting(kind, of, Some(value)) => {
-                let setting = read_setting(epoch, kind, self.text(*of), self.text(*value));
-                let of = || String::from_utf8_lossy(self.text(*of)).into_owned();
-                let setting = setting.ok_or_else(|| format!("a setting of {}: it makes no sense", of()))?;
-                visit(Saved::Setting(setting)).map_err(|sentence| format!("a setting: {sentence}"))?;
-            }
-            Row::Update(_)
-            | Row::Delete(_)
-            | Row::RootGone(..)
-            | Row::Setting(_, _, None)
-            | Row::NextId(_)
-            | Row::Taken(..) => {}
+            Row::Update(_) | Row::Delete(_) | Row::Named(_, _, None) | Row::NextId(_) | Row::Taken(..) => {}
         }
         Ok(0)
     }
 
+    /// Returns a job of this batch, with times since 1970.
+    pub fn stored(&self, job: &JobRow) -> Record<'_> {
+        job.map(0, |text| self.text(text))
+    }
+
     /// Returns a job of this batch as a record.
     pub fn record(&self, job: &JobRow, epoch: Span) -> Record<'_> {
-        Record {
-            id: job.id,
-            tube: self.text(job.tube),
-            pri: job.pri,
-            delay: job.delay,
-            ttr: job.ttr,
-            created: job.created.saturating_sub(signed(epoch)),
-            delayed: job.delayed_until.map(|at| match job.is_buried {
-                true => Time::from_micros(at.saturating_sub(signed(epoch)).cast_unsigned()),
-                false => moment(epoch, at),
-            }),
-            is_buried: job.is_buried,
-            reserves: job.reserves,
-            history: job.history,
-            key: self.text(job.key),
-            until: job.until,
-            root: job.root.map(|(signature, timestamp)| (self.text(signature), timestamp)),
-            group: self.text(job.group),
-            origin: read_origin(epoch, self.text(job.origin)),
-            error: self.text(job.error),
-        }
+        let record = job.map(-signed(epoch), |text| self.text(text));
+        // Only burials are older than the start: their microseconds are signed.
+        let is_right = |at: &Time| record.is_buried || at.as_micros().cast_signed() >= 0;
+        Record { delayed: record.delayed.map(|at| if is_right(&at) { at } else { Time::START }), ..record }
     }
 
     fn take_body(&mut self, body: &mut Body) -> RowBody {
@@ -310,37 +222,7 @@ impl Batch {
     }
 
     fn job(&mut self, record: &Record<'_>, epoch: Span) -> JobRow {
-        JobRow {
-            id: record.id,
-            tube: self.note(record.tube),
-            pri: record.pri,
-            delay: record.delay,
-            ttr: record.ttr,
-            created: signed(epoch).saturating_add(record.created),
-            delayed_until: record.delayed.map(|at| match record.is_buried {
-                true => signed(epoch).saturating_add(at.as_micros().cast_signed()),
-                false => wall(epoch, at),
-            }),
-            is_buried: record.is_buried,
-            reserves: record.reserves,
-            history: record.history,
-            key: self.note(record.key),
-            until: record.until,
-            root: record.root.map(|(signature, timestamp)| (self.note(signature), timestamp)),
-            group: self.note(record.group),
-            origin: record.origin.map_or(Text::default(), |origin| self.origin(origin, epoch)),
-            error: self.note(record.error),
-        }
-    }
-
-    fn origin(&mut self, Origin { tube, attempts, at }: Origin<'_>, epoch: Span) -> Text {
-        let at = signed(epoch).saturating_add(at);
-        self.note(&[format!("{attempts} {at} ").as_bytes(), tube].concat())
-    }
-
-    fn setting(&mut self, Setting { kind, of, value }: &Setting, epoch: Span) -> Row {
-        let value = value.as_ref().map(|value| value.text(|at| wall(epoch, at)));
-        Row::Setting(kind.word(), self.note(of), value.map(|value| self.note(&value)))
+        record.map(signed(epoch), |text| self.note(text))
     }
 }
 
@@ -359,18 +241,15 @@ pub fn signed(epoch: Span) -> i64 {
     i64::try_from(epoch.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Returns where a dead letter comes from; None if it is none.
-fn read_origin(epoch: Span, text: &[u8]) -> Option<Origin<'_>> {
-    let mut words = text.splitn(3, |byte| *byte == b' ');
-    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<i64>().ok();
-    let (attempts, at) = (u32::try_from(number()?).ok()?, number()?);
-    let tube = TubeName::parse(words.next()?)?.bytes();
-    Some(Origin { tube, attempts, at: at.saturating_sub(signed(epoch)) })
+/// Returns the newest timestamp of a root job and the time of its change, of a row of their table.
+pub fn read_root(epoch: Span, value: &[u8]) -> Option<(u64, i64)> {
+    let (newest, changed) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    Some((newest.parse().ok()?, changed.parse::<i64>().ok()?.saturating_sub(signed(epoch))))
 }
 
 /// Returns the setting of a row of the table of settings; None if the row is malformed.
-pub fn read_setting(epoch: Span, kind: &str, of: &[u8], value: &[u8]) -> Option<Setting> {
-    let kind = SettingKind::of_word(kind).filter(|kind| kind.can_be_of(of))?;
+pub fn read_setting(epoch: Span, kind: &[u8], of: &[u8], value: &[u8]) -> Option<Setting> {
+    let kind = SettingKind::of_word(ascii(kind)).filter(|kind| kind.can_be_of(of))?;
     let value = Value::read(kind, value, |wall| moment(epoch, wall))?;
     Some(Setting { kind, of: of.into(), value: Some(value) })
 }
@@ -381,7 +260,7 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_be_are_malformed() {
-        let read = |kind: &str, of: &[u8], value: &[u8]| read_setting(Span::ZERO, kind, of, value).is_some();
+        let read = |kind: &str, of: &[u8], value: &[u8]| read_setting(Span::ZERO, kind.as_bytes(), of, value).is_some();
         assert!(read("limit", b"a/*", b"3 each") && read("schedule", b"s", b"0 - 0 schedule-put s 1 1 1 tube=t\nx"));
         for kind in ["limit", "rate", "retry", "dead-letter", "pause"] {
             let value: &[u8] = match kind {
@@ -394,6 +273,10 @@ mod tests {
             assert!(read(kind, b"a/*", value) && !read(kind, b"a**", value), "{kind}");
         }
         assert!(!read("schedule", b"s", b"0 - 0 schedule-put s 1 1 1 tube=t"));
+        assert_eq!(read_root(Span::ZERO, b"7 -8"), Some((7, -8)));
+        for value in [&b""[..], b"7", b"7 8 9", b"-7 8", b"\xff 8"] {
+            assert_eq!(read_root(Span::ZERO, value), None, "{}", value.escape_ascii());
+        }
     }
 
     #[test]
@@ -403,6 +286,8 @@ mod tests {
             batch.add(Stored::Root(b"t", signature, 1, 0), Span::ZERO);
         }
         batch.drop_puts();
-        assert!(matches!(batch.rows[..], [Row::Root(_, signature, ..)] if batch.text(signature) == b"k"));
+        assert!(
+            matches!(batch.rows[..], [Row::Named(Named::Root, [_, signature], _)] if batch.text(signature) == b"k")
+        );
     }
 }

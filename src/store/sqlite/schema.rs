@@ -18,8 +18,8 @@ pub struct Schema {
     pub application: i64,
     /// Format of the tables. A daemon refuses another one.
     pub format: i64,
-    /// Statements that create the tables.
-    pub tables: &'static str,
+    /// Returns the statements that create the tables.
+    pub tables: fn() -> String,
     /// Query for the number and the batch of the last row, whose commit did not write the mark; None without such
     /// rows.
     pub last: Option<&'static str>,
@@ -49,7 +49,7 @@ pub fn allow_shrinking(connection: &Connection) -> rusqlite::Result<()> {
 /// Creates the tables in an empty file, in the transaction that is under way. Without an id of the queue, one is drawn.
 pub fn create(connection: &Connection, schema: &Schema, queue: Option<u128>) -> rusqlite::Result<()> {
     connection.execute_batch(META)?;
-    connection.execute_batch(schema.tables)?;
+    connection.execute_batch(&(schema.tables)())?;
     connection.pragma_update(None, "application_id", schema.application)?;
     let queue = queue.map(|queue| format!("{queue:032x}"));
     let insert = "INSERT INTO meta VALUES (1, ?1, 0, 0, 1, coalesce(?2, lower(hex(randomblob(16)))))";

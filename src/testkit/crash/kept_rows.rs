@@ -3,7 +3,8 @@
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Body, Commit, Saved, Stored};
 use poolcounter_jobs::store::Visit;
-use poolcounter_jobs::store::batch::{Batch, JobRow, Row, Text, read_setting, signed};
+use poolcounter_jobs::store::batch::{Batch, JobRow, Row, read_root, read_setting};
+use poolcounter_jobs::store::columns::Named;
 use poolcounter_jobs::store::page::Page;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +13,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct KeptRows<'a> {
     jobs: BTreeMap<u64, (&'a Batch, &'a JobRow, &'a [u8])>,
-    roots: BTreeMap<(Vec<u8>, Vec<u8>), (i64, u64)>,
-    settings: BTreeMap<(&'static str, Vec<u8>), Vec<u8>>,
+    named: BTreeMap<(Named, [&'a [u8]; 2]), &'a [u8]>,
     pub next_id: u64,
     committed: u64,
 }
@@ -30,7 +30,6 @@ impl<'a> KeptRows<'a> {
     }
 
     fn apply(&mut self, batch: &'a Batch, row: &'a Row) {
-        let text = |text: &Text| batch.text(*text).to_vec();
         match row {
             Row::Put(job, body) => _ = self.jobs.insert(job.id.0, (batch, job, batch.body(body))),
             Row::Update(job) => {
@@ -38,12 +37,13 @@ impl<'a> KeptRows<'a> {
                 self.jobs.insert(job.id.0, (batch, job, body));
             }
             Row::Delete(id) => _ = self.jobs.remove(&id.0),
-            Row::Root(tube, signature, newest, changed) => {
-                self.roots.insert((text(tube), text(signature)), (*changed, *newest));
+            Row::Named(table, name, value) => {
+                let key = (*table, name.map(|part| batch.text(part)));
+                match value {
+                    Some(value) => self.named.insert(key, batch.text(*value)),
+                    None => self.named.remove(&key),
+                };
             }
-            Row::RootGone(tube, signature) => _ = self.roots.remove(&(text(tube), text(signature))),
-            Row::Setting(kind, of, Some(value)) => _ = self.settings.insert((kind, text(of)), text(value)),
-            Row::Setting(kind, of, None) => _ = self.settings.remove(&(*kind, text(of))),
             Row::Taken(..) => {}
             Row::NextId(id) => self.next_id = self.next_id.max(*id),
         }
@@ -89,13 +89,16 @@ impl<'a> KeptRows<'a> {
     pub fn visit(&self, epoch: Span, visit: Visit<'_>) -> Result<(), &'static str> {
         let (next_id, committed) = (self.next_id, Commit(self.committed));
         visit(Saved::Meta { next_id, committed, is_draining: false, figures: Vec::new() })?;
-        for ((kind, of), value) in &self.settings {
-            visit(Saved::Setting(read_setting(epoch, kind, of, value).ok_or("a setting makes no sense")?))?;
-        }
-        let mut roots: Vec<_> = self.roots.iter().collect();
-        roots.sort_by_key(|(_, (changed, _))| *changed);
-        for ((tube, signature), (changed, newest)) in roots {
-            visit(Saved::Root(tube, signature, *newest, *changed - signed(epoch)))?;
+        for ((table, [first, second]), value) in &self.named {
+            visit(match table {
+                Named::Setting => {
+                    Saved::Setting(read_setting(epoch, first, second, value).ok_or("a setting makes no sense")?)
+                }
+                Named::Root => {
+                    let (newest, changed) = read_root(epoch, value).ok_or("a root job makes no sense")?;
+                    Saved::Root(first, second, newest, changed)
+                }
+            })?;
         }
         self.jobs
             .values()

@@ -152,9 +152,8 @@ enum What {
     Renew(u64),
     Read(Cursor),
     Commit(Fence, Arc<Batch>),
-    Begin,
-    Write(Arc<Batch>),
-    End(Fence, Option<u64>, Vec<Arc<Batch>>),
+    /// All slices so far, and the end behind the last.
+    Write(Vec<Arc<Batch>>, Option<(Fence, Option<u64>)>),
 }
 
 impl Database {
@@ -411,7 +410,7 @@ impl Desk {
                 }
                 let what = match asker.owner.next(clock) {
                     Next::Wait(_) => break,
-                    Next::Ask(ask) => What::of(&ask, &asker.rewrite),
+                    Next::Ask(ask) => What::of(&ask, &mut asker.rewrite),
                 };
                 self.ask(index, what);
             }
@@ -438,17 +437,15 @@ impl Desk {
         }
         let is_down = now < self.down_until;
         let asker = &mut self.askers[index];
-        match what {
-            What::Connect => asker.connection = number,
-            What::Begin => asker.rewrite.clear(),
-            _ => {}
+        if let What::Connect = what {
+            asker.connection = number;
         }
         let refused = || Answer::Failed { sentence: "it cannot".into(), is_connected: !is_down };
         if is_down || asker.connection == 0 {
             asker.answer = Some((now + back, Answer::Failed { sentence: "it is gone".into(), is_connected: false }));
             return;
         }
-        if is_wrong && !matches!(what, What::Begin | What::Write(_) | What::End(..)) {
+        if is_wrong && !matches!(what, What::Write(..)) {
             asker.answer = Some((now + to + back, refused()));
             return;
         }
@@ -459,9 +456,6 @@ impl Desk {
             return;
         }
         asker.waits = Some((number, now + if is_unanswered { self.random.pick(&[2000, PATIENCE]) } else { PATIENCE }));
-        if let What::Write(batch) = &what {
-            asker.rewrite.push(batch.clone());
-        }
         let (connection, address) = (asker.connection, asker.owner.address().to_string());
         self.requests.push(Request {
             number,
@@ -501,15 +495,14 @@ impl Desk {
 
     fn serve(&mut self, request: &mut Request) -> Option<Answer> {
         let now = self.now();
-        let changes =
-            !matches!(request.what, What::Connect | What::Look | What::Read(_) | What::Begin | What::Write(_));
+        let changes = !matches!(request.what, What::Connect | What::Look | What::Read(_) | What::Write(_, None));
         if changes && self.locked.is_some_and(|holder| holder != request.number) {
             request.at = now + 500;
             return None;
         }
         let is_mine = self.row.address == request.address;
         Some(match &request.what {
-            What::Connect | What::Begin | What::Write(_) => Answer::Done,
+            What::Connect | What::Write(_, None) => Answer::Done,
             What::TakeOver => return self.take(request, self.until < now, self.row.epoch + 1),
             What::GoOn(HandedOver { mark, queue, address, .. }) => {
                 let is_same = self.row.epoch == mark.opening && Some(self.row.queue) == *queue;
@@ -536,7 +529,7 @@ impl Desk {
                 let (fence, next_id, content) = (*fence, batch.next_id(), content.collect::<Vec<_>>());
                 return self.commit(request, fence, next_id, content, false);
             }
-            What::End(fence, next_id, slices) => {
+            What::Write(slices, Some((fence, next_id))) => {
                 let (fence, next_id, slices) = (*fence, *next_id, slices.clone());
                 return self.commit(request, fence, next_id, slices, true);
             }
@@ -677,7 +670,8 @@ impl Asker {
 }
 
 impl What {
-    fn of(ask: &StoreRequest<'_>, rewrite: &[Arc<Batch>]) -> What {
+    /// Returns a request. A slice is added to the earlier ones of its transaction.
+    fn of(ask: &StoreRequest<'_>, rewrite: &mut Vec<Arc<Batch>>) -> What {
         let shared = |batch: &Batch| Arc::new(batch.clone());
         match ask {
             StoreRequest::Connect => What::Connect,
@@ -689,9 +683,13 @@ impl What {
             StoreRequest::Renew(epoch) => What::Renew(*epoch),
             StoreRequest::Read(cursor) => What::Read(*cursor),
             StoreRequest::Commit(fence, batch) => What::Commit(*fence, shared(batch)),
-            StoreRequest::BeginAnew => What::Begin,
-            StoreRequest::WriteAnew(batch) => What::Write(shared(batch)),
-            StoreRequest::EndAnew(fence, next_id, _) => What::End(*fence, *next_id, rewrite.to_vec()),
+            StoreRequest::WriteAnew { is_first, slice, end } => {
+                if *is_first {
+                    rewrite.clear();
+                }
+                rewrite.push(shared(slice));
+                What::Write(rewrite.clone(), end.map(|end| (end.fence, end.next_id)))
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Consequences of the row: the owner of the queue, the outcome of an unanswered request, and commits that the database
 //! has lost.
 
-use super::{BEAT, FIRST_PAUSE, FIRST_SILENT_PAUSE, LONGEST_PAUSE, NOBODY, Owner, OwnerRow, Phase, Stage};
+use super::{BEAT, FIRST_PAUSE, FIRST_SILENT_PAUSE, LONGEST_PAUSE, NOBODY, Owner, OwnerRow, Phase};
 use crate::postgres::messages::{Answer, Cursor, Fence, Reach, StoreEvent};
 use crate::store::HandedOver;
 use poolcounter_core::time::{Span, Time};
@@ -38,10 +38,11 @@ impl Owner {
         let is_mine = row.address == self.address;
         match self.phase.clone() {
             Phase::GoesOn(_) if is_mine => self.took(row, now),
-            Phase::GoesOn(_) | Phase::Doubts(_) | Phase::Retakes if !self.is_same_queue(row) => self.refuse(now),
+            Phase::GoesOn(_) | Phase::Retakes if !self.is_same_queue(row) => self.refuse(now),
+            _ if self.is_in_doubt && !self.is_same_queue(row) => self.refuse(now),
             // The same take-over in a copy of the queue belongs to the others that have the copy.
             Phase::GoesOn(_) if row.epoch <= self.epoch => self.refuse(now),
-            Phase::Doubts(before) => self.resolve(*before, row, now),
+            _ if self.is_in_doubt => self.resolve(row, now),
             Phase::Retakes if is_mine && row.epoch > self.epoch => self.took(row, now),
             // Its owner was silent for long before it was taken for dead, and counts as dead soon.
             Phase::Retakes if row.epoch < self.epoch => self.not_before = now + BEAT.min(row.rest + FIRST_PAUSE),
@@ -64,26 +65,26 @@ impl Owner {
     }
 
     /// Decides by the row if an unanswered request was executed.
-    pub(super) fn resolve(&mut self, before: Phase, row: &OwnerRow, now: Time) {
+    fn resolve(&mut self, row: &OwnerRow, now: Time) {
+        self.is_in_doubt = false;
         if row.epoch < self.epoch {
             log::error!(
                 "the database knows only of the take-over {}, and this daemon has the queue by {}: it has lost commits",
                 row.epoch,
                 self.epoch
             );
-            self.phase = if let Phase::Reads(..) = before { Phase::StandsBy } else { Phase::Retakes };
-            if let Phase::StandsBy = self.phase {
-                self.lose("the database has lost commits", now);
+            if let Phase::Reads(..) = self.phase {
+                return self.lose("the database has lost commits", now);
             }
+            self.phase = Phase::Retakes;
             return;
         }
         if row.epoch > self.epoch || row.address != self.address {
             return self.lose(&taken_by(row), now);
         }
         let target = self.target();
-        match before {
-            Phase::Reads(..) if row.batch == self.batch => self.phase = before,
-            Phase::Owns if row.batch == self.batch => self.phase = Phase::Owns,
+        match &self.phase {
+            Phase::Reads(..) | Phase::Owns if row.batch == self.batch => {}
             Phase::Owns if row.batch == target => self.committed_before(),
             Phase::Rewrites(left, _) if row.attempt == self.attempt || row.batch == target && left.to != target => {
                 self.committed_before();
@@ -103,10 +104,10 @@ impl Owner {
     pub(super) fn begin_rewrite(&mut self, row: &OwnerRow) {
         self.rewrites += 1;
         self.slice = None;
-        // No other attempt has this number.
-        self.attempt = self.attempt.max(row.attempt);
+        // No other attempt has this number, and the row has it only once everything is written.
+        self.attempt = self.attempt.max(row.attempt) + 1;
         let left = Fence { epoch: self.epoch, from: row.batch, to: row.batch, attempt: row.attempt };
-        self.phase = Phase::Rewrites(left, Stage::Begins);
+        self.phase = Phase::Rewrites(left, false);
         self.events.push_back(StoreEvent::Rewrite(self.rewrites, self.holder()));
     }
 
@@ -166,7 +167,7 @@ impl Owner {
 
     /// Stands by, because another daemon owns the queue: discards the loop's orders.
     pub(super) fn lose(&mut self, why: &str, now: Time) {
-        self.phase = Phase::StandsBy;
+        (self.phase, self.is_in_doubt) = (Phase::StandsBy, false);
         self.queue = None;
         self.trusted_until = Time::START;
         (self.under_way, self.unsaid, self.slice) = (None, None, None);
@@ -179,4 +180,44 @@ impl Owner {
 
 fn taken_by(row: &OwnerRow) -> String {
     format!("{} has the queue, by the take-over {}", row.address, row.epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::messages::{Order, StoreRequest, Wish};
+    use crate::postgres::owner::Next;
+    use crate::store::batch::Batch;
+
+    /// The process before has left changes that are not in the database. The row has the attempt of its last commit.
+    #[test]
+    fn interrupted_rewrite_begins_again() {
+        let mut owner =
+            Owner::going_on("me".into(), HandedOver { is_whole: false, ..HandedOver::default() }, Time::START);
+        let row = OwnerRow { epoch: 1, attempt: 45, address: "me".into(), ..OwnerRow::default() };
+        owner.queue = Some(row.queue);
+        let mut rewrites = Vec::new();
+        for second in 1..=9 {
+            let now = Time::START + Span::from_secs(second);
+            let Next::Ask(ask) = owner.next(now) else { continue };
+            let answer = match ask {
+                StoreRequest::Connect => Answer::Done,
+                StoreRequest::GoOn(_) => Answer::Took(row.clone(), Reach::Kept),
+                StoreRequest::Look => Answer::Seen(row.clone()),
+                StoreRequest::Renew(_) => Answer::Renewed(Some(0), Reach::Kept),
+                _ => Answer::Failed { sentence: "the connection is lost".into(), is_connected: false },
+            };
+            owner.answer(answer, now);
+            while let Some(event) = owner.next_event() {
+                if let StoreEvent::Works(_) | StoreEvent::Rewrite(..) = event {
+                    rewrites.push(matches!(event, StoreEvent::Rewrite(..)));
+                }
+                if let StoreEvent::Rewrite(number, _) = event {
+                    let wish = Wish::Slice { number, batch: Batch::default(), is_last: false };
+                    owner.order(Order { term: 0, wish }, now);
+                }
+            }
+        }
+        assert_eq!(rewrites, [true; 2], "it does not work before everything is written");
+    }
 }

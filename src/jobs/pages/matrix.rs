@@ -5,9 +5,9 @@
 //! Cost: a look at each first and each last part, as many as a report has time for, and at the tubes with ready jobs of
 //! the first parts that are shown, `MOST_TUBES` in all.
 
-use super::JobQueue;
-use super::state::queries::first_in_order;
-use super::state::{State, SumBy, SumId};
+use crate::JobQueue;
+use crate::state::queries::first_in_order;
+use crate::state::{State, SumBy, SumId};
 use poolcounter_core::text::visible;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::report::Matrix;
@@ -40,7 +40,7 @@ struct Maker<'a> {
 
 impl JobQueue {
     /// Returns the matrix of the worst first and last parts, at most `most` of each.
-    pub(super) fn matrix(&self, most: [usize; 2], now: Time) -> Matrix {
+    pub(crate) fn matrix(&self, most: [usize; 2], now: Time) -> Matrix {
         let state = &self.state;
         let [firsts, lasts] = SumBy::ALL.map(|by| worst(state, by, most[by as usize], now));
         let shown = lasts.len().min(most[1]);

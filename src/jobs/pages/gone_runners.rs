@@ -11,7 +11,7 @@ const MOST_GONE: usize = 20;
 
 /// The last runners whose connections have ended, by name: the address, and the time of the end.
 #[derive(Default)]
-pub(super) struct GoneRunners(BTreeMap<Box<[u8]>, (String, Time)>);
+pub(crate) struct GoneRunners(BTreeMap<Box<[u8]>, (String, Time)>);
 
 impl GoneRunners {
     /// Notes the end of a connection of a runner.

@@ -1,18 +1,22 @@
 //! Definitions of the tables, the matrix and the curves of the jobs.
 
-use super::operations::OF_BURIED;
+use crate::operations::OPERATIONS;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Matrix, SeriesInfo, Table};
 
 /// Tables and matrix that are named by the words for the first and the last part of a tube's name.
-pub(super) struct PartTables {
+pub(crate) struct PartTables {
     /// Words for the first and for the last part.
     pub words: [String; 2],
 }
 
 /// Paths below which there are pages about each tube, job and root job.
-pub(super) const TUBES: &str = "/jobs/tube/";
-pub(super) const JOBS: &str = "/jobs/job/";
-pub(super) const ROOTS: &str = "/jobs/root/";
+pub(crate) const TUBES: &str = "/jobs/tube/";
+pub(crate) const JOBS: &str = "/jobs/job/";
+pub(crate) const ROOTS: &str = "/jobs/root/";
+
+/// Names of the operations on a buried job, and on the jobs that failed in the same way.
+pub(crate) const OF_BURIED: &[&str] = &[OPERATIONS[0].name, OPERATIONS[1].name];
+pub(crate) const OF_GROUP: &[&str] = &[OPERATIONS[2].name, OPERATIONS[3].name];
 
 impl PartTables {
     /// Returns the table of jobs by first part (0) or by last part (1).
@@ -65,24 +69,24 @@ impl PartTables {
     }
 }
 
-pub(super) fn number(name: &'static str, title: &'static str, help: &'static str) -> Column {
+pub(crate) fn number(name: &'static str, title: &'static str, help: &'static str) -> Column {
     Column::new(name, title, ColumnUnit::Number, help)
 }
 
-pub(super) fn seconds(name: &'static str, title: &'static str, help: &'static str) -> Column {
+pub(crate) fn seconds(name: &'static str, title: &'static str, help: &'static str) -> Column {
     Column::new(name, title, ColumnUnit::Seconds, help)
 }
 
-pub(super) fn text(name: &'static str, title: &'static str, help: &'static str) -> Column {
+pub(crate) fn text(name: &'static str, title: &'static str, help: &'static str) -> Column {
     Column::new(name, title, ColumnUnit::Text, help)
 }
 
-pub(super) fn name(name: &'static str, title: &'static str, help: &'static str) -> Column {
+pub(crate) fn name(name: &'static str, title: &'static str, help: &'static str) -> Column {
     Column::new(name, title, ColumnUnit::Name, help)
 }
 
 /// Place of the column of run times, which the table of single tubes does not have.
-pub(super) const RUN: usize = 8;
+pub(crate) const RUN: usize = 8;
 
 /// Returns a table of tubes that are summed up by the part that the word names, or are listed one by one.
 fn sums(name: String, title: String, word: &str, path: String, has_metrics_of_times: bool) -> Table {
@@ -131,7 +135,7 @@ fn sums(name: String, title: String, word: &str, path: String, has_metrics_of_ti
         .of_kinds()
 }
 
-pub(super) fn runners_table() -> Table {
+pub(crate) fn runners_table() -> Table {
     Table::new(
         "runners",
         "Runners",
@@ -171,7 +175,7 @@ pub(super) fn runners_table() -> Table {
 }
 
 /// Connections of one runner.
-pub(super) fn runner_table() -> Table {
+pub(crate) fn runner_table() -> Table {
     Table::new(
         "connections",
         "Connections",
@@ -194,7 +198,7 @@ pub(super) fn runner_table() -> Table {
 }
 
 /// Jobs that are buried until a kick.
-pub(super) fn buried_table() -> Table {
+pub(crate) fn buried_table() -> Table {
     Table::new(
         "buried",
         "Buried jobs",
@@ -217,7 +221,7 @@ pub(super) fn buried_table() -> Table {
 }
 
 /// Jobs of a tube that wait for a runner.
-pub(super) fn ready_jobs_table() -> Table {
+pub(crate) fn ready_jobs_table() -> Table {
     Table::new(
         "ready_jobs",
         "Ready jobs",
@@ -237,7 +241,7 @@ pub(super) fn ready_jobs_table() -> Table {
 }
 
 /// Settings that apply to some tubes.
-pub(super) fn settings_table() -> Table {
+pub(crate) fn settings_table() -> Table {
     Table::new(
         "settings",
         "Settings",
@@ -253,7 +257,7 @@ pub(super) fn settings_table() -> Table {
 }
 
 /// Periodic jobs.
-pub(super) fn schedules_table() -> Table {
+pub(crate) fn schedules_table() -> Table {
     Table::new(
         "schedules",
         "Periodic jobs",
@@ -281,7 +285,7 @@ pub(super) fn schedules_table() -> Table {
 }
 
 /// One job.
-pub(super) fn job_table() -> Table {
+pub(crate) fn job_table() -> Table {
     Table::new(
         "job",
         "Job",
@@ -312,7 +316,28 @@ pub(super) fn job_table() -> Table {
     )
 }
 
-pub(super) fn stores_table() -> Table {
+/// One root job. Its leaves are in the lists of jobs, where superseded ones are marked.
+pub(crate) fn root_table() -> Table {
+    Table::new(
+        "root",
+        "Root job",
+        vec![
+            Column::linked("tube", "tube", TUBES, "Tube of its leaves."),
+            name("signature", "signature", "Signature that leaves give."),
+            text("newest", "newest timestamp", "Newest of its timestamps."),
+            seconds("changed", "changed", "Time since its last change; it is kept for 28 days from that."),
+        ],
+    )
+    .help("A leaf with an older timestamp is superseded: it is dropped when it would be reserved, unless it is buried.")
+}
+
+/// Root jobs that a search has found.
+pub(crate) fn roots_table() -> Table {
+    let root = Column::linked("root", "root job", ROOTS, "Tube and signature of the root job.");
+    Table::new("roots", "Root jobs", vec![root])
+}
+
+pub(crate) fn stores_table() -> Table {
     Table::new(
         "stores",
         "Job store",
@@ -349,19 +374,19 @@ pub(super) fn stores_table() -> Table {
     .empty("Jobs are kept in memory only.")
 }
 
-pub(super) static PUT: SeriesInfo =
+pub(crate) static PUT: SeriesInfo =
     SeriesInfo { name: "put", title: "Jobs put", unit: "per second", is_rate: true, emphasis: Emphasis::None };
-pub(super) static DELETES: SeriesInfo =
+pub(crate) static DELETES: SeriesInfo =
     SeriesInfo { name: "deletes", title: "Deletes", unit: "per second", is_rate: true, emphasis: Emphasis::Work };
-pub(super) static READY: SeriesInfo =
+pub(crate) static READY: SeriesInfo =
     SeriesInfo { name: "ready", title: "Ready jobs", unit: "jobs", is_rate: false, emphasis: Emphasis::Caution };
 
 /// Returns the cell of a name, which may be empty.
-pub(super) fn name_or_nothing(bytes: &[u8]) -> Cell {
+pub(crate) fn name_or_nothing(bytes: &[u8]) -> Cell {
     if bytes.is_empty() { Cell::Nothing } else { Cell::text(bytes) }
 }
 
 /// Returns the cell of an error, which may be empty.
-pub(super) fn prose_or_nothing(bytes: &[u8]) -> Cell {
+pub(crate) fn prose_or_nothing(bytes: &[u8]) -> Cell {
     if bytes.is_empty() { Cell::Nothing } else { Cell::prose(bytes) }
 }

@@ -1,23 +1,23 @@
 //! Report of the jobs as tables: jobs by first and last part of their tubes' names, tubes and runners, with numbers of
 //! waiting jobs, ages and rates.
 
-use super::JobQueue;
 use super::buried_groups::summary_text;
-use super::state::periodic::text_of;
-use super::state::queries::{JobStats, Summary};
-use super::state::{ShownSchedule, SumBy, Summaries, Tally};
-use super::stats::Jobs as Stat;
-use super::store::{Health, OwnerHealth};
 use super::tables::{
     DELETES, PUT, READY, RUN, name_or_nothing, prose_or_nothing, runners_table, schedules_table, stores_table,
 };
+use crate::JobQueue;
+use crate::state::periodic::text_of;
+use crate::state::queries::{JobStats, Summary};
+use crate::state::{ShownSchedule, SumBy, Summaries, Tally};
+use crate::stats::Jobs as Stat;
+use crate::store::{Health, OwnerHealth};
 use poolcounter_core::count::Count;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::report::{Cell, Counted, Report, Series, Table, View};
 
 /// Most rows of a table: as many as a page has room for, in four tables.
-pub(super) const MOST_ROWS: usize = 70;
+pub(crate) const MOST_ROWS: usize = 70;
 
 /// Largest matrix of the status page, in first parts and last parts: the size of a screen.
 const SHOWN_PARTS: [usize; 2] = [20, 12];
@@ -34,11 +34,11 @@ const NOTE: &str = "There are more than 32768 tubes, names or connections; ages 
 /// Makes a row of a table.
 type RowOf = fn((Vec<u8>, Summary), Time) -> Vec<Cell>;
 
-pub(super) const SECONDS_A_MINUTE: f64 = 60.0;
+pub(crate) const SECONDS_A_MINUTE: f64 = 60.0;
 
 impl JobQueue {
     /// Returns the report, but for the series.
-    pub(super) fn report_at(&self, now: Time) -> Report {
+    pub(crate) fn report_at(&self, now: Time) -> Report {
         Report {
             figures: self.figures(now).rows().collect(),
             tables: self.all_tables(now),
@@ -50,7 +50,7 @@ impl JobQueue {
 
     /// Returns the tables of runners, of both parts and of tubes, each of at most [`MOST_ROWS`] rows, whose names `has`
     /// is true for.
-    pub(super) fn tables_of_names(&self, has: &dyn Fn(&[u8]) -> bool, now: Time) -> [Table; 4] {
+    pub(crate) fn tables_of_names(&self, has: &dyn Fn(&[u8]) -> bool, now: Time) -> [Table; 4] {
         let note = || self.state.is_too_many_to_survey().then(|| NOTE.to_string());
         let filled = |table: Table, summaries: Summaries, row: RowOf| {
             let rows = summaries.into_iter().map(|summary| row(summary, now));
@@ -66,7 +66,7 @@ impl JobQueue {
     }
 
     /// Returns the tables, of [`MOST_ROWS`] rows at most each.
-    pub(super) fn all_tables(&self, now: Time) -> Vec<Table> {
+    pub(crate) fn all_tables(&self, now: Time) -> Vec<Table> {
         let [runners, first, last, tubes] = self.tables_of_names(&|_| true, now);
         let gone = self.gone_runners.table(&runners, now);
         let [groups, buried] = self.buried_tables(MOST_GROUPED, MOST_BURIED, now);
@@ -77,7 +77,7 @@ impl JobQueue {
 
     /// Notes the counts of each first part and each last part; nothing if some are not followed, because the followed
     /// ones change then.
-    pub(super) fn tally_sums(&self, note: &mut dyn FnMut(Counted<'_>)) {
+    pub(crate) fn tally_sums(&self, note: &mut dyn FnMut(Counted<'_>)) {
         for by in SumBy::ALL {
             let table = format!("{}s", self.tables.words[by as usize]);
             for (name, tally) in self.state.tallies(by).into_iter().flatten() {
@@ -88,7 +88,7 @@ impl JobQueue {
     }
 
     /// Returns the tables for metrics: one row for each part that is followed, and one for all other parts together.
-    pub(super) fn exported(&self, now: Time) -> Vec<Table> {
+    pub(crate) fn exported(&self, now: Time) -> Vec<Table> {
         let table = |by: SumBy| {
             let rows = self.state.followed(by, now).into_iter().map(|summary| row_of_sum(summary, now));
             self.tables.part(by as usize).rows(rows)
@@ -119,16 +119,16 @@ impl JobQueue {
     }
 
     /// Returns the name of the queue, else the place where it is kept.
-    pub(super) fn queue_name(&self) -> String {
+    pub(crate) fn queue_name(&self) -> String {
         if self.queue_name.is_empty() { self.store.place() } else { self.queue_name.clone() }
     }
 
-    pub(super) fn health(&self) -> Option<Health> {
+    pub(crate) fn health(&self) -> Option<Health> {
         self.driver.has_begun().then(|| self.store.health()).flatten()
     }
 
     /// Returns the figures, with the store's own.
-    pub(super) fn figures(&self, now: Time) -> Figures<Stat> {
+    pub(crate) fn figures(&self, now: Time) -> Figures<Stat> {
         let mut figures = self.state.figures();
         figures.set(Stat::OldestReady, self.state.oldest_ready(now).as_micros());
         figures.set(Stat::OldestUncommitted, self.driver.oldest(now).as_micros());
@@ -150,14 +150,14 @@ impl JobQueue {
     }
 
     /// Returns the series for curves.
-    pub(super) fn series(&self) -> [Series; 3] {
+    pub(crate) fn series(&self) -> [Series; 3] {
         let [put, deleted, ready] = self.state.totals();
         [(&READY, ready), (&DELETES, deleted), (&PUT, put)]
     }
 }
 
 /// Returns a page of tables, with commands that help.
-pub(super) fn page(title: String, tables: Vec<Table>, commands: Vec<String>) -> View {
+pub(crate) fn page(title: String, tables: Vec<Table>, commands: Vec<String>) -> View {
     View { title, report: Report { tables, ..Report::default() }, commands, ..View::default() }
 }
 
@@ -176,7 +176,7 @@ fn counts_of(tally: &Tally) -> [u64; 6] {
     [put, reserves, deletes, tally.duplicates, tally.superseded, tally.failures].map(Count::get)
 }
 
-pub(super) fn row_of_sum((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
+pub(crate) fn row_of_sum((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
     let rates = per_minute(&summary, now);
     let Summary { counts: [ready, held, delayed, buried], retrying, oldest_ready, tally, .. } = summary;
     let mut row = vec![Cell::text(name)];
@@ -189,13 +189,13 @@ pub(super) fn row_of_sum((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<
     row
 }
 
-pub(super) fn row_of_tube(tube: (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
+pub(crate) fn row_of_tube(tube: (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
     let mut row = row_of_sum(tube, now);
     row.remove(RUN);
     row
 }
 
-pub(super) fn rows_of_buried(buried: Vec<(JobStats<'_>, Span)>) -> Vec<Vec<Cell>> {
+pub(crate) fn rows_of_buried(buried: Vec<(JobStats<'_>, Span)>) -> Vec<Vec<Cell>> {
     let row = |(job, span): (JobStats<'_>, Span)| {
         vec![
             Cell::text(job.id.0.to_string()),
@@ -238,7 +238,7 @@ fn row_of_runner((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
 }
 
 /// Returns puts, reserves and deletes in a minute, by the last one.
-pub(super) fn per_minute(summary: &Summary, now: Time) -> [Cell; 3] {
+pub(crate) fn per_minute(summary: &Summary, now: Time) -> [Cell; 3] {
     // Lossless: no daemon takes so many jobs in a minute.
     summary.rates(now).map(|[last, ..]| Cell::Number((last * SECONDS_A_MINUTE).round() as u64))
 }

@@ -1,19 +1,18 @@
 //! Pages about one thing: a first or last part of tubes' names, a tube, a job, a root job, a runner, all buried jobs,
 //! the whole matrix.
 
-use super::JobQueue;
 use super::buried_groups::{key_of, summary_text};
-use super::health::pattern_of;
-use super::operations::OF_GROUP;
-use super::options::ShowBodies;
 use super::report::{MOST_ROWS, SECONDS_A_MINUTE, page, row_of_sum, row_of_tube, rows_of_buried};
-use super::root_page::{cell_of_root, roots_table};
-use super::state::queries::JobStats;
-use super::state::views::RunnerConn;
-use super::state::{JobId, JobState, Pattern, ShownSetting, SumBy};
 use super::tables::{
-    buried_table, job_table, name_or_nothing, prose_or_nothing, ready_jobs_table, runner_table, settings_table,
+    OF_GROUP, buried_table, job_table, name_or_nothing, prose_or_nothing, ready_jobs_table, root_table, roots_table,
+    runner_table, settings_table,
 };
+use crate::JobQueue;
+use crate::health::pattern_of;
+use crate::options::ShowBodies;
+use crate::state::queries::JobStats;
+use crate::state::views::RunnerConn;
+use crate::state::{JobId, JobState, Pattern, ShownSetting, SumBy};
 use memchr::memmem::Finder;
 use poolcounter_core::count::Count;
 use poolcounter_core::text::{title_of, unescaped};
@@ -48,7 +47,7 @@ static DONE: SeriesInfo =
 impl JobQueue {
     /// Returns the page of one thing: `WORD/NAME` with the word for the first or the last part, `tube/NAME`, `job/ID`,
     /// `root/TUBE SIGNATURE`, `runner/NAME`, `find/TEXT`, `buried` or `matrix`.
-    pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+    pub(crate) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         let name_after = |kind: &str| path.strip_prefix(kind.as_bytes())?.strip_prefix(b"/");
         for by in SumBy::ALL {
             if let Some(name) = name_after(&self.tables.words[by as usize]) {
@@ -105,7 +104,7 @@ impl JobQueue {
     }
 
     /// Notes the values whose curves the pages of sums show, by the paths of these pages.
-    pub(super) fn sample_sums(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
+    pub(crate) fn sample_sums(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
         let mut path = Vec::new();
         for by in SumBy::ALL {
             for (name, levels) in self.state.levels(by, now) {
@@ -120,7 +119,7 @@ impl JobQueue {
 
     /// Returns groups of buried jobs by error, of at most `grouped` jobs, and rows of the `most` that were buried last
     /// in their tubes.
-    pub(super) fn buried_tables(&self, grouped: usize, most: usize, now: Time) -> [Table; 2] {
+    pub(crate) fn buried_tables(&self, grouped: usize, most: usize, now: Time) -> [Table; 2] {
         let buried = self.state.buried(grouped, now);
         let note = (buried.len() == grouped).then(|| format!("Only the first {grouped} jobs are examined."));
         let groups = Table { note, ..self.tables.errors(OF_GROUP).rows(rows_of_groups(&buried)) };
@@ -184,6 +183,16 @@ impl JobQueue {
             _ => vec![format!("jobs show {id}"), format!("jobs delete {id}")],
         };
         Some(View { blocks, ..page(format!("Job {id}"), tables, commands) })
+    }
+
+    /// Returns the page of the root job of this tube and signature, with a space between them.
+    fn view_of_root(&self, name: &[u8], now: Time) -> Option<View> {
+        let space = name.iter().position(|byte| *byte == b' ')?;
+        let (tube, signature) = (&name[..space], &name[space + 1..]);
+        let (newest, changed) = self.state.newest_of_root(tube, signature, now)?;
+        let row = vec![Cell::text(tube), Cell::text(signature), Cell::text(newest.to_string()), Cell::time(changed)];
+        let commands = quoted(tube).map(|tube| format!("jobs list {tube} ready")).into_iter().collect();
+        Some(page(title_of("Root job", signature), vec![root_table().rows([row])], commands))
     }
 
     fn view_of_runner(&self, name: &[u8], now: Time, peers: &dyn Peers) -> View {
@@ -321,4 +330,9 @@ fn row_of_job(job: &JobStats<'_>, span: Span) -> Vec<Cell> {
         .chain(counts.map(|count| Cell::Number(count.get().into())))
         .chain([name_or_nothing(job.key), name_or_nothing(job.group), cell_of_root(job), buttons])
         .collect()
+}
+
+/// Returns the cell with the name of the root job of a job, as in the path of its page.
+fn cell_of_root(job: &JobStats<'_>) -> Cell {
+    job.root.map_or(Cell::Nothing, |signature| Cell::text([job.tube, b" ", signature].concat()))
 }

@@ -1,8 +1,8 @@
 //! Buried jobs that failed in the same way: by the last part of their tube and by their error, in which numbers count
 //! as equal.
 
-use super::state::JobId;
-use super::state::queries::JobStats;
+use crate::state::JobId;
+use crate::state::queries::JobStats;
 use poolcounter_core::time::Span;
 use poolcounter_protocol::jobs::name::last_part;
 
@@ -10,13 +10,13 @@ use poolcounter_protocol::jobs::name::last_part;
 const COMPARED_BYTES: usize = 200;
 
 /// Returns the buried jobs that failed as this one; only that one, if it is not among these.
-pub(super) fn group_of(buried: &[(JobStats<'_>, Span)], id: JobId) -> Vec<JobId> {
+pub(crate) fn group_of(buried: &[(JobStats<'_>, Span)], id: JobId) -> Vec<JobId> {
     let Some(key) = buried.iter().find(|(job, _)| job.id == id).map(|(job, _)| key_of(job)) else { return vec![id] };
     buried.iter().filter(|(job, _)| key_of(job) == key).map(|(job, _)| job.id).collect()
 }
 
 /// Returns what jobs of one group have in common.
-pub(super) fn key_of<'a>(job: &JobStats<'a>) -> (&'a [u8], Vec<u8>) {
+pub(crate) fn key_of<'a>(job: &JobStats<'a>) -> (&'a [u8], Vec<u8>) {
     (last_part(job.tube), normal_form(summary_of(job.error)))
 }
 
@@ -29,7 +29,7 @@ fn summary_of(error: &[u8]) -> [&[u8]; 2] {
 }
 
 /// Returns the first and the last line of an error as one line.
-pub(super) fn summary_text(error: &[u8]) -> Vec<u8> {
+pub(crate) fn summary_text(error: &[u8]) -> Vec<u8> {
     match summary_of(error) {
         [first, last] if first == last => first.into(),
         [first, last] => [first, " … ".as_bytes(), last].concat(),
