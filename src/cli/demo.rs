@@ -9,8 +9,8 @@ use super::table::{Given, WordsAllowed};
 use super::terminal::{print, warn};
 use crate::services::SERVICES;
 use poolcounter_client::{
-    Cleaner, Client, Condition, Counters, Error, Limits, MediaWiki, Members, NewJob, Offered, Outcome, Producer,
-    Purpose, Reservation, Runner, Schedule, ScheduleTimes, TakeOutcome, Wanted,
+    Client, Condition, Counters, Error, Limits, MediaWiki, Members, NewJob, Offered, Outcome, Producer, Provider,
+    Purpose, Reservation, Role, Runner, Schedule, ScheduleTimes, TakeOutcome, TaskResult, Wanted,
 };
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -160,10 +160,10 @@ fn test_with_accounts(addresses: &Addresses, n: u64) -> Result<(), Error> {
 
 /// Cleans the accounts after use.
 fn clean_accounts(addresses: &Addresses) -> Result<(), Error> {
-    let mut cleaner = Cleaner::connect(MediaWiki::new([&addresses.members]), TIMEOUTS, "accounts")?;
+    let mut cleaner = Provider::connect(MediaWiki::new([&addresses.members]), TIMEOUTS, "accounts", Role::Cleaner)?;
     cleaner.serve(|_| {
         thread::sleep(Duration::from_secs(1));
-        true
+        TaskResult::Done
     })?;
     Ok(())
 }

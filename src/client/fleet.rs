@@ -94,19 +94,10 @@ impl Fleet {
     /// Asks each server, and returns the replies by address.
     pub fn ask_each<T>(
         &mut self,
-        ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
-    ) -> Vec<(String, Result<T, Failure>)> {
-        let without_connection = |(server, answer): (String, Asked<T>)| (server, answer.map(|(answer, _)| answer));
-        self.ask_each_on(ask).into_iter().map(without_connection).collect()
-    }
-
-    /// Asks each server like [`Fleet::ask_each`], and returns the connection with each reply.
-    pub fn ask_each_on<T>(
-        &mut self,
         mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
-    ) -> Vec<(String, Asked<T>)> {
+    ) -> Vec<(String, Result<T, Failure>)> {
         let servers = 0..self.servers.len();
-        servers.map(|index| (self.address(index), self.ask(index, &mut ask))).collect()
+        servers.map(|server| (self.address(server), self.ask(server, &mut ask).map(|(answer, _)| answer))).collect()
     }
 
     fn address(&self, server: usize) -> String {
