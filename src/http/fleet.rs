@@ -120,7 +120,7 @@ fn row_of((server, answer): (&String, &Told)) -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overviews::{of_overview, overview};
+    use crate::snapshots::tests::{of_overview, overview};
     use crate::resource::Extent;
     use crate::wire::{AfterResponse, Method};
     use poolcounter_core::id::{ConnId, Id};

@@ -8,8 +8,6 @@ pub mod host;
 mod metrics;
 mod operations;
 pub mod options;
-#[cfg(test)]
-mod overviews;
 #[doc(hidden)]
 pub mod page;
 mod recent;
@@ -374,7 +372,7 @@ impl Service for Http {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overviews::{of_overview, overview};
+    use crate::snapshots::tests::{of_overview, overview};
     use poolcounter_core::histogram::Histogram;
     use poolcounter_core::stats::{Metric, Unit};
     use poolcounter_core::time::Time;
