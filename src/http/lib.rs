@@ -131,9 +131,9 @@ const MISDIRECTED: &str = "This server does not know that host name. Add it with
 /// Requested page; its content comes with a snapshot of the services.
 struct PendingPage {
     conn: ConnId,
-    resource: Resource<'static>,
-    /// Word of the tab, for one tab; name of the service, for its health only.
-    part: Option<Box<str>>,
+    resource: Resource,
+    /// Name of the service, for its health only.
+    service: Option<String>,
     /// Question to the daemons of a fleet; `None` for a page about this daemon.
     target: Option<String>,
     extent: Extent,
@@ -163,7 +163,7 @@ impl Http {
             }
             _ if let Some(refusal) = rights::refusal_of(conn, &request, context) => Err(refusal),
             (Some(Resource::View(service, thing, Form::Page)), Method::Post) => {
-                self.operate(conn, service, thing, &request, context)
+                self.operate(conn, &service, &thing, &request, context)
             }
             (None, _) | (Some(Resource::View(..)), Method::Post | Method::Other) => Err(Status::NotFound),
             (Some(Resource::Tab(word, _)), Method::Post | Method::Other) if word != tabs::OVERVIEW => {
@@ -183,25 +183,14 @@ impl Http {
     }
 
     /// Requests the snapshot for a page.
-    fn ask_for_page(
-        &mut self,
-        conn: ConnId,
-        resource: Resource<'_>,
-        request: &HttpRequest<'_>,
-        context: &mut Context<'_>,
-    ) {
-        let extent = Extent::of(resource, request.query);
+    fn ask_for_page(&mut self, conn: ConnId, resource: Resource, request: &HttpRequest<'_>, context: &mut Context<'_>) {
+        let extent = Extent::of(&resource, request.query);
         let target = self.fleet.as_ref().and_then(|_| resource.target(extent.range));
         let wanted = if target.is_some() { Wanted::Reports } else { resource.wanted() };
         let (method, connection) = (request.method, request.connection);
-        let part = match resource {
-            Resource::Tab(word, _) => Some(word.into()),
-            Resource::Health => value_in(request.query, "service").map(Box::from),
-            _ => None,
-        };
+        let service = value_in(request.query, "service").map(String::from);
         let is_local = context.conns.is_local(conn) && !request.is_forwarded;
-        let resource = resource.shape();
-        self.page = Some(PendingPage { conn, resource, part, target, extent, is_local, method, connection });
+        self.page = Some(PendingPage { conn, resource, service, target, extent, is_local, method, connection });
         let from = Requester { service: context.called.id, conn, number: 0 };
         context.effects.push(Effect::Show(from, wanted));
     }
@@ -211,8 +200,8 @@ impl Http {
         let snapshot = match shown {
             Shown::Telemetry(telemetry) => {
                 self.note_health(telemetry.unhealthy_reason);
-                let part = page.part.as_deref();
-                let health = part.map_or(Some(telemetry.unhealthy_reason), |service| (telemetry.health_of)(service));
+                let service = page.service.as_deref();
+                let health = service.map_or(Some(telemetry.unhealthy_reason), |service| (telemetry.health_of)(service));
                 let (status, body) = match health {
                     Some(Some(reason)) => (Status::ServiceUnavailable, format!("{reason}\n")),
                     Some(None) => (Status::Ok, "ok\n".into()),
@@ -240,9 +229,9 @@ impl Http {
 
     /// Responds with a snapshot, or that there is no such page.
     fn respond_with_snapshot(&self, page: &PendingPage, snapshot: Option<Snapshot>, context: &mut Context<'_>) {
-        let part = |snapshot| match &page.part {
-            Some(word) => tabs::part_of(snapshot, word),
-            None => Some(snapshot),
+        let part = |snapshot| match &page.resource {
+            Resource::Tab(word, _) => tabs::part_of(snapshot, word),
+            _ => Some(snapshot),
         };
         let Some(mut snapshot) = snapshot.and_then(part) else {
             return self.respond_with_status(page, Status::NotFound, context);
@@ -259,7 +248,7 @@ impl Http {
     }
 
     fn respond(&self, page: &PendingPage, status: Status, body: &str, context: &mut Context<'_>) {
-        let PendingPage { conn, resource, method, connection, .. } = *page;
+        let PendingPage { conn, ref resource, method, connection, .. } = *page;
         let is_page = status == Status::Ok && resource.is_page();
         let content_type = if status == Status::Ok { resource.content_type() } else { PLAIN };
         let policy = if self.is_admin { page::ADMIN_POLICY } else { page::POLICY };
