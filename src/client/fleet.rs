@@ -14,7 +14,8 @@ pub(super) struct Fleet {
     servers: Vec<FleetServer>,
     /// Number of connections opened so far; the source of their numbers.
     opened: u64,
-    greeting: Option<Greeting>,
+    /// First exchange on every new connection.
+    pub greeting: Option<Greeting>,
 }
 
 /// First exchange on every new connection.
@@ -68,11 +69,6 @@ impl Fleet {
         let servers =
             placement.servers().iter().map(|address| FleetServer { remote: remote(address), connection: None });
         Fleet { servers: servers.collect(), opened: 0, greeting: None }
-    }
-
-    /// Sets the first exchange of every new connection.
-    pub fn set_greeting(&mut self, greeting: Greeting) {
-        self.greeting = Some(greeting);
     }
 
     /// Asks the servers in `order` until one replies, and returns the reply and the connection.

@@ -115,7 +115,7 @@ impl Members {
     pub fn named(self, name: impl AsRef<[u8]>) -> Result<Self, Error> {
         let name = wire::escape_name(name.as_ref()).ok_or(Error::BadName)?;
         let request = line_of(&Request::Identify { name: &name });
-        self.fleet.borrow_mut().set_greeting(Greeting { request, answer: b"OK", refusal: b"ERROR " });
+        self.fleet.borrow_mut().greeting = Some(Greeting { request, answer: b"OK", refusal: b"ERROR " });
         Ok(self)
     }
 
@@ -134,19 +134,10 @@ impl Members {
         self.take_from(Source::Pool(pool.as_ref()), wanted, |_| {})
     }
 
-    /// Takes members of the pool in a group that has the most free members, or else of the first pool that has enough.
-    /// Only the pools of one server are considered: with several servers, the server that the placement gives for the
-    /// group's name.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Members::take`].
-    pub fn take_from_group(&self, group: impl AsRef<[u8]>, wanted: &Wanted) -> Result<TakeOutcome<'_>, Error> {
-        self.take_from(Source::Group(group.as_ref()), wanted, |_| {})
-    }
-
-    /// Takes members like [`Members::take`] or [`Members::take_from_group`], and calls `watch` every second of the wait
-    /// with the time since the call.
+    /// Takes members like [`Members::take`], of a pool, or of the pool in a group that has the most free members, or else
+    /// of the first pool in it that has enough. Only the pools of one server are considered: with several servers, the
+    /// server that the placement gives for the group's name. Calls `watch` every second of the wait with the time since
+    /// the call.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 use poolcounter_client::{
     Condition, Error, Fault, LeaseToken, Lost, MediaWiki, Member, MemberLoss, Members, NoMembers, Offered, Provider,
-    Role, TakeOutcome, Task, TaskResult, Timeouts, Wanted,
+    Role, Source, TakeOutcome, Task, TaskResult, Timeouts, Wanted,
 };
 use poolcounter_testkit::daemon::{Client, PATIENCE, until};
 use poolcounter_testkit::embedded::Embedded;
@@ -84,7 +84,7 @@ fn a_take_states_its_conditions() {
     let named = one(client.take("p1", &wanted));
     assert_eq!(named.name(), b"b1");
     // The other pool of the group has more free members.
-    let of_group = one(client.take_from_group("g", &Wanted::default()));
+    let of_group = one(client.take_from(Source::Group(b"g"), &Wanted::default(), |_| {}));
     assert_eq!(of_group.pool(), b"p2");
     drop(of_group);
     let both = Wanted { count: Some(2), attributes: vec![("pool".into(), "2".into())], ..Wanted::default() };
