@@ -143,17 +143,9 @@ struct PendingPage {
     connection: AfterResponse,
 }
 
-/// Progress of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Progress {
-    /// The response is written.
-    Given,
-    /// The response follows, and no request is served before.
-    ToCome,
-}
-
 impl Http {
-    fn answer(&mut self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) -> Progress {
+    /// Serves a request. Returns true if the response is written; otherwise it follows, and no request is served before.
+    fn answer(&mut self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) -> bool {
         let HttpRequest { method, host, path, connection, .. } = request;
         trace!("{conn} > {method:?} {path:?}");
         let asked = match (Resource::at(path), method) {
@@ -175,11 +167,9 @@ impl Http {
                 Ok(())
             }
         };
-        let Err(status) = asked else { return Progress::ToCome };
-        let body = text_of(status);
-        let head = ResponseHead { status, content_type: PLAIN, length: body.len(), policy: None, connection };
-        send(conn, &head, if method == Method::Head { "" } else { &body }, context);
-        Progress::Given
+        let Err(status) = asked else { return false };
+        refuse(conn, status, (method, connection), context);
+        true
     }
 
     /// Requests the snapshot for a page.
@@ -276,12 +266,11 @@ fn text_of(status: Status) -> String {
     }
 }
 
-/// Writes the last response of a connection.
-fn refuse(conn: ConnId, status: Status, context: &mut Context<'_>) {
-    let body = format!("{}\n", status.text());
-    let connection = AfterResponse::Ends;
+/// Writes the response to a request that is refused, by its method and the fate of its connection.
+fn refuse(conn: ConnId, status: Status, (method, connection): (Method, AfterResponse), context: &mut Context<'_>) {
+    let body = text_of(status);
     let head = ResponseHead { status, content_type: PLAIN, length: body.len(), policy: None, connection };
-    send(conn, &head, &body, context);
+    send(conn, &head, if method == Method::Head { "" } else { &body }, context);
 }
 
 /// Writes the response to a request that waits for it, and resumes or ends the connection.
@@ -318,7 +307,7 @@ impl Service for Http {
                     return Served { consumed, then: Then::Show };
                 }
                 Parsed::Whole(request, len) => {
-                    if self.answer(conn, request, context) == Progress::ToCome {
+                    if !self.answer(conn, request, context) {
                         return Served { consumed: consumed + len, then: Then::Wait };
                     }
                     consumed += len;
@@ -334,7 +323,7 @@ impl Service for Http {
                 }
                 Parsed::Partial => return Served { consumed, then: Then::Read },
                 Parsed::Refused(status) => {
-                    refuse(conn, status, context);
+                    refuse(conn, status, (Method::Other, AfterResponse::Ends), context);
                     return Served { consumed: input.len(), then: Then::Close };
                 }
             }
