@@ -5,6 +5,7 @@ use super::config_command::{USUAL_CONFIG, file_option};
 use super::options::DaemonSettings;
 use super::servers::json_option;
 use super::services::SERVICES;
+use super::stats::on_wire;
 use super::table::Given;
 use super::terminal::{print, print_json, printable};
 use poolcounter_admin::wire::{ERROR, LEFT, OK, WAIT};
@@ -17,7 +18,6 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -110,11 +110,7 @@ fn request_of(words: &[OsString]) -> Result<Vec<u8>, Failure> {
     if !known.iter().any(|known| known.eq_ignore_ascii_case(&first)) {
         return Err(Failure::unknown("command", &first, known));
     }
-    let words: Vec<Vec<u8>> = words
-        .iter()
-        .map(|word| word.as_bytes().split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..]))
-        .collect();
-    let mut line = words.join(&b' ');
+    let mut line = on_wire(words).join(&b' ');
     if line.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
         return Err(Failure::misuse("a command has no line feed, carriage return or NUL"));
     }

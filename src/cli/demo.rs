@@ -9,9 +9,10 @@ use super::table::{Given, WordsAllowed};
 use super::terminal::{print, warn};
 use crate::services::SERVICES;
 use poolcounter_client::{
-    Cleaner, Client, Condition, Counters, Error, Limits, MediaWiki, Members, NewJob, Offered, Outcome, Producer,
-    Purpose, Reservation, Runner, Schedule, ScheduleTimes, TakeOutcome, Wanted,
+    Client, Condition, Counters, Error, Limits, MediaWiki, Members, NewJob, Offered, Outcome, Producer, Provider,
+    Purpose, Reservation, Role, Runner, Schedule, ScheduleTimes, TakeOutcome, TaskResult, Wanted,
 };
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::process::{ExitCode, exit};
@@ -21,15 +22,8 @@ use std::time::Duration;
 /// Time after which a client that has failed tries again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Addresses of the services.
-#[derive(Clone)]
-struct Addresses {
-    pools: String,
-    counters: String,
-    members: String,
-    jobs: String,
-    page: String,
-}
+/// Addresses of the services, by name.
+type Addresses = BTreeMap<&'static str, String>;
 
 /// Runs the command until a signal ends it.
 ///
@@ -37,14 +31,7 @@ struct Addresses {
 ///
 /// Fails if the daemon cannot start.
 pub fn run(_given: &Given) -> Result<ExitCode, Failure> {
-    let at = |name: &str| address(SERVICES.iter().find(|info| info.name == name).map_or(0, |info| info.port));
-    let addresses = Addresses {
-        pools: at("pools"),
-        counters: at("counters"),
-        members: at("members"),
-        jobs: at("jobs"),
-        page: at("http"),
-    };
+    let addresses: Addresses = SERVICES.iter().map(|info| (info.name, address(info.port))).collect();
     let mut server = start(&settings(&addresses)?)?;
     // The clients' threads leave signals to the loop, as they are blocked by now.
     thread::spawn(move || {
@@ -67,13 +54,12 @@ fn address(port: u16) -> String {
 }
 
 fn settings(addresses: &Addresses) -> Result<DaemonSettings, Failure> {
-    let Addresses { pools, counters, members, jobs, page } = addresses;
     let words = [
-        ["--listen", pools],
-        ["--counter-listen", counters],
-        ["--members-listen", members],
-        ["--jobs-listen", jobs],
-        ["--http", page],
+        ["--listen", &addresses["pools"]],
+        ["--counter-listen", &addresses["counters"]],
+        ["--members-listen", &addresses["members"]],
+        ["--jobs-listen", &addresses["jobs"]],
+        ["--http", &addresses["http"]],
         ["--jobs-store", "memory"],
         ["--members-store", "memory"],
     ];
@@ -94,7 +80,7 @@ fn fill(addresses: &Addresses) -> Result<(), Error> {
 }
 
 fn members(addresses: &Addresses) -> Members {
-    Members::with(MediaWiki::new([&addresses.members]), TIMEOUTS)
+    Members::with(MediaWiki::new([&addresses["members"]]), TIMEOUTS)
 }
 
 /// Starts the clients.
@@ -129,7 +115,7 @@ fn time(round: u64) -> Duration {
 
 /// Renders pages, each of them once at a time.
 fn render_pages(addresses: &Addresses, n: u64) -> Result<(), Error> {
-    let client = Client::with(MediaWiki::new([&addresses.pools]), TIMEOUTS).named(&format!("web-{n}"));
+    let client = Client::with(MediaWiki::new([&addresses["pools"]]), TIMEOUTS).named(&format!("web-{n}"));
     let limits =
         Limits { workers: 1, max_queue: 10, timeout: Duration::from_secs(5), hold: None, at_least: Duration::ZERO };
     for round in n.. {
@@ -160,17 +146,17 @@ fn test_with_accounts(addresses: &Addresses, n: u64) -> Result<(), Error> {
 
 /// Cleans the accounts after use.
 fn clean_accounts(addresses: &Addresses) -> Result<(), Error> {
-    let mut cleaner = Cleaner::connect(MediaWiki::new([&addresses.members]), TIMEOUTS, "accounts")?;
+    let mut cleaner = Provider::connect(MediaWiki::new([&addresses["members"]]), TIMEOUTS, "accounts", Role::Cleaner)?;
     cleaner.serve(|_| {
         thread::sleep(Duration::from_secs(1));
-        true
+        TaskResult::Done
     })?;
     Ok(())
 }
 
 /// Holds units of a counter.
 fn transcode(addresses: &Addresses) -> Result<(), Error> {
-    let counters = Counters::with(MediaWiki::new([&addresses.counters]), TIMEOUTS);
+    let counters = Counters::with(MediaWiki::new([&addresses["counters"]]), TIMEOUTS);
     for round in 0.. {
         if let Some(units) = counters.acquire("transcoders", 1 + round % 6, 10)? {
             thread::sleep(2 * time(u64::from(round)));
@@ -182,7 +168,7 @@ fn transcode(addresses: &Addresses) -> Result<(), Error> {
 
 /// Puts jobs, and has the daemon put one every 20 seconds.
 fn put_jobs(addresses: &Addresses) -> Result<(), Error> {
-    let producer = Producer::new([&addresses.jobs], TIMEOUTS);
+    let producer = Producer::new([&addresses["jobs"]], TIMEOUTS);
     let job = NewJob { tube: Some("enwiki/report".into()), ..NewJob::new("daily figures") };
     let times = ScheduleTimes::Every(Duration::from_secs(20));
     producer.schedule_put(&Schedule { name: "report".into(), job, times, is_made_up: false })?;
@@ -196,7 +182,7 @@ fn put_jobs(addresses: &Addresses) -> Result<(), Error> {
 
 /// Runs jobs. Some of them fail, and stay buried.
 fn run_jobs(addresses: &Addresses) -> Result<(), Error> {
-    let mut runner = Runner::new([&addresses.jobs], TIMEOUTS);
+    let mut runner = Runner::new([&addresses["jobs"]], TIMEOUTS);
     runner.identify("runner-1")?;
     runner.watch("*/*", None)?;
     for round in 0u64.. {
@@ -212,7 +198,8 @@ fn run_jobs(addresses: &Addresses) -> Result<(), Error> {
 
 /// Returns what a person can try.
 fn introduction(addresses: &Addresses) -> String {
-    let Addresses { pools, members, jobs, counters, page } = addresses;
+    let [pools, members, jobs, counters, page] =
+        ["pools", "members", "jobs", "counters", "http"].map(|name| &addresses[name]);
     format!(
         "poolcounter serves all of its services in memory, and clients in this process use them.\n\
          The page is at http://{page}/\n\n\

@@ -113,12 +113,7 @@ impl Log for Leveled {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let is_usual = || {
-            let target = documented(record.target());
-            let metadata = Metadata::builder().level(record.level()).target(&target).build();
-            self.usual_filter.matches(&Record::builder().metadata(metadata).args(*record.args()).build())
-        };
-        if self.decided(record.metadata()).unwrap_or_else(is_usual) {
+        if self.enabled(record.metadata()) {
             self.writer.log(record);
         }
     }

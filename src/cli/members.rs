@@ -108,10 +108,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         if given.words.len() > 1 { members.named(own_user()).map_err(|error| refused(&[], &error))? } else { members };
     let words: Vec<&[u8]> = given.words.iter().map(|word| word.as_bytes()).collect();
     let bad_name = |error: Error| refused(&words, &error);
-    match (words.as_slice(), settings.every) {
-        ([b"renew", rest @ ..], Some(every)) => return keeper::run(&members, rest, every, settings.until_exit),
-        _ if settings.until_exit.is_some() => return Err(Failure::misuse("--until-exit needs --every")),
-        _ => {}
+    if settings.until_exit.is_some() && settings.every.is_none() {
+        return Err(Failure::misuse("--until-exit needs --every"));
     }
     match (words.as_slice(), settings.is_about_waiters) {
         ([], true) => Err(Failure::misuse("--waiting needs a pool")),

@@ -20,7 +20,7 @@ pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
     };
     let mut succeeds = PerService::of(SERVICES, |_| true);
     let mut new = Vec::new();
-    for Opened { service, address, result } in open_missing(&old, settings) {
+    for (service, address, result) in open_missing(&old, settings) {
         match result {
             Ok(listener) => new.push((listener, service)),
             Err(error) if settings.endpoints[service].is_default() && is_unsupported(&error) => {}
@@ -58,14 +58,11 @@ pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
     ServiceId::all(SERVICES).all(|service| succeeds[service])
 }
 
-/// Listener that the settings require in addition, if it could be opened.
-struct Opened {
-    service: ServiceId,
-    address: Address,
-    result: io::Result<Listener>,
-}
-
-fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec<Opened> {
+/// Opens the listeners that the settings require in addition.
+fn open_missing(
+    old: &[(Listener, ServiceId)],
+    settings: &DaemonSettings,
+) -> Vec<(ServiceId, Address, io::Result<Listener>)> {
     let others: Vec<&Listener> = old.iter().map(|(listener, _)| listener).collect();
     let mut opened = Vec::new();
     for service in ServiceId::all(SERVICES) {
@@ -87,7 +84,7 @@ fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec
                 Some(at) => drop(there.swap_remove(at)),
                 None => {
                     let result = Listener::bind_beside(&address, &settings.net_of(service), &others);
-                    opened.push(Opened { service, address, result });
+                    opened.push((service, address, result));
                 }
             }
         }

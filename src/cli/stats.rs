@@ -77,8 +77,16 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// Prints what servers answer to some words. Words that none of them knows are a misuse.
 fn print_query(settings: &StatsSettings, words: &[OsString]) -> Result<ExitCode, Failure> {
-    let answers = query(&settings.servers, words);
-    let sentence = no_such(&in_a_line(&on_wire(words)));
+    let words = on_wire(words);
+    let sentence = no_such(&words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" "));
+    let explained = |failure: Failure| match failure.sentence.ends_with(WRONG_STAT) {
+        true => sentence.clone().into(),
+        false => failure,
+    };
+    let answers = Client::with(settings.servers.placement(), TIMEOUTS).query(words.join(&b' '));
+    let answers = flat(answers, Error::to_string).into_iter();
+    let answers = answers.map(|(server, answer)| (server, answer.map(Printed::Lines).map_err(explained)));
+    let answers: Vec<AnswerOf<Printed>> = answers.collect();
     match answers.iter().all(|(_, answer)| answer.as_ref().is_err_and(|failure| failure.sentence == sentence)) {
         true => Err(Failure::misuse(sentence)),
         false => print_all(answers, None, settings.is_json),
@@ -90,25 +98,9 @@ fn is_service(word: &OsString) -> bool {
 }
 
 /// Returns words as they are sent. Keys are bytes, in which a space is sent as `%20`.
-fn on_wire(words: &[OsString]) -> Vec<Vec<u8>> {
+pub(super) fn on_wire(words: &[OsString]) -> Vec<Vec<u8>> {
     let escaped = |word: &OsString| word.as_bytes().split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..]);
     words.iter().map(escaped).collect()
-}
-
-fn in_a_line(words: &[Vec<u8>]) -> String {
-    words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" ")
-}
-
-/// Requests a statistic other than the report.
-fn query(servers: &Servers, words: &[OsString]) -> Vec<AnswerOf<Printed>> {
-    let words = on_wire(words);
-    let answers =
-        flat(Client::with(servers.placement(), TIMEOUTS).query(words.join(&b' ')), Error::to_string).into_iter();
-    let explained = |failure: Failure| match failure.sentence.ends_with(WRONG_STAT) {
-        true => no_such(&in_a_line(&words)).into(),
-        false => failure,
-    };
-    answers.map(|(server, answer)| (server, answer.map(Printed::Lines).map_err(explained))).collect()
 }
 
 /// Returns the sentence about a word that is neither a service nor a statistic.

@@ -31,6 +31,7 @@ pub const OPTIONS: &[Opt<StatusSettings>] = &[
 ];
 
 /// Line of the output: a condition that is on, or a service without one that holds.
+#[derive(Default)]
 struct Line {
     level: Level,
     /// True for a condition that has ended.
@@ -73,41 +74,26 @@ fn lines_of(server: &str, answer: &Result<Value, Failure>) -> Vec<Line> {
             let now = report.started_at + report.uptime;
             report.health.iter().flat_map(|health| lines_of_service(server, health, now)).collect()
         }
-        Err(error) => vec![critical(server, &error)],
-    }
-}
-
-fn critical(server: &str, sentence: &str) -> Line {
-    Line {
-        level: Level::Critical,
-        is_over: false,
-        server: printable(server.as_bytes()),
-        title: "Server".into(),
-        span: String::new(),
-        sentence: sentence.into(),
-        command: String::new(),
+        Err(sentence) => {
+            let (server, title) = (printable(server.as_bytes()), "Server".into());
+            vec![Line { level: Level::Critical, server, title, sentence, ..Line::default() }]
+        }
     }
 }
 
 fn lines_of_service(server: &str, health: &ShownHealth, now: f64) -> Vec<Line> {
-    let line = |level, is_over, span, sentence: &str, command: &str| Line {
-        level,
-        is_over,
-        server: printable(server.as_bytes()),
-        title: health.title.to_string(),
-        span,
-        sentence: sentence.into(),
-        command: command.into(),
+    let line = |level, sentence: &str| {
+        let (server, title, sentence) = (printable(server.as_bytes()), health.title.to_string(), sentence.into());
+        Line { level, server, title, sentence, ..Line::default() }
     };
     // A time of day is far below the limit of a span.
     let span = |since: f64| in_words(Span::from_micros(((now - since).max(0.0) * 1e6) as u64));
     let on = health.conditions.iter().map(|on| match on.until {
-        None => line(on.level, false, span(on.since), &on.sentence, &on.command),
-        Some(_) => line(Level::Ok, true, String::new(), &on.sentence, ""),
+        None => Line { span: span(on.since), command: on.command.clone(), ..line(on.level, &on.sentence) },
+        Some(_) => Line { is_over: true, ..line(Level::Ok, &on.sentence) },
     });
-    let standing = (health.level == Level::Ok).then(|| line(Level::Ok, false, String::new(), &health.sentence, ""));
-    let more =
-        (health.more > 0).then(|| line(health.level, false, String::new(), &format!("and {} more", health.more), ""));
+    let standing = (health.level == Level::Ok).then(|| line(Level::Ok, &health.sentence));
+    let more = (health.more > 0).then(|| line(health.level, &format!("and {} more", health.more)));
     standing.into_iter().chain(on).chain(more).collect()
 }
 
@@ -148,12 +134,11 @@ mod tests {
     fn the_first_line_is_for_monitoring() {
         let line = |level, title: &str, sentence: &str| Line {
             level,
-            is_over: false,
             server: "a".into(),
             title: title.into(),
-            span: String::new(),
             sentence: sentence.into(),
             command: if level == Level::Ok { String::new() } else { "holders k".into() },
+            ..Line::default()
         };
         let lines = [line(Level::Critical, "Locks", "k refuses"), line(Level::Ok, "Jobs", "0 ready")];
         assert_eq!(text_of(&lines, false)[0], "CRITICAL: Locks: k refuses | critical=1 warning=0");

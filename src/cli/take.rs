@@ -15,9 +15,9 @@ use super::servers::TIMEOUTS;
 use super::spawn::{Variable, obey_signals_as_first_process};
 use super::table::Given;
 use super::terminal::{self, ascii_where_invisible, printable};
-use super::wait::{RETRY_EVERY, WaitProgress, retrying};
-use options::{Format, NO_LIMIT, TakeSettings};
-use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, TakeOutcome, Wanted};
+use super::wait::{NO_LIMIT, RETRY_EVERY, WaitProgress, retrying};
+use options::{Format, TakeSettings};
+use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, Source, TakeOutcome, Wanted};
 use poolcounter_core::text::{escaped, is_visible, shell_word};
 use poolcounter_protocol::members::wire::NO_CLEANER;
 use serde_json::Value;
@@ -111,11 +111,8 @@ fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Res
             let waited = begun.elapsed();
             show(waited);
             let wanted = Wanted { timeout: timeout.saturating_sub(waited), ..settings.wanted.clone() };
-            let watch = |more| show(waited + more);
-            match settings.group {
-                None => members.take_watched(source, &wanted, watch),
-                Some(_) => members.take_from_group_watched(source, &wanted, watch),
-            }
+            let from = if settings.group.is_some() { Source::Group(source) } else { Source::Pool(source) };
+            members.take_from(from, &wanted, |more| show(waited + more))
         })?;
         let is_refused = match outcome {
             TakeOutcome::QueueFull => true,

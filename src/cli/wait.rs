@@ -6,6 +6,8 @@ use std::io::{IsTerminal, Write, stderr};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Timeout of a wait without limit, the longest of the protocols: 136 years.
+pub const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 /// Pause before another request if no server replies.
 pub const RETRY_EVERY: Duration = Duration::from_millis(500);
 

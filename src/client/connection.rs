@@ -48,6 +48,8 @@ pub(super) struct ClientConnection {
     deadline: Instant,
     /// Rest of the budget of the current reply.
     budget: usize,
+    /// Lines that the server has sent unasked, which came before a reply.
+    notices: Vec<Vec<u8>>,
     /// Probe that was sent and not answered.
     unanswered: Option<Probe>,
     probe_every: Duration,
@@ -73,6 +75,7 @@ impl ClientConnection {
             answer_timeout,
             deadline,
             budget: 0,
+            notices: Vec::new(),
             unanswered: None,
             probe_every: PROBE_EVERY,
         }
@@ -114,7 +117,7 @@ impl ClientConnection {
     pub fn pending_lines(&mut self) -> (Vec<Vec<u8>>, Result<(), Fault>) {
         let received = self.stream.set_nonblocking(true).map_err(Fault::from).and_then(|()| self.receive_pending());
         let received = received.and(self.stream.set_nonblocking(false).map_err(Fault::from));
-        let mut lines = Vec::new();
+        let mut lines = std::mem::take(&mut self.notices);
         while let Some(len) = self.input[self.read..].iter().position(|byte| *byte == b'\n') {
             let line = self.input[self.read..][..len].to_vec();
             self.read += len + 1;
@@ -141,6 +144,11 @@ impl ClientConnection {
     /// Returns the next line of the reply, without its line feed.
     pub fn line(&mut self) -> Result<Vec<u8>, Fault> {
         self.next_line(None, &mut |_| Ok(()))
+    }
+
+    /// Keeps a line that came before a reply, for [`ClientConnection::pending_lines`].
+    pub fn set_aside(&mut self, notice: Vec<u8>) {
+        self.notices.push(notice);
     }
 
     /// Returns the next line, for which the request may wait at the server: calls `on_tick` about every second, and

@@ -14,7 +14,8 @@ pub(super) struct Fleet {
     servers: Vec<FleetServer>,
     /// Number of connections opened so far; the source of their numbers.
     opened: u64,
-    greeting: Option<Greeting>,
+    /// First exchange on every new connection.
+    pub greeting: Option<Greeting>,
 }
 
 /// First exchange on every new connection.
@@ -70,11 +71,6 @@ impl Fleet {
         Fleet { servers: servers.collect(), opened: 0, greeting: None }
     }
 
-    /// Sets the first exchange of every new connection.
-    pub fn set_greeting(&mut self, greeting: Greeting) {
-        self.greeting = Some(greeting);
-    }
-
     /// Asks the servers in `order` until one replies, and returns the reply and the connection.
     pub fn ask_first<T>(
         &mut self,
@@ -94,19 +90,10 @@ impl Fleet {
     /// Asks each server, and returns the replies by address.
     pub fn ask_each<T>(
         &mut self,
-        ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
-    ) -> Vec<(String, Result<T, Failure>)> {
-        let without_connection = |(server, answer): (String, Asked<T>)| (server, answer.map(|(answer, _)| answer));
-        self.ask_each_on(ask).into_iter().map(without_connection).collect()
-    }
-
-    /// Asks each server like [`Fleet::ask_each`], and returns the connection with each reply.
-    pub fn ask_each_on<T>(
-        &mut self,
         mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
-    ) -> Vec<(String, Asked<T>)> {
+    ) -> Vec<(String, Result<T, Failure>)> {
         let servers = 0..self.servers.len();
-        servers.map(|index| (self.address(index), self.ask(index, &mut ask))).collect()
+        servers.map(|server| (self.address(server), self.ask(server, &mut ask).map(|(answer, _)| answer))).collect()
     }
 
     fn address(&self, server: usize) -> String {

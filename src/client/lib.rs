@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | do a piece of work once, however many processes need it | [`Client`] | [PoolCounter](#pools) |
 //! | bound how much is done at a time, over many machines | [`Counters`] | [yrmcds](#counters), too |
-//! | use something that only one process may use | [`Members`], [`Provider`], [`Cleaner`] | [the daemon](#members-of-pools) |
+//! | use something that only one process may use | [`Members`], [`Provider`] | [the daemon](#members-of-pools) |
 //! | queue work and have it done | [`Producer`], [`Runner`] | [beanstalkd](#jobs), too |
 //!
 //! [`MediaWiki`] and [`Ring`] define which of several servers has a key; the end of this page describes [failures of
@@ -141,12 +141,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Provider`] starts and stops members, here named after their start requests; they leave the pool when it ends. A
-//! [`Cleaner`] cleans members between two uses.
+//! A [`Provider`] starts and stops members, here named after their start requests; they leave the pool when it ends. With
+//! [`Role::Cleaner`] it cleans members between two uses instead.
 //!
 //! ```
 //! # use poolcounter::Server;
-//! use poolcounter_client::{MediaWiki, Members, Offered, Provider, TakeOutcome, Task, TaskResult, Timeouts, Wanted};
+//! use poolcounter_client::{
+//!     MediaWiki, Members, Offered, Provider, Role, TakeOutcome, Task, TaskResult, Timeouts, Wanted,
+//! };
 //! use std::time::Duration;
 //!
 //! # let mut server = Server::bind("127.0.0.1:0", "members")?;
@@ -154,7 +156,8 @@
 //! # let thread = std::thread::spawn(move || server.run());
 //! # let members = Members::new(MediaWiki::new([&*address]));
 //! members.operator().declare("browsers", 0, 2, &[])?;
-//! let mut provider = Provider::connect(MediaWiki::new([&*address]), Timeouts::default(), "browsers", None)?;
+//! let (placement, role) = (MediaWiki::new([&*address]), Role::Provider(None));
+//! let mut provider = Provider::connect(placement, Timeouts::default(), "browsers", role)?;
 //! std::thread::spawn(move || {
 //!     provider.serve(|task| match task {
 //!         Task::Start(id) => TaskResult::Started(Offered {
@@ -269,7 +272,6 @@
 //! When a server is lost, or unreachable for some clients only, other servers grant its keys while its clients still
 //! work under their locks. Where that is wrong and not merely wasteful, use a system with consensus and fencing.
 
-mod cleaner;
 mod connection;
 mod counters;
 mod dial;
@@ -286,7 +288,6 @@ mod stream;
 mod tls;
 mod who;
 
-pub use cleaner::Cleaner;
 pub use counters::{Counters, Units, Usage};
 #[doc(hidden)]
 pub use dial::{SILENCE_LIMIT, connect_unix};
@@ -301,7 +302,7 @@ pub use poolcounter_core::stats::{Figures, Row, Stat, Unit};
 pub use poolcounter_protocol::counters::request::CounterRefusal;
 pub use poolcounter_protocol::counters::stats::CounterStat;
 pub use poolcounter_protocol::jobs::request::{JobId, JobState, SummaryBy, Until};
-pub use poolcounter_protocol::members::request::{Condition, Lost, NoMembers};
+pub use poolcounter_protocol::members::request::{Condition, From as Source, Lost, NoMembers};
 pub use poolcounter_protocol::members::wire::client::{
     Figures as PoolFigures, KeptOut, ListedHolder, ListedMember, ListedPool, ListedWaiter, Task,
 };

@@ -8,12 +8,14 @@ pub use exchange::Offered;
 pub use member::{LeaseToken, Member, MemberLoss};
 pub use operator::Operator;
 
+use super::Said;
 use super::Timeouts;
+use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, Greeting, HeldOn};
 use super::placement::Placement;
 use exchange::{
-    TakeAnswer, ask, ask_figures, ask_line, pool_request, read_done, read_list, read_taken, sendable_attributes,
+    TakeAnswer, ask, ask_watched, line_of, pool_request, read_done, read_list, read_taken, refused, sendable_attributes,
 };
 use poolcounter_protocol::members::DEFAULT_PORT;
 use poolcounter_protocol::members::pool_settings::Filter;
@@ -112,9 +114,8 @@ impl Members {
     /// [`Error::BadName`] for an invalid name.
     pub fn named(self, name: impl AsRef<[u8]>) -> Result<Self, Error> {
         let name = wire::escape_name(name.as_ref()).ok_or(Error::BadName)?;
-        let mut request = Vec::new();
-        wire::write_request(&mut request, &Request::Identify { name: &name });
-        self.fleet.borrow_mut().set_greeting(Greeting { request, answer: b"OK", refusal: b"ERROR " });
+        let request = line_of(&Request::Identify { name: &name });
+        self.fleet.borrow_mut().greeting = Some(Greeting { request, answer: b"OK", refusal: b"ERROR " });
         Ok(self)
     }
 
@@ -130,49 +131,18 @@ impl Members {
     /// [`Error::BadName`] for an invalid name or value; [`Error::Unavailable`]; [`Error::Refused`], for example with
     /// `NO_POOL`, `NO_SUCH_MEMBER` or `TOO_MANY`.
     pub fn take(&self, pool: impl AsRef<[u8]>, wanted: &Wanted) -> Result<TakeOutcome<'_>, Error> {
-        self.take_watched(pool, wanted, |_| {})
+        self.take_from(Source::Pool(pool.as_ref()), wanted, |_| {})
     }
 
-    /// Takes members like [`Members::take`], and calls `watch` every second of the wait with the time since the call.
+    /// Takes members like [`Members::take`], of a pool, or of the pool in a group that has the most free members, or else
+    /// of the first pool in it that has enough. Only the pools of one server are considered: with several servers, the
+    /// server that the placement gives for the group's name. Calls `watch` every second of the wait with the time since
+    /// the call.
     ///
     /// # Errors
     ///
     /// The errors of [`Members::take`].
-    pub fn take_watched(
-        &self,
-        pool: impl AsRef<[u8]>,
-        wanted: &Wanted,
-        watch: impl FnMut(Duration),
-    ) -> Result<TakeOutcome<'_>, Error> {
-        self.take_from(Source::Pool(pool.as_ref()), wanted, watch)
-    }
-
-    /// Takes members of the pool in a group that has the most free members, or else of the first pool that has enough.
-    /// Only the pools of one server are considered: with several servers, the server that the placement gives for the
-    /// group's name.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Members::take`].
-    pub fn take_from_group(&self, group: impl AsRef<[u8]>, wanted: &Wanted) -> Result<TakeOutcome<'_>, Error> {
-        self.take_from_group_watched(group, wanted, |_| {})
-    }
-
-    /// Takes members like [`Members::take_from_group`], and calls `watch` as [`Members::take_watched`] does.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Members::take`].
-    pub fn take_from_group_watched(
-        &self,
-        group: impl AsRef<[u8]>,
-        wanted: &Wanted,
-        watch: impl FnMut(Duration),
-    ) -> Result<TakeOutcome<'_>, Error> {
-        self.take_from(Source::Group(group.as_ref()), wanted, watch)
-    }
-
-    fn take_from(
+    pub fn take_from(
         &self,
         source: Source<'_>,
         wanted: &Wanted,
@@ -185,26 +155,23 @@ impl Members {
             Source::Group(_) => Source::Group(&escaped),
         };
         let filter = wanted.filter()?;
-        let (begun, mut notices, mut sent) = (Instant::now(), Vec::new(), Instant::now());
-        let asked = self.fleet.borrow_mut().ask_first(&self.placement.order(name), |connection| {
-            notices.clear();
+        let (begun, mut sent) = (Instant::now(), Instant::now());
+        let (answer, held) = self.ask_server_of(name, |connection| {
             sent = Instant::now();
             let timeout = wanted.timeout.saturating_sub(begun.elapsed());
-            let take = Request::Take(Take {
+            let take = line_of(&Request::Take(Take {
                 from,
                 timeout: timeout.into(),
                 filter: filter.clone(),
                 count: wanted.count,
                 priority: wanted.priority,
                 lease: wanted.lease.or(wanted.resume.then_some(Duration::ZERO)).map(Into::into),
-            });
+            }));
             let wait = timeout.saturating_add(CHECK);
-            let line = ask(connection, &take, wait, &mut || watch(begun.elapsed()), &mut notices)?;
+            let line = ask_watched(connection, &take, wait, &mut || watch(begun.elapsed()))?;
             read_taken(connection, &line, wanted.count)
-        });
-        let (answer, held) = asked?;
-        self.note(held, notices);
-        Ok(match answer? {
+        })?;
+        Ok(match answer {
             TakeAnswer::Taken(taken) => {
                 let member = |taken| self.guard(held, taken, wanted.lease, sent);
                 TakeOutcome::Taken(taken.into_iter().map(member).collect())
@@ -227,8 +194,8 @@ impl Members {
     ///
     /// [`Error::NotTaken`] if the lease does not exist, and the errors of [`Members::take`].
     pub fn renew(&self, pool: impl AsRef<[u8]>, token: LeaseToken, span: Option<Duration>) -> Result<(), Error> {
-        let request = Request::Renew { token: token.0, span: span.map(Into::into) };
-        self.ask_for_token(pool.as_ref(), &request, &Reply::Renewed)
+        let request = line_of(&Request::Renew { token: token.0, span: span.map(Into::into) });
+        self.ask_once(pool.as_ref(), &request, &Reply::Renewed)
     }
 
     /// Returns the member of a lease. `pool` is its pool, or the group it was taken from.
@@ -237,25 +204,23 @@ impl Members {
     ///
     /// The errors of [`Members::renew`].
     pub fn give_back(&self, pool: impl AsRef<[u8]>, token: LeaseToken, condition: Condition) -> Result<(), Error> {
-        let request = Request::Return { lease: LeaseName::Token(token.0), condition };
-        self.ask_for_token(pool.as_ref(), &request, &Reply::Returned)
+        let request = line_of(&Request::Return { lease: LeaseName::Token(token.0), condition });
+        self.ask_once(pool.as_ref(), &request, &Reply::Returned)
     }
 
-    fn ask_for_token(&self, pool: &[u8], request: &Request<'_>, success: &Reply<'_>) -> Result<(), Error> {
-        let mut bytes = Vec::new();
-        wire::write_request(&mut bytes, request);
-        self.ask_server_of(pool, &bytes, success)
+    /// Asks the server of a pool or group, and returns the connection with its reply.
+    fn ask_server_of<T>(
+        &self,
+        pool: &[u8],
+        ask: impl FnMut(&mut ClientConnection) -> Said<T>,
+    ) -> Result<(T, HeldOn), Error> {
+        let (said, held) = self.fleet.borrow_mut().ask_first(&self.placement.order(pool), ask)?;
+        Ok((said?, held))
     }
 
     /// Sends a request that needs no wait to the server of a pool or group.
-    fn ask_server_of(&self, pool: &[u8], request: &[u8], success: &Reply<'_>) -> Result<(), Error> {
-        let mut notices = Vec::new();
-        let (done, held) = self.fleet.borrow_mut().ask_first(&self.placement.order(pool), |connection| {
-            notices.clear();
-            read_done(&ask_line(connection, request, Duration::ZERO, &mut || {}, &mut notices)?, success)
-        })?;
-        self.note(held, notices);
-        done
+    fn ask_once(&self, pool: &[u8], request: &[u8], success: &Reply<'_>) -> Result<(), Error> {
+        self.ask_server_of(pool, |connection| read_done(&ask(connection, request)?, success)).map(|(done, _)| done)
     }
 
     /// Returns the pools of each server, by its address.
@@ -291,16 +256,14 @@ impl Members {
     pub fn utilization(&self, pool: impl AsRef<[u8]>) -> Result<Figures, Error> {
         let pool = pool.as_ref();
         let request = pool_request("UTILIZATION", &wire::escape_name(pool).ok_or(Error::BadName)?);
-        let mut notices = Vec::new();
-        let (figures, held) = self.fleet.borrow_mut().ask_first(&self.placement.order(pool), |connection| {
-            notices.clear();
-            match ask_figures(connection, &request, &mut notices)? {
-                Ok(line) => wire::parse_utilization(&line).ok_or(Fault::Garbled).map(Ok),
-                Err(error) => Ok(Err(error)),
+        let (figures, _) = self.ask_server_of(pool, |connection| {
+            let line = ask(connection, &request)?;
+            match wire::parse_reply(&line) {
+                Some(Reply::Error(words)) => Ok(Err(refused(words))),
+                _ => wire::parse_utilization(&line).ok_or(Fault::Garbled).map(Ok),
             }
         })?;
-        self.note(held, notices);
-        figures
+        Ok(figures)
     }
 
     /// Returns the members of a pool at the server of the pool.
@@ -310,13 +273,7 @@ impl Members {
     }
 
     fn list_at_server_of<T>(&self, pool: &[u8], request: &[u8], parse: fn(&[u8]) -> Option<T>) -> Rows<T> {
-        let mut notices = Vec::new();
-        let (rows, held) = self.fleet.borrow_mut().ask_first(&self.placement.order(pool), |connection| {
-            notices.clear();
-            read_list(connection, request, parse, &mut notices)
-        })?;
-        self.note(held, notices);
-        rows
+        self.ask_server_of(pool, |connection| read_list(connection, request, parse)).map(|(rows, _)| rows)
     }
 
     /// Returns the last holders of a fixed member at the server of its pool, the last one first.
@@ -333,28 +290,20 @@ impl Members {
     }
 
     fn list<T>(&self, request: &[u8], parse: fn(&[u8]) -> Option<T>) -> RowsOfEach<T> {
-        let answers = self.fleet.borrow_mut().ask_each_on(|connection| {
-            let mut notices = Vec::new();
-            Ok((read_list(connection, request, parse, &mut notices)?, notices))
-        });
-        let noted = |(server, answer): (String, Result<_, Failure>)| {
-            let rows = answer.map(|((rows, notices), held)| {
-                self.note(held, notices);
-                rows
-            });
-            (server, rows)
-        };
-        answers.into_iter().map(noted).collect()
+        self.fleet.borrow_mut().ask_each(|connection| read_list(connection, request, parse))
     }
 
-    /// Records the leases of a connection that the server reports as lost.
-    fn note(&self, held: HeldOn, notices: Vec<Notice>) {
+    /// Records the leases of a connection that the server has reported as lost, and returns whether it is open. Does not
+    /// wait.
+    fn note(&self, held: HeldOn) -> bool {
+        let (lines, is_open) = self.fleet.borrow_mut().pending_lines(held);
         let mut leases = self.leases.borrow_mut();
-        for notice in notices {
+        for notice in lines.iter().filter_map(|line| wire::parse_notice(line)) {
             let Notice::Lost(number, reason, by) = notice else { continue };
             let lease = leases.iter_mut().find(|lease| lease.held == held && lease.number == number);
             lease.into_iter().for_each(|lease| (lease.lost, lease.lost_by) = (Some(reason), by.clone()));
         }
+        is_open
     }
 }
 

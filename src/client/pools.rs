@@ -127,29 +127,16 @@ impl Client {
     /// [`Error::BadName`] for an empty key, or a key with a line feed, a carriage return or a NUL;
     /// [`Error::Unavailable`], [`Error::LockHeld`] or [`Error::Refused`].
     pub fn acquire(&self, purpose: Purpose, key: impl AsRef<[u8]>, limits: &Limits) -> Result<Outcome<'_>, Error> {
-        self.acquire_watched(purpose, key, limits, |_| {})
+        self.acquire_several(purpose, key, limits, &[], |_| {})
     }
 
-    /// Acquires like [`Client::acquire`], and calls `watch` every second of the wait with the time since the call.
-    /// Using the client or one of its locks in `watch` panics.
+    /// Acquires like [`Client::acquire`], under up to four further keys as well: all of them or none, and none is held
+    /// during the wait for another. So work can be limited by its kind and by its user at once. The purpose and the other
+    /// limits apply to the first key, which also determines the server: with several servers, each counts a further key
+    /// for itself. The C daemon ignores further keys.
     ///
-    /// # Errors
-    ///
-    /// The errors of [`Client::acquire`].
-    pub fn acquire_watched(
-        &self,
-        purpose: Purpose,
-        key: impl AsRef<[u8]>,
-        limits: &Limits,
-        watch: impl FnMut(Duration),
-    ) -> Result<Outcome<'_>, Error> {
-        self.acquire_several(purpose, key, limits, &[], watch)
-    }
-
-    /// Acquires like [`Client::acquire_watched`], under up to four further keys as well: all of them or none, and none
-    /// is held during the wait for another. So work can be limited by its kind and by its user at once. The purpose and
-    /// the other limits apply to the first key, which also determines the server: with several servers, each counts a
-    /// further key for itself. The C daemon ignores further keys.
+    /// Calls `watch` every second of the wait with the time since the call. Using the client or one of its locks in
+    /// `watch` panics.
     ///
     /// # Errors
     ///

@@ -1,11 +1,12 @@
-//! Provider of the members protocol: one connection, on which the server requests that members be started and stopped.
+//! Provider of the members protocol: one connection, on which the server requests that members be started, stopped or
+//! cleaned.
 
 use super::Timeouts;
 use super::connection::ClientConnection;
 use super::dial::Dial;
 use super::error::{Error, Failure, Fault};
 use super::members::exchange::{
-    Offered, ask_line, pool_request, read_done, read_list, sendable_attributes, sendable_text,
+    Offered, ask, line_of, pool_request, read_done, read_list, sendable_attributes, sendable_text,
 };
 use super::placement::Placement;
 use poolcounter_protocol::members::DEFAULT_PORT;
@@ -19,7 +20,8 @@ use std::time::Duration;
 /// Time that [`Provider::serve`] waits at once; input ends the wait.
 const ROUND: Duration = Duration::from_secs(3600);
 
-/// Provider of one pool. Its members leave the pool when it is dropped, or when the connection or the process ends.
+/// Provider or cleaner of one pool. The members of a provider leave the pool when it is dropped, or when the connection
+/// or the process ends. If a cleaner is dropped during a cleaning, the server asks another one 10 seconds later.
 #[derive(Debug)]
 pub struct Provider {
     connection: ClientConnection,
@@ -32,9 +34,10 @@ pub struct Provider {
 /// Role of a connection for its pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Starts and stops members; the number limits how many it has.
+    /// Starts and stops members; the number limits how many it has, None is no own limit.
     Provider(Option<u32>),
-    /// Cleans members between two uses.
+    /// Cleans members between two uses (`clean_timeout`), usually fixed members, which have no provider. Each cleaner
+    /// cleans one member at a time. A cleaning that has failed is requested again later, up to `clean_attempts` times.
     Cleaner,
 }
 
@@ -52,8 +55,7 @@ pub enum TaskResult {
 }
 
 impl Provider {
-    /// Connects to the first server that replies, in the placement's order for this pool, and provides up to `capacity`
-    /// members for it (None: no own limit).
+    /// Connects to the first server that replies, in the placement's order for this pool.
     ///
     /// # Errors
     ///
@@ -62,12 +64,12 @@ impl Provider {
         placement: impl Into<Placement>,
         timeouts: Timeouts,
         pool: impl AsRef<[u8]>,
-        capacity: Option<u32>,
+        role: Role,
     ) -> Result<Provider, Error> {
-        Provider::connect_as(Role::Provider(capacity), &placement.into(), timeouts, pool.as_ref(), None)
+        Provider::connect_as(role, &placement.into(), timeouts, pool.as_ref(), None)
     }
 
-    /// Connects in either role. A provider with a session (a random name that it chooses once) takes over the members
+    /// Connects like [`Provider::connect`]. A provider with a session (a random name that it chooses once) takes over the members
     /// of its earlier connection, which the server closes if it is still open.
     ///
     /// # Errors
@@ -135,11 +137,11 @@ impl Provider {
         if self.tasks.is_empty() {
             let (lines, received) = self.connection.pending_lines();
             received.map_err(|_| Error::Lost)?;
-            lines.iter().try_for_each(|line| self.note(line)).map_err(|_| Error::Lost)?;
+            self.queue(&lines)?;
         }
         if self.tasks.is_empty() && !timeout.is_zero() {
             let line = self.connection.line_within(timeout).map_err(|_| Error::Lost)?;
-            line.iter().try_for_each(|line| self.note(line)).map_err(|_| Error::Lost)?;
+            self.queue(line.as_slice())?;
         }
         Ok(self.tasks.pop_front())
     }
@@ -234,11 +236,8 @@ impl Provider {
     ///
     /// [`Error::Lost`] or [`Error::Refused`].
     pub fn members(&mut self) -> Result<Vec<ListedMember>, Error> {
-        let mut notices = Vec::new();
-        let rows =
-            read_list(&mut self.connection, &pool_request("MEMBERS", &self.pool), wire::parse_member, &mut notices);
-        self.queue(notices);
-        rows.map_err(|_| Error::Lost)?
+        let request = pool_request("MEMBERS", &self.pool);
+        read_list(&mut self.connection, &request, wire::parse_member).map_err(|_| Error::Lost)?
     }
 
     /// Returns the address of the connected server.
@@ -251,26 +250,16 @@ impl Provider {
     }
 
     fn try_ask(&mut self, request: &Request<'_>) -> Result<Result<(), Error>, Fault> {
-        let mut bytes = Vec::new();
-        wire::write_request(&mut bytes, request);
-        let mut notices = Vec::new();
-        let line = ask_line(&mut self.connection, &bytes, Duration::ZERO, &mut || {}, &mut notices)?;
-        self.queue(notices);
-        read_done(&line, &Reply::Ok)
+        read_done(&ask(&mut self.connection, &line_of(request))?, &Reply::Ok)
     }
 
-    fn queue(&mut self, notices: Vec<Notice>) {
-        self.tasks.extend(notices.into_iter().filter_map(|notice| match notice {
-            Notice::Task(task) => Some(task),
-            Notice::Lost(..) => None,
-        }));
-    }
-
-    fn note(&mut self, line: &[u8]) -> Result<(), Fault> {
-        if !wire::is_notice(line) {
-            return Err(Fault::Garbled);
+    /// Queues the tasks in lines that were sent unasked. Another line is a fault of the server, and ends the connection.
+    fn queue(&mut self, lines: &[Vec<u8>]) -> Result<(), Error> {
+        if !lines.iter().all(|line| wire::is_notice(line)) {
+            return Err(Error::Lost);
         }
-        self.queue(wire::parse_notice(line).into_iter().collect());
+        let notices = lines.iter().filter_map(|line| wire::parse_notice(line));
+        self.tasks.extend(notices.filter_map(|notice| if let Notice::Task(task) = notice { Some(task) } else { None }));
         Ok(())
     }
 }

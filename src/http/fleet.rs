@@ -120,8 +120,8 @@ fn row_of((server, answer): (&String, &Told)) -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overviews::{of_overview, overview};
     use crate::resource::Extent;
+    use crate::snapshots::tests::{of_overview, overview};
     use crate::wire::{AfterResponse, Method};
     use poolcounter_core::id::{ConnId, Id};
     use poolcounter_service::loop_stats::LoopStats;
@@ -132,7 +132,7 @@ mod tests {
         PendingPage {
             conn: ConnId::from_index(conn),
             resource: Resource::Json,
-            part: None,
+            service: None,
             target: Some("/status.json".into()),
             extent: Extent { range: None, rows: MOST_ROWS },
             is_local: false,

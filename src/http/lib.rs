@@ -8,8 +8,6 @@ pub mod host;
 mod metrics;
 mod operations;
 pub mod options;
-#[cfg(test)]
-mod overviews;
 #[doc(hidden)]
 pub mod page;
 mod recent;
@@ -133,9 +131,9 @@ const MISDIRECTED: &str = "This server does not know that host name. Add it with
 /// Requested page; its content comes with a snapshot of the services.
 struct PendingPage {
     conn: ConnId,
-    resource: Resource<'static>,
-    /// Word of the tab, for one tab; name of the service, for its health only.
-    part: Option<Box<str>>,
+    resource: Resource,
+    /// Name of the service, for its health only.
+    service: Option<String>,
     /// Question to the daemons of a fleet; `None` for a page about this daemon.
     target: Option<String>,
     extent: Extent,
@@ -145,17 +143,9 @@ struct PendingPage {
     connection: AfterResponse,
 }
 
-/// Progress of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Progress {
-    /// The response is written.
-    Given,
-    /// The response follows, and no request is served before.
-    ToCome,
-}
-
 impl Http {
-    fn answer(&mut self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) -> Progress {
+    /// Serves a request. Returns true if the response is written; otherwise it follows, and no request is served before.
+    fn answer(&mut self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) -> bool {
         let HttpRequest { method, host, path, connection, .. } = request;
         trace!("{conn} > {method:?} {path:?}");
         let asked = match (Resource::at(path), method) {
@@ -165,7 +155,7 @@ impl Http {
             }
             _ if let Some(refusal) = rights::refusal_of(conn, &request, context) => Err(refusal),
             (Some(Resource::View(service, thing, Form::Page)), Method::Post) => {
-                self.operate(conn, service, thing, &request, context)
+                self.operate(conn, &service, &thing, &request, context)
             }
             (None, _) | (Some(Resource::View(..)), Method::Post | Method::Other) => Err(Status::NotFound),
             (Some(Resource::Tab(word, _)), Method::Post | Method::Other) if word != tabs::OVERVIEW => {
@@ -177,33 +167,20 @@ impl Http {
                 Ok(())
             }
         };
-        let Err(status) = asked else { return Progress::ToCome };
-        let body = text_of(status);
-        let head = ResponseHead { status, content_type: PLAIN, length: body.len(), policy: None, connection };
-        send(conn, &head, if method == Method::Head { "" } else { &body }, context);
-        Progress::Given
+        let Err(status) = asked else { return false };
+        refuse(conn, status, (method, connection), context);
+        true
     }
 
     /// Requests the snapshot for a page.
-    fn ask_for_page(
-        &mut self,
-        conn: ConnId,
-        resource: Resource<'_>,
-        request: &HttpRequest<'_>,
-        context: &mut Context<'_>,
-    ) {
-        let extent = Extent::of(resource, request.query);
+    fn ask_for_page(&mut self, conn: ConnId, resource: Resource, request: &HttpRequest<'_>, context: &mut Context<'_>) {
+        let extent = Extent::of(&resource, request.query);
         let target = self.fleet.as_ref().and_then(|_| resource.target(extent.range));
         let wanted = if target.is_some() { Wanted::Reports } else { resource.wanted() };
         let (method, connection) = (request.method, request.connection);
-        let part = match resource {
-            Resource::Tab(word, _) => Some(word.into()),
-            Resource::Health => value_in(request.query, "service").map(Box::from),
-            _ => None,
-        };
+        let service = value_in(request.query, "service").map(String::from);
         let is_local = context.conns.is_local(conn) && !request.is_forwarded;
-        let resource = resource.shape();
-        self.page = Some(PendingPage { conn, resource, part, target, extent, is_local, method, connection });
+        self.page = Some(PendingPage { conn, resource, service, target, extent, is_local, method, connection });
         let from = Requester { service: context.called.id, conn, number: 0 };
         context.effects.push(Effect::Show(from, wanted));
     }
@@ -213,8 +190,8 @@ impl Http {
         let snapshot = match shown {
             Shown::Telemetry(telemetry) => {
                 self.note_health(telemetry.unhealthy_reason);
-                let part = page.part.as_deref();
-                let health = part.map_or(Some(telemetry.unhealthy_reason), |service| (telemetry.health_of)(service));
+                let service = page.service.as_deref();
+                let health = service.map_or(Some(telemetry.unhealthy_reason), |service| (telemetry.health_of)(service));
                 let (status, body) = match health {
                     Some(Some(reason)) => (Status::ServiceUnavailable, format!("{reason}\n")),
                     Some(None) => (Status::Ok, "ok\n".into()),
@@ -242,9 +219,9 @@ impl Http {
 
     /// Responds with a snapshot, or that there is no such page.
     fn respond_with_snapshot(&self, page: &PendingPage, snapshot: Option<Snapshot>, context: &mut Context<'_>) {
-        let part = |snapshot| match &page.part {
-            Some(word) => tabs::part_of(snapshot, word),
-            None => Some(snapshot),
+        let part = |snapshot| match &page.resource {
+            Resource::Tab(word, _) => tabs::part_of(snapshot, word),
+            _ => Some(snapshot),
         };
         let Some(mut snapshot) = snapshot.and_then(part) else {
             return self.respond_with_status(page, Status::NotFound, context);
@@ -261,7 +238,7 @@ impl Http {
     }
 
     fn respond(&self, page: &PendingPage, status: Status, body: &str, context: &mut Context<'_>) {
-        let PendingPage { conn, resource, method, connection, .. } = *page;
+        let PendingPage { conn, ref resource, method, connection, .. } = *page;
         let is_page = status == Status::Ok && resource.is_page();
         let content_type = if status == Status::Ok { resource.content_type() } else { PLAIN };
         let policy = if self.is_admin { page::ADMIN_POLICY } else { page::POLICY };
@@ -289,12 +266,11 @@ fn text_of(status: Status) -> String {
     }
 }
 
-/// Writes the last response of a connection.
-fn refuse(conn: ConnId, status: Status, context: &mut Context<'_>) {
-    let body = format!("{}\n", status.text());
-    let connection = AfterResponse::Ends;
+/// Writes the response to a request that is refused, by its method and the fate of its connection.
+fn refuse(conn: ConnId, status: Status, (method, connection): (Method, AfterResponse), context: &mut Context<'_>) {
+    let body = text_of(status);
     let head = ResponseHead { status, content_type: PLAIN, length: body.len(), policy: None, connection };
-    send(conn, &head, &body, context);
+    send(conn, &head, if method == Method::Head { "" } else { &body }, context);
 }
 
 /// Writes the response to a request that waits for it, and resumes or ends the connection.
@@ -331,7 +307,7 @@ impl Service for Http {
                     return Served { consumed, then: Then::Show };
                 }
                 Parsed::Whole(request, len) => {
-                    if self.answer(conn, request, context) == Progress::ToCome {
+                    if !self.answer(conn, request, context) {
                         return Served { consumed: consumed + len, then: Then::Wait };
                     }
                     consumed += len;
@@ -347,7 +323,7 @@ impl Service for Http {
                 }
                 Parsed::Partial => return Served { consumed, then: Then::Read },
                 Parsed::Refused(status) => {
-                    refuse(conn, status, context);
+                    refuse(conn, status, (Method::Other, AfterResponse::Ends), context);
                     return Served { consumed: input.len(), then: Then::Close };
                 }
             }
@@ -374,7 +350,7 @@ impl Service for Http {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overviews::{of_overview, overview};
+    use crate::snapshots::tests::{of_overview, overview};
     use poolcounter_core::histogram::Histogram;
     use poolcounter_core::stats::{Metric, Unit};
     use poolcounter_core::time::Time;

@@ -8,7 +8,7 @@ use poolcounter_service::health::Level;
 use poolcounter_service::report::matrix::{Heat, Matrix};
 use poolcounter_service::report::room::MOST_ROWS;
 use poolcounter_service::report::snapshot::{ShownCurve, ShownFigure, ShownPast, Snapshot};
-use poolcounter_service::report::tables::{Client, Times};
+use poolcounter_service::report::tables::Client;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table};
 use poolcounter_service::shown::{duration, grouped, path_to};
 use std::borrow::Cow;
@@ -38,9 +38,6 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// Ages in seconds from which a cell of a matrix has the next colour. Must equal the list in `page.js`.
 const HEAT: [f64; 5] = [10.0, 60.0, 600.0, 3600.0, 21_600.0];
-
-/// Text of an empty value.
-const NOTHING: Cow<'static, str> = Cow::Borrowed("–");
 
 /// Returns the document.
 pub fn render(status: &Snapshot) -> String {
@@ -186,38 +183,34 @@ fn write_table(page: &mut String, service: &str, table: &Table, range: Option<&s
     // A column with nothing but buttons is of use to those who may press them.
     let is_seen =
         |column: &Column| !column.is_zero && (is_admin || column.link.is_some() || column.unit != ColumnUnit::Key);
-    let columns = table.columns.iter().filter(|column| is_seen(column));
-    let heads = columns.flat_map(|column| match (column.unit, &column.title) {
-        (ColumnUnit::Times, title) => ["p50", "p99"].map(|share| Some((format!("{title} {share}"), NUMBER))),
-        (ColumnUnit::Number, title) if column.is_counter && table.recent.is_some() => {
-            [Some((format!("{title}/s"), NUMBER)), None]
-        }
-        (_, title) => [Some((title.clone().into_owned(), class_of(column))), None],
+    let flat = table.clone().flat();
+    let is_rate = |column: &Column| column.is_counter && column.unit == ColumnUnit::Number && table.recent.is_some();
+    let heads = flat.columns.iter().filter(|column| is_seen(column)).map(|column| match is_rate(column) {
+        true => (format!("{}/s", column.title), NUMBER),
+        false => (column.title.to_string(), class_of(column)),
     });
     let markup = |(cell, column): (&Cell, &Column)| match (cell, &table.recent) {
-        (Cell::Text(text), _) => [Some((markup_of(text, column, service, is_admin), "")), None],
+        (Cell::Text(text), _) => (markup_of(text, column, service, is_admin), class_of(column)),
         (Cell::Client(Client { address, key }), _) => {
             let path = path_to(column.link.as_deref().unwrap_or_default(), key);
-            [Some((format!("<a href=\"{path}\">{}</a>", html(address)), "")), None]
+            (format!("<a href=\"{path}\">{}</a>", html(address)), "")
         }
         (Cell::Number(count), Some(recent)) if column.is_counter => {
             let class = if column.emphasis == Emphasis::Alarm && *count > 0 { ALARM } else { NUMBER };
-            [Some((rate(*count as f64 / recent.seconds.max(1.0)), class)), None]
+            (rate(*count as f64 / recent.seconds.max(1.0)), class)
         }
         (other, _) => {
             let is_alarm = column.emphasis == Emphasis::Alarm && !column.is_counter && !other.is_zero();
-            let class = if is_alarm { ALARM } else { class_of(column) };
-            texts_of(other).map(|text| text.map(|text| (text.into_owned(), class)))
+            (text_of(other), if is_alarm { ALARM } else { class_of(column) })
         }
     };
     let is_shown = |(_, column): &(&Cell, &Column)| is_seen(column);
-    let rows_of =
-        table.rows.iter().map(|row| row.iter().zip(&table.columns).filter(is_shown).flat_map(markup).flatten());
+    let rows_of = flat.rows.iter().map(|row| row.iter().zip(&flat.columns).filter(is_shown).map(markup));
     let title = match &table.recent {
         Some(recent) => format!("{}, last {}", table.title, duration(recent.seconds)),
         None => table.title.clone().into_owned(),
     };
-    write_rows(page, &title, heads.flatten(), rows_of);
+    write_rows(page, &title, heads, rows_of);
     let zero = table.columns.iter().filter(|column| column.is_zero).map(|column| &*column.title);
     let zero = zero.collect::<Vec<_>>().join(", ");
     let zero = (!zero.is_empty()).then(|| format!("Zero everywhere: {zero}."));
@@ -291,22 +284,13 @@ fn link(path: &str, name: &str) -> String {
     }
 }
 
-/// Returns the texts of a cell, for one column or two.
-fn texts_of(cell: &Cell) -> [Option<Cow<'_, str>>; 2] {
-    let time = |time: Option<f64>, is_over| match (time, is_over) {
-        (None, _) => NOTHING,
-        (Some(time), false) => duration(time).into(),
-        (Some(time), true) => format!("over {}", duration(time)).into(),
-    };
-    let one = |text| [Some(text), None];
+/// Returns the text of a cell with one value.
+fn text_of(cell: &Cell) -> String {
     match cell {
-        Cell::Nothing => one(NOTHING),
-        Cell::Text(text) | Cell::Client(Client { address: text, .. }) => one(html(text)),
-        Cell::Number(number) => one(grouped(*number).into()),
-        Cell::Seconds(span) => one(duration(*span).into()),
-        Cell::Times(Times { p50, p99, p50_is_over, p99_is_over, .. }) => {
-            [Some(time(*p50, *p50_is_over)), Some(time(*p99, *p99_is_over))]
-        }
+        Cell::Nothing | Cell::Times(_) => "–".into(),
+        Cell::Text(text) | Cell::Client(Client { address: text, .. }) => html(text).into_owned(),
+        Cell::Number(number) => grouped(*number),
+        Cell::Seconds(span) => duration(*span),
     }
 }
 

@@ -17,16 +17,16 @@ const FOUND: &str = "find";
 const PAGE_ROWS: usize = 20;
 
 /// Resource of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Resource<'a> {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Resource {
     /// Tab of the page, by its word.
-    Tab(&'a str, Form),
+    Tab(String, Form),
     /// Reports of all services.
     Json,
     Metrics,
     Health,
     /// One thing of a service, on a page or as JSON.
-    View(&'a str, &'a str, Form),
+    View(String, String, Form),
 }
 
 /// Extent of a resource.
@@ -50,10 +50,10 @@ pub fn value_in<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query.split('&').filter_map(|part| part.split_once('=')).find(|it| it.0 == name).map(|it| it.1)
 }
 
-impl Resource<'_> {
-    pub fn at(path: &str) -> Option<Resource<'_>> {
+impl Resource {
+    pub fn at(path: &str) -> Option<Resource> {
         match path {
-            "/" => Some(Resource::Tab(OVERVIEW, Form::Page)),
+            "/" => Some(Resource::Tab(OVERVIEW.into(), Form::Page)),
             "/status.json" => Some(Resource::Json),
             "/metrics" => Some(Resource::Metrics),
             "/healthz" => Some(Resource::Health),
@@ -61,8 +61,10 @@ impl Resource<'_> {
                 let path = path.strip_prefix('/')?;
                 let (path, form) = path.strip_suffix(".json").map_or((path, Form::Page), |path| (path, Form::Json));
                 match path.split_once('/') {
-                    Some((service, thing)) => Some(Resource::View(service, thing, form)),
-                    None => path.bytes().all(|byte| byte.is_ascii_lowercase()).then_some(Resource::Tab(path, form)),
+                    Some((service, thing)) => Some(Resource::View(service.into(), thing.into(), form)),
+                    None => {
+                        path.bytes().all(|byte| byte.is_ascii_lowercase()).then(|| Resource::Tab(path.into(), form))
+                    }
                 }
             }
         }
@@ -75,18 +77,18 @@ impl Resource<'_> {
     }
 
     /// Returns what this daemon is asked for.
-    pub fn wanted(self) -> Wanted {
+    pub fn wanted(&self) -> Wanted {
         match self {
-            Resource::View(FOUND, thing, _) => Wanted::Search(percent_decode_str(thing).collect()),
             Resource::View(service, thing, _) => {
-                Wanted::View { service: service.into(), path: percent_decode_str(thing).collect() }
+                let path = percent_decode_str(thing).collect();
+                if service == FOUND { Wanted::Search(path) } else { Wanted::View { service: service.clone(), path } }
             }
             Resource::Health => Wanted::Telemetry,
             Resource::Tab(..) | Resource::Json | Resource::Metrics => Wanted::Reports,
         }
     }
 
-    pub fn content_type(self) -> &'static str {
+    pub fn content_type(&self) -> &'static str {
         match self {
             Resource::Tab(_, Form::Page) | Resource::View(_, _, Form::Page) => "text/html; charset=utf-8",
             Resource::Json | Resource::Tab(_, Form::Json) | Resource::View(_, _, Form::Json) => "application/json",
@@ -96,7 +98,7 @@ impl Resource<'_> {
     }
 
     /// Returns the question to the daemons of a fleet; `None` if this daemon answers by itself.
-    pub fn target(self, range: Option<Range>) -> Option<String> {
+    pub fn target(&self, range: Option<Range>) -> Option<String> {
         let query = format!("range={}", range.map_or("start", |range| range.name));
         match self {
             Resource::Tab(..) | Resource::Json => Some(format!("/status.json?{query}")),
@@ -105,18 +107,7 @@ impl Resource<'_> {
         }
     }
 
-    /// Returns the resource without names, which a response does not need.
-    pub fn shape(self) -> Resource<'static> {
-        match self {
-            Resource::Tab(_, form) => Resource::Tab("", form),
-            Resource::Json => Resource::Json,
-            Resource::Metrics => Resource::Metrics,
-            Resource::Health => Resource::Health,
-            Resource::View(_, _, form) => Resource::View("", "", form),
-        }
-    }
-
-    pub fn is_page(self) -> bool {
+    pub fn is_page(&self) -> bool {
         matches!(self, Resource::Tab(_, Form::Page) | Resource::View(_, _, Form::Page))
     }
 }
@@ -124,7 +115,7 @@ impl Resource<'_> {
 impl Extent {
     /// Returns the extent for a query: `range=NAME` (default for pages: the shortest range; for JSON: totals since the
     /// start); `rows=N`.
-    pub fn of(resource: Resource<'_>, query: &str) -> Extent {
+    pub fn of(resource: &Resource, query: &str) -> Extent {
         let value = |name| value_in(query, name);
         let range = match value("range") {
             Some(name) => Range::named(name),

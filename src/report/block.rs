@@ -1,17 +1,13 @@
-//! Texts of several lines, such as bodies and errors, as people can read them: JSON indented, text as it is, other
-//! bytes in hexadecimal.
+//! Texts of several lines, such as bodies and errors, as people can read them: JSON indented, and other text as it is.
 
 use poolcounter_core::text::lines_of;
 use serde::Serialize;
 use serde_json::Value;
-use std::fmt::Write;
 
 /// Number of bytes of a text that are shown.
 const SHOWN_BYTES: usize = 4096;
 /// Longest JSON that is indented, in bytes; no more of any text is kept.
 const JSON_BYTES: usize = 65_536;
-/// Number of bytes in a line of hexadecimal digits.
-const DUMPED: usize = 16;
 
 /// The beginning of a text about a thing.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,31 +47,12 @@ impl Block {
         let bytes = json.as_deref().unwrap_or(beginning);
         let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
         let is_cut = shown.len() < bytes.len();
-        let text = match str::from_utf8(shown) {
-            Ok(text) => lines_of(text),
-            // The cut can be in the midst of a character.
-            Err(error) if is_cut && error.error_len().is_none() => {
-                lines_of(&String::from_utf8_lossy(&shown[..error.valid_up_to()]))
-            }
-            Err(_) => dump_of(shown),
-        };
+        let text = String::from_utf8_lossy(shown);
+        // The cut can be in the midst of a character.
+        let text = lines_of(if is_cut { text.trim_end_matches(char::REPLACEMENT_CHARACTER) } else { &text });
         let title = if is_cut { format!("{title}: the beginning of {len} bytes") } else { (*title).into() };
         ShownBlock { title, text }
     }
-}
-
-/// Returns lines of hexadecimal digits, each with its place before it and its printable characters behind it.
-fn dump_of(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for (n, line) in bytes.chunks(DUMPED).enumerate() {
-        write!(text, "{:04x} ", n * DUMPED).expect("a string takes every character");
-        line.iter().for_each(|byte| write!(text, " {byte:02x}").expect("a string takes every character"));
-        text.extend(std::iter::repeat_n("   ", DUMPED - line.len()));
-        text.push_str("  ");
-        text.extend(line.iter().map(|byte| if matches!(byte, b' '..=b'~') { char::from(*byte) } else { '.' }));
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]
@@ -112,11 +89,8 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_hexadecimal() {
-        let bytes: Vec<u8> = b"GET /\xff".iter().chain(&[0; 12]).copied().collect();
-        let lines = "0000  47 45 54 20 2f ff 00 00 00 00 00 00 00 00 00 00  GET /...........\n\
-                     0010  00 00                                            ..\n";
-        assert_eq!(shown(&bytes).text, lines);
+    fn other_bytes_are_replaced() {
+        assert_eq!(shown(b"GET /\xff\0").text, "GET /\u{fffd}␀");
     }
 
     #[test]

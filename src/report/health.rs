@@ -183,11 +183,6 @@ impl<'a> Look<'a> {
             self.more += 1;
         }
     }
-
-    /// Counts conditions that were not kept.
-    fn note_more(&mut self, more: usize) {
-        self.more += more;
-    }
 }
 
 /// Returns a name given by clients in visible form, for a sentence.

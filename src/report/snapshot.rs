@@ -232,12 +232,6 @@ impl Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             uptime: seconds(moment.now.since(moment.started)),
             started_at: seconds(moment.time_of_day(moment.started)),
-            title: None,
-            tab: None,
-            commands: Vec::new(),
-            blocks: Vec::new(),
-            range: None,
-            is_admin: false,
             last_reload: loop_stats.reload.map(|reload| ShownReload {
                 at: seconds(moment.time_of_day(reload.at)),
                 has_worked: reload.has_worked,
@@ -262,6 +256,7 @@ impl Snapshot {
                 open_fds: usage.open_fds,
                 max_fds: usage.max_fds,
             },
+            ..Snapshot::default()
         };
         snapshot.cut(room)
     }

@@ -518,7 +518,7 @@ fn wait_is_watched_each_second() {
     let _held = lock(&first, "k");
     let limits = Limits { timeout: Duration::from_millis(2_500), ..ONE };
     let mut seen = Vec::new();
-    let outcome = second.acquire_watched(Purpose::Me, "k", &limits, |waited| seen.push(waited));
+    let outcome = second.acquire_several(Purpose::Me, "k", &limits, &[], |waited| seen.push(waited));
     assert!(matches!(outcome, Ok(Outcome::Timeout)), "{outcome:?}");
     assert!(seen.len() == 2 && seen[0] >= Duration::from_secs(1), "{seen:?}");
 }

@@ -1,8 +1,8 @@
 //! The client library's members against our server, and against servers that fail.
 
 use poolcounter_client::{
-    Cleaner, Condition, Error, Fault, LeaseToken, Lost, MediaWiki, Member, MemberLoss, Members, NoMembers, Offered,
-    Provider, TakeOutcome, Task, TaskResult, Timeouts, Wanted,
+    Condition, Error, Fault, LeaseToken, Lost, MediaWiki, Member, MemberLoss, Members, NoMembers, Offered, Provider,
+    Role, Source, TakeOutcome, Task, TaskResult, Timeouts, Wanted,
 };
 use poolcounter_testkit::daemon::{Client, PATIENCE, until};
 use poolcounter_testkit::embedded::Embedded;
@@ -84,7 +84,7 @@ fn a_take_states_its_conditions() {
     let named = one(client.take("p1", &wanted));
     assert_eq!(named.name(), b"b1");
     // The other pool of the group has more free members.
-    let of_group = one(client.take_from_group("g", &Wanted::default()));
+    let of_group = one(client.take_from(Source::Group(b"g"), &Wanted::default(), |_| {}));
     assert_eq!(of_group.pool(), b"p2");
     drop(of_group);
     let both = Wanted { count: Some(2), attributes: vec![("pool".into(), "2".into())], ..Wanted::default() };
@@ -177,7 +177,7 @@ fn a_list_without_an_end_is_given_up() {
 fn a_provider_offers_and_withdraws_what_runs_already() {
     let server = Embedded::start("members");
     let mut operator = Client::to(server.address.parse().expect("is an address"));
-    let connect = || Provider::connect(MediaWiki::new([&*server.address]), TIMEOUTS, "p 1", None);
+    let connect = || Provider::connect(MediaWiki::new([&*server.address]), TIMEOUTS, "p 1", Role::Provider(None));
     assert_eq!(connect().err(), Some(Error::Refused("NO_POOL".into())));
     assert_eq!(operator.ask("POOL p%201 0 2"), "OK");
     let mut provider = connect().expect("there is one now");
@@ -209,25 +209,26 @@ fn refused(words: &str) -> Result<(), Error> {
 fn a_cleaner_cleans_the_members_of_others() {
     let (server, _operator) = server(1, "clean_timeout=60 clean_attempts=1");
     let client = members(&server.address);
-    let connect = |pool: &str| Cleaner::connect(MediaWiki::new([&*server.address]), TIMEOUTS, pool);
+    let connect = |pool: &str| Provider::connect(MediaWiki::new([&*server.address]), TIMEOUTS, pool, Role::Cleaner);
     assert_eq!(connect("q").err(), Some(Error::Refused("NO_POOL".into())));
     let mut first = connect("p1").expect("there is such a pool");
-    assert_eq!(first.next_member(Duration::ZERO), Ok(None));
+    assert_eq!(first.next_task(Duration::ZERO), Ok(None));
     let member = one(client.take("p1", &Wanted { member: Some("a1".into()), ..Wanted::default() }));
     member.give_back(Condition::Ok).expect("is taken");
-    assert_eq!(first.next_member(PATIENCE), Ok(Some(b"a1".to_vec())));
+    let clean = |name: &str| Task::Clean(name.as_bytes().into());
+    assert_eq!(first.next_task(PATIENCE), Ok(Some(clean("a1"))));
     let mut second = connect("p1").expect("there is such a pool");
-    assert_eq!(second.next_member(Duration::ZERO), Ok(None));
+    assert_eq!(second.next_task(Duration::ZERO), Ok(None));
     assert_eq!(states(&client, "p1"), ["cleaning", "free"]);
-    assert_eq!(first.answer(b"a1", true), Ok(()));
+    assert_eq!(first.answer(&clean("a1"), &TaskResult::Done), Ok(()));
     drop(first);
     assert_eq!(states(&client, "p1"), ["free", "free"]);
     // From here on it works by itself, until the server ends.
     let cleaner = thread::spawn(move || {
         let mut cleaned = Vec::new();
-        let ended = second.serve(|member| {
-            cleaned.push(member.to_vec());
-            member == b"a1"
+        let ended = second.serve(|task| {
+            cleaned.push(task.clone());
+            if *task == clean("a1") { TaskResult::Done } else { TaskResult::Dead(String::new()) }
         });
         (cleaned, ended.err())
     });
@@ -237,8 +238,7 @@ fn a_cleaner_cleans_the_members_of_others() {
     }
     until("both are cleaned", || states(&client, "p1") == ["free", "quarantined"]);
     drop(server);
-    let (cleaned, ended) = cleaner.join().expect("does not panic");
-    assert_eq!((cleaned, ended), (vec![b"a1".to_vec(), b"b1".to_vec()], Some(Error::Lost)));
+    assert_eq!(cleaner.join().expect("does not panic"), (vec![clean("a1"), clean("b1")], Some(Error::Lost)));
 }
 
 /// A provider that is late with a check loses the checked member, and nothing else.
@@ -248,8 +248,8 @@ fn a_late_answer_does_not_end_a_provider() {
     let client = members(&server.address);
     let settings = [("check_interval", "0.05"), ("check_timeout", "0.1"), ("stop_timeout", "0.1")];
     client.operator().declare("p", 1, 2, &settings).expect("is a pool");
-    let mut provider =
-        Provider::connect(MediaWiki::new([&*server.address]), TIMEOUTS, "p", None).expect("there is one");
+    let mut provider = Provider::connect(MediaWiki::new([&*server.address]), TIMEOUTS, "p", Role::Provider(None))
+        .expect("there is one");
     thread::spawn(move || {
         provider.serve(|task| match task {
             Task::Start(id) => TaskResult::Started(Offered { name: format!("m{id}").into(), attributes: vec![] }),

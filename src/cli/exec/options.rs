@@ -3,6 +3,7 @@
 use crate::failure::TRY_LATER;
 use crate::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
 use crate::servers::{ServerOptions, Servers, has_servers};
+use crate::wait::NO_LIMIT;
 use poolcounter_client::MOST_LIMITS;
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::time::Duration;
@@ -45,9 +46,6 @@ pub struct ExecSettings {
     /// Name shown to other clients; None for the default name.
     pub who: Option<String>,
 }
-
-/// Longest timeout of the protocol: 136 years.
-pub const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Options of the command.
 pub const OPTIONS: &[Opt<ExecSettings>] = &[
@@ -154,12 +152,7 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         set: |settings, value| assign(&mut settings.conflict_exit, number(value, 0..=u8::MAX)),
         ..Opt::BLANK
     },
-    Opt {
-        doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost). Without the option, the \
-              list in POOLCOUNTER_SERVERS in the environment is used, separated by commas or spaces, or else this \
-              machine.",
-        ..Opt::SERVER
-    },
+    Opt::SERVER,
     Opt::TLS,
     Opt {
         long: "retry",

@@ -1,6 +1,6 @@
 //! Requests of `members` that change something: one table, used by the command, its help and its manual.
 
-use super::{MembersCommandSettings, refused};
+use super::{MembersCommandSettings, keeper, refused};
 use crate::command::{Failure, Requests};
 use crate::terminal::{print, print_json};
 use poolcounter_client::{Condition, Error, LeaseToken, Members, Offered};
@@ -26,7 +26,7 @@ pub struct MemberRequest {
 type RunRequest = fn(&Members, &[&[u8]], &MembersCommandSettings) -> Result<(), Mistake>;
 
 /// Reason of a failed request.
-pub(super) enum Mistake {
+enum Mistake {
     /// Invalid parameter, or a result that cannot be printed.
     Failure(Failure),
     /// Error of the client.
@@ -51,9 +51,13 @@ pub const REQUESTS: &[MemberRequest] = &[
         word: "renew",
         parameters: &["POOL", "TOKEN", "[SECONDS]"],
         summary: "extends a lease to this time from now, or to the time that it was taken for",
-        run: |members, words, _| {
-            let span = words.get(2).map(|word| read("SECONDS", word, seconds)).transpose()?;
-            Ok(members.renew(words[0], token(words[1])?, span)?)
+        run: |members, words, settings| {
+            let (token, span) =
+                (token(words[1])?, words.get(2).map(|word| read("SECONDS", word, seconds)).transpose()?);
+            match settings.every {
+                None => Ok(members.renew(words[0], token, span)?),
+                Some(every) => Ok(keeper::run(members, (words[0], token, span), every, settings.until_exit)?),
+            }
         },
     },
     MemberRequest {
@@ -224,7 +228,7 @@ fn read<T>(name: &str, word: &[u8], parse: impl Fn(&str) -> Result<T, String>) -
 }
 
 /// Parses the token of a lease.
-pub(super) fn token(word: &[u8]) -> Result<LeaseToken, Mistake> {
+fn token(word: &[u8]) -> Result<LeaseToken, Mistake> {
     read("TOKEN", word, |text| LeaseToken::parse(text).ok_or("32 hexadecimal digits, as in POOL_TOKEN".into()))
 }
 

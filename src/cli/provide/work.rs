@@ -46,8 +46,8 @@ pub struct Work<'a> {
     pub is_ending: bool,
     /// True if it starts no more members.
     pub is_draining: bool,
-    /// Time at which the members are compared with the server's list; None without a connection.
-    next_look: Option<Instant>,
+    /// Time at which the members are withdrawn again; None unless it drains, and without a connection.
+    next_withdrawal: Option<Instant>,
     /// Members that have died, not reported to the server yet.
     unsaid: Vec<Box<[u8]>>,
 }
@@ -56,8 +56,6 @@ pub struct Work<'a> {
 struct Own {
     /// True if it is being stopped.
     is_stopping: bool,
-    /// True if it leaves the pool once it is free.
-    is_withdrawn: bool,
 }
 
 /// Command that runs, or has left a process behind that holds its output.
@@ -98,7 +96,7 @@ impl<'a> Work<'a> {
             is_behind: false,
             is_ending: false,
             is_draining: false,
-            next_look: None,
+            next_withdrawal: None,
             unsaid: Vec::new(),
         })
     }
@@ -123,13 +121,18 @@ impl<'a> Work<'a> {
     /// Returns the time of the next action without input.
     pub fn next_deadline(&self) -> Option<Instant> {
         let at_once = self.is_behind.then(Instant::now);
-        self.commands.iter().filter_map(|command| command.process.deadline()).chain(at_once).chain(self.next_look).min()
+        self.commands
+            .iter()
+            .filter_map(|command| command.process.deadline())
+            .chain(at_once)
+            .chain(self.next_withdrawal)
+            .min()
     }
 
     /// Handles the loss of the connection: results of its tasks are not sent any more.
     pub fn disconnect(&mut self) {
         self.connection += 1;
-        self.next_look = None;
+        self.next_withdrawal = None;
     }
 
     /// Starts no more tasks, continues cleanings, and stops everything else.
@@ -161,9 +164,9 @@ impl<'a> Work<'a> {
     pub fn go_on(&mut self, mut link: OpenLink<'_>) -> Result<(), Error> {
         let now = Instant::now();
         if let Some(provider) = link.as_deref_mut()
-            && self.next_look.is_some_and(|next| next <= now)
+            && self.next_withdrawal.is_some_and(|next| next <= now)
         {
-            self.look(provider)?;
+            self.withdraw(provider)?;
         }
         let has_ends = std::mem::take(&mut self.has_ends);
         let mut index = 0;

@@ -3,13 +3,11 @@
 use crate::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
 use crate::servers::{ServerOptions, Servers, has_servers};
 use crate::table::one_of;
+use crate::wait::NO_LIMIT;
 use poolcounter_client::Wanted;
 use poolcounter_protocol::members::wire::client::check_attribute;
 use poolcounter_service::options::{Opt, assign, number, seconds, seconds_from};
 use std::time::Duration;
-
-/// Longest timeout of the protocol: 136 years.
-pub const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Settings of the command.
 #[derive(Default)]

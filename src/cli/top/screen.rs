@@ -1,7 +1,7 @@
 //! Draws the view on a terminal.
 
 use super::controls::Controls;
-use super::view::{Panel, ServerLine, ServiceLine, Total, View, value_of};
+use super::view::{Panel, ServiceLine, Total, View, value_of};
 use crate::report::text_of;
 use poolcounter_service::health::Level;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis};
@@ -99,9 +99,9 @@ fn capped(text: &str, width: usize) -> String {
 }
 
 fn server_lines(view: &View, width: usize) -> Vec<Line<'static>> {
-    let line = |server: &ServerLine| {
-        let style = if server.state.is_ok() { Style::new() } else { Style::new().fg(Color::Red) };
-        Line::styled(capped(&format!("{}: {}", server.address, state_of(server)), width), style)
+    let line = |(address, state): &(String, Result<String, String>)| match state {
+        Ok(uptime) => Line::from(capped(&format!("{address}: up {uptime}"), width)),
+        Err(reason) => Line::styled(capped(&format!("{address}: {reason}"), width), Style::new().fg(Color::Red)),
     };
     let mut lines: Vec<Line<'static>> = view.servers.iter().take(MOST_SERVERS).map(line).collect();
     if view.servers.len() > MOST_SERVERS {
@@ -117,13 +117,6 @@ fn server_lines(view: &View, width: usize) -> Vec<Line<'static>> {
         lines.push(Line::from(format!("and {more} more: poolcounter status prints all")));
     }
     lines
-}
-
-fn state_of(server: &ServerLine) -> String {
-    match &server.state {
-        Ok(uptime) => format!("up {uptime}"),
-        Err(reason) => reason.clone(),
-    }
 }
 
 /// Returns the line of a service with as many numbers as fit, coloured ones first if not all fit.

@@ -40,14 +40,6 @@ pub struct SortOrder {
 /// Orders of tables, by their names. Other tables are in the order of the servers.
 pub type Orders = HashMap<String, SortOrder>;
 
-/// Line about a server.
-pub struct ServerLine {
-    /// Address of the server.
-    pub address: String,
-    /// Uptime, or the error.
-    pub state: Result<String, String>,
-}
-
 /// Line about a service.
 pub struct ServiceLine {
     pub name: String,
@@ -65,8 +57,8 @@ pub struct Total {
 
 /// All visible contents.
 pub struct View {
-    /// Servers.
-    pub servers: Vec<ServerLine>,
+    /// Address of each server, with its uptime or the error.
+    pub servers: Vec<(String, Result<String, String>)>,
     /// Conditions that hold, worst first.
     pub troubles: Vec<(Level, String)>,
     /// Number of further conditions, of which there are no sentences.
@@ -83,9 +75,8 @@ impl View {
         let before = before.filter(|before| before.is_comparable(now));
         let seconds = before.map_or(0.0, |before| now.at.duration_since(before.at).as_secs_f64());
         let (sum, before_sum) = (now.sum(), before.map(Sample::sum).unwrap_or_default());
-        let server = |(address, report): &(String, Result<Snapshot, String>)| ServerLine {
-            address: address.clone(),
-            state: report.as_ref().map(|report| duration(report.uptime)).map_err(String::clone),
+        let server = |(address, report): &(String, Result<Snapshot, String>)| {
+            (address.clone(), report.as_ref().map(|report| duration(report.uptime)).map_err(String::clone))
         };
         let mut view = View {
             servers: now.servers.iter().map(server).collect(),

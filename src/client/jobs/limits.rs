@@ -57,6 +57,6 @@ impl Producer {
     fn set_group_limit(&self, group: &[u8], value: &str) -> Result<(), Error> {
         let group = checked("the group", Some(group), wire::is_group)?;
         let request = [b"limit group:", group, b" ", value.as_bytes(), b"\r\n"].concat();
-        self.ask_extension("limit", &request, |line| expect(line, "LIMIT"))
+        self.ask_extension("limit", &request, |_, line| expect(line, "LIMIT"))
     }
 }

@@ -116,7 +116,7 @@ impl Producer {
         checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
         let signature = checked("the root", Some(signature.as_ref()), wire::is_key)?;
         let request = [b"root ", tube.as_bytes(), b" ", signature, format!(" {timestamp}\r\n").as_bytes()].concat();
-        self.ask_extension("root", &request, |line| count_of(line, "ROOT"))
+        self.ask_extension("root", &request, |_, line| count_of(line, "ROOT"))
     }
 
     /// Sets the retry rule of the matching tubes.
@@ -148,7 +148,7 @@ impl Producer {
     /// [`Error::NoExtension`]; [`Error::Refused`] with `NOT_ALLOWED` without permission; the errors of [`Producer::put`].
     pub fn drain(&self, is_on: bool) -> Result<(), Error> {
         let (word, done) = if is_on { ("drain", "DRAINING") } else { ("undrain", "ACCEPTING") };
-        self.ask_extension(word, format!("{word}\r\n").as_bytes(), |line| expect(line, done))
+        self.ask_extension(word, format!("{word}\r\n").as_bytes(), |_, line| expect(line, done))
     }
 
     /// Copies the server's file of jobs to a file of this name beside it, and returns the size of the copy in bytes; None
@@ -186,7 +186,7 @@ impl Producer {
         checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
         let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
         let request = format!("clear {pattern}{state}\r\n");
-        self.ask_extension("clear", request.as_bytes(), |line| count_of(line, "CLEARED"))
+        self.ask_extension("clear", request.as_bytes(), |_, line| count_of(line, "CLEARED"))
     }
 
     /// Moves the job with this number, or the jobs of the matching tubes, to another tube: all that are not reserved, or
@@ -200,7 +200,7 @@ impl Producer {
         checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
         let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
         let request = format!("move {what} {tube}{state}\r\n");
-        self.ask_extension("move", request.as_bytes(), |line| count_or_not_found(line, "MOVED"))
+        self.ask_extension("move", request.as_bytes(), |_, line| count_or_not_found(line, "MOVED"))
     }
 
     /// Changes a job that is not reserved: its priority, the time until it is ready, and its TTR. Returns false if no
@@ -219,7 +219,7 @@ impl Producer {
         let values = [("pri", pri), ("delay", delay.map(whole_seconds)), ("ttr", ttr.map(whole_seconds))];
         let values = values.into_iter().filter_map(|(name, value)| Some(format!(" {name}={}", value?)));
         let request = format!("set-job {id}{}\r\n", values.collect::<String>());
-        self.ask_extension("set-job", request.as_bytes(), |line| expect_or_not_found(line, "SET"))
+        self.ask_extension("set-job", request.as_bytes(), |_, line| expect_or_not_found(line, "SET"))
     }
 
     /// Deletes the job with this number, or the jobs of the matching tubes, while they are reserved; their runners are
@@ -232,7 +232,7 @@ impl Producer {
         checked("the pattern", Some(what.as_bytes()), wire::is_pattern)?;
         self.session.borrow_mut().identify(who.as_bytes())?;
         let request = format!("cancel {what}\r\n");
-        self.ask_extension("cancel", request.as_bytes(), |line| count_or_not_found(line, "CANCELLED"))
+        self.ask_extension("cancel", request.as_bytes(), |_, line| count_or_not_found(line, "CANCELLED"))
     }
 
     /// Makes the buried and delayed jobs of the matching tubes ready, or the jobs in one of these states, and returns
@@ -245,7 +245,7 @@ impl Producer {
         checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
         let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
         let request = format!("kick-all {pattern}{state}\r\n");
-        self.ask_extension("kick-all", request.as_bytes(), |line| count_of(line, "KICKED"))
+        self.ask_extension("kick-all", request.as_bytes(), |_, line| count_of(line, "KICKED"))
     }
 
     /// Makes up to `most` buried jobs of the tube in use ready, or delayed jobs if none is buried, and returns their
@@ -367,9 +367,7 @@ impl Producer {
         checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
         let after = after.map(|id| format!(" after={id}")).unwrap_or_default();
         let request = format!("list-jobs {tube} {} {most}{after}\r\n", state.word());
-        let mut session = self.session.borrow_mut();
-        session.require("list-jobs")?;
-        session.ask(request.as_bytes(), Duration::ZERO, |connection, line| match line {
+        self.ask_extension("list-jobs", request.as_bytes(), |connection, line| match line {
             b"NOT_FOUND" => Ok(Ok(None)),
             line => {
                 let listed = |text: &[u8]| wire::parse_maps(text)?.iter().map(ListedJob::of).collect();
@@ -384,10 +382,8 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn summary(&self, by: SummaryBy) -> Result<Vec<SummaryRow>, Error> {
-        let mut session = self.session.borrow_mut();
-        session.require("summary")?;
         let request = format!("summary {}\r\n", by.word());
-        session.ask(request.as_bytes(), Duration::ZERO, |connection, line| {
+        self.ask_extension("summary", request.as_bytes(), |connection, line| {
             read_text(connection, line, |text| wire::parse_maps(text)?.iter().map(SummaryRow::of).collect())
         })
     }
@@ -402,10 +398,8 @@ impl Producer {
     pub fn settings(&self, pattern: Option<&str>) -> Result<Vec<YamlMap>, Error> {
         let pattern = checked("the pattern", pattern.map(str::as_bytes), wire::is_pattern)?;
         let request = [b"list-settings ", pattern].concat();
-        let mut session = self.session.borrow_mut();
-        session.require("list-settings")?;
         let request = [request.trim_ascii_end(), b"\r\n"].concat();
-        session.ask(&request, Duration::ZERO, |connection, line| read_text(connection, line, wire::parse_maps))
+        self.ask_extension("list-settings", &request, |connection, line| read_text(connection, line, wire::parse_maps))
     }
 
     /// Returns the name of the server of the current connection; None before the first request.
@@ -417,18 +411,18 @@ impl Producer {
     pub(super) fn set(&self, word: &'static str, pattern: &str, rest: &str, done: &str) -> Result<(), Error> {
         checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
         let request = format!("{word} {pattern}{rest}\r\n");
-        self.ask_extension(word, request.as_bytes(), |line| expect(line, done))
+        self.ask_extension(word, request.as_bytes(), |_, line| expect(line, done))
     }
 
     pub(super) fn ask_extension<T>(
         &self,
         word: &'static str,
         request: &[u8],
-        read: impl FnOnce(&[u8]) -> Said<T>,
+        read: impl FnOnce(&mut ClientConnection, &[u8]) -> Said<T>,
     ) -> Result<T, Error> {
         let mut session = self.session.borrow_mut();
         session.require(word)?;
-        session.ask(request, Duration::ZERO, |_, line| read(line))
+        session.ask(request, Duration::ZERO, read)
     }
 
     fn ask_of_job(&self, word: &str, id: JobId, done: &str) -> Result<bool, Error> {

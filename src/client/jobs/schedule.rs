@@ -75,7 +75,7 @@ impl Producer {
     /// [`Error::NoExtension`]; [`Error::Refused`] with `BAD_FORMAT` if the server does not know the expression or the
     /// zone; the errors of [`Producer::put`].
     pub fn schedule_put(&self, schedule: &Schedule) -> Result<(), Error> {
-        self.ask_extension("schedule-put", &schedule.request()?, |line| expect(line, "SCHEDULED"))
+        self.ask_extension("schedule-put", &schedule.request()?, |_, line| expect(line, "SCHEDULED"))
     }
 
     /// Ends a periodic job, and returns false if there is none of this name. Jobs that it has put stay.
@@ -86,7 +86,7 @@ impl Producer {
     pub fn schedule_delete(&self, name: &str) -> Result<bool, Error> {
         checked("the name", Some(name.as_bytes()), wire::is_group)?;
         let request = format!("schedule-delete {name}\r\n");
-        self.ask_extension("schedule-delete", request.as_bytes(), |line| expect_or_not_found(line, "DELETED"))
+        self.ask_extension("schedule-delete", request.as_bytes(), |_, line| expect_or_not_found(line, "DELETED"))
     }
 
     /// Returns the periodic jobs: maps with the `name`, its `tube`, `every` or `cron` and `timezone`, `missed`, `key`,
@@ -97,10 +97,7 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn schedules(&self) -> Result<Vec<YamlMap>, Error> {
-        let mut session = self.session.borrow_mut();
-        session.require("list-schedules")?;
-        session.ask(b"list-schedules\r\n", Duration::ZERO, |connection, line| {
-            read_text(connection, line, wire::parse_maps)
-        })
+        let read = |connection: &mut _, line: &[u8]| read_text(connection, line, wire::parse_maps);
+        self.ask_extension("list-schedules", b"list-schedules\r\n", read)
     }
 }

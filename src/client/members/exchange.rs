@@ -4,7 +4,7 @@ use crate::Said;
 use crate::connection::{ClientConnection, Probe};
 use crate::error::{Error, Fault};
 use poolcounter_protocol::members::request::{Attributes, NoMembers, Request, Taken};
-use poolcounter_protocol::members::wire::client::{self as wire, Notice, Reply};
+use poolcounter_protocol::members::wire::client::{self as wire, Reply};
 use std::time::Duration;
 
 /// Longest text of a reason or note that is sent, in characters: enough for a sentence, and far below the longest line.
@@ -34,42 +34,32 @@ pub enum TakeAnswer {
     Limit,
 }
 
-/// Sends a request, and returns the first line of its reply. Collects notices that come before it.
-pub fn ask(
-    connection: &mut ClientConnection,
-    request: &Request<'_>,
-    wait: Duration,
-    watch: &mut dyn FnMut(),
-    notices: &mut Vec<Notice>,
-) -> Result<Vec<u8>, Fault> {
+/// Returns a request as it is sent.
+pub fn line_of(request: &Request<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     wire::write_request(&mut bytes, request);
-    ask_line(connection, &bytes, wait, watch, notices)
+    bytes
 }
 
-/// Sends a request given as a line, like [`ask`].
-pub fn ask_line(
+/// Sends a request that needs no wait, and returns the first line of its reply.
+pub fn ask(connection: &mut ClientConnection, request: &[u8]) -> Result<Vec<u8>, Fault> {
+    ask_watched(connection, request, Duration::ZERO, &mut || {})
+}
+
+/// Sends a request that may wait, and returns the first line of its reply. Sets notices aside that come before it.
+pub fn ask_watched(
     connection: &mut ClientConnection,
     request: &[u8],
     wait: Duration,
     watch: &mut dyn FnMut(),
-    notices: &mut Vec<Notice>,
 ) -> Result<Vec<u8>, Fault> {
     connection.send_amid_notices(request, wait)?;
-    read_reply(connection, watch, notices)
-}
-
-fn read_reply(
-    connection: &mut ClientConnection,
-    watch: &mut dyn FnMut(),
-    notices: &mut Vec<Notice>,
-) -> Result<Vec<u8>, Fault> {
     loop {
         let line = connection.awaited_line(PROBE, watch)?;
         if !wire::is_notice(&line) {
             return Ok(line);
         }
-        notices.extend(wire::parse_notice(&line));
+        connection.set_aside(line);
     }
 }
 
@@ -106,28 +96,17 @@ pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<
 }
 
 /// Sends the request for a list, and reads it up to the empty line at its end.
-pub fn read_list<T>(
-    connection: &mut ClientConnection,
-    request: &[u8],
-    parse: fn(&[u8]) -> Option<T>,
-    notices: &mut Vec<Notice>,
-) -> Said<Vec<T>> {
-    let mut line = match ask_figures(connection, request, notices)? {
-        Ok(line) => line,
-        Err(error) => return Ok(Err(error)),
-    };
+pub fn read_list<T>(connection: &mut ClientConnection, request: &[u8], parse: fn(&[u8]) -> Option<T>) -> Said<Vec<T>> {
+    let mut line = ask(connection, request)?;
+    if let Some(Reply::Error(words)) = wire::parse_reply(&line) {
+        return Ok(Err(refused(words)));
+    }
     let mut rows = Vec::new();
     while !line.is_empty() {
         rows.push(parse(&line).ok_or(Fault::Garbled)?);
         line = connection.line()?;
     }
     Ok(Ok(rows))
-}
-
-/// Sends a request for figures or a list, and returns the first line of the reply.
-pub fn ask_figures(connection: &mut ClientConnection, request: &[u8], notices: &mut Vec<Notice>) -> Said<Vec<u8>> {
-    let line = ask_line(connection, request, Duration::ZERO, &mut || {}, notices)?;
-    Ok(if let Some(Reply::Error(words)) = wire::parse_reply(&line) { Err(refused(words)) } else { Ok(line) })
 }
 
 /// Returns a request about a pool with an escaped name.
@@ -156,6 +135,6 @@ pub fn sendable_text(text: &str) -> String {
     text.trim().into()
 }
 
-fn refused(words: &[u8]) -> Error {
+pub fn refused(words: &[u8]) -> Error {
     Error::Refused(String::from_utf8_lossy(words).into_owned())
 }

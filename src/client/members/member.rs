@@ -1,6 +1,6 @@
 //! Member that was taken, until its return.
 
-use super::exchange::{ask, read_done};
+use super::exchange::{ask, line_of, read_done};
 use super::{Lease, Members};
 use crate::error::Error;
 use crate::fleet::HeldOn;
@@ -104,18 +104,18 @@ impl Member<'_> {
     }
 
     fn send_return(&self, condition: Condition) -> Result<(), Error> {
-        if let Some(reason) = self.lost() {
+        if let (Some(reason), _) = self.reported() {
             return Err(Error::MemberLost(reason));
         }
         // The number is valid on one connection.
         let lease = self.taken.token.map_or(LeaseName::Number(self.taken.lease), LeaseName::Token);
-        let returning = Request::Return { lease, condition };
+        let returning = line_of(&Request::Return { lease, condition });
         let answer = match self.ask_holder(&returning, &Reply::Returned) {
             Err(Error::Lost) if self.taken.token.is_some() => self.ask_anew(&returning, &Reply::Returned).map(drop),
             answer => answer,
         };
         match answer {
-            Err(Error::NotTaken) => Err(self.lost().map_or(Error::NotTaken, Error::MemberLost)),
+            Err(Error::NotTaken) => Err(self.reported().0.map_or(Error::NotTaken, Error::MemberLost)),
             answer => answer,
         }
     }
@@ -130,9 +130,13 @@ impl Member<'_> {
         let Some(token) = self.taken.token.filter(|_| self.lease.is_some() || self.descriptor().is_none()) else {
             return Ok(());
         };
-        let (request, sent) = (Request::Renew { token, span: self.lease.map(Into::into) }, Instant::now());
+        let sent = Instant::now();
+        let request = line_of(&Request::Renew { token, span: self.lease.map(Into::into) });
         let renewed = match self.ask_holder(&request, &Reply::Renewed) {
-            Err(Error::Lost) => self.ask_anew(&request, &Reply::Renewed).map(|held| self.move_to(held)),
+            Err(Error::Lost) => self.ask_anew(&request, &Reply::Renewed).map(|held| {
+                self.with_lease(|lease| lease.held = held);
+                self.held.set(held);
+            }),
             answer => answer,
         };
         match renewed {
@@ -141,7 +145,7 @@ impl Member<'_> {
                 self.cut.set(None);
             }
             Err(Error::NotTaken) if self.lease.is_none() => self.is_gone.set(true),
-            Err(Error::NotTaken) => self.set_lost(Lost::Expired),
+            Err(Error::NotTaken) => _ = self.with_lease(|lease| lease.lost = Some(Lost::Expired)),
             Err(_) => {}
         }
         renewed
@@ -150,29 +154,23 @@ impl Member<'_> {
     /// Returns the reason of its loss, if it is lost. Reads pending notices of the server; does not wait, so a crash of
     /// the server's machine goes unnoticed until keepalive fails.
     pub fn loss(&self) -> Option<MemberLoss> {
-        if self.lost().is_none() {
-            let (lines, is_open) = self.members.fleet.borrow_mut().pending_lines(self.held.get());
-            self.members.note(self.held.get(), lines.iter().filter_map(|line| wire::parse_notice(line)).collect());
-            if !is_open && self.lost().is_none() {
-                return match self.until.get() {
-                    None if self.taken.token.is_some() && !self.is_gone.get() => {
-                        let now = Instant::now();
-                        let cut = self.cut.get().unwrap_or(now);
-                        self.cut.set(Some(cut));
-                        (now.duration_since(cut) >= GRACE).then_some(MemberLoss::Connection)
-                    }
-                    None => Some(MemberLoss::Connection),
-                    Some(until) => (until <= Instant::now()).then_some(MemberLoss::Expired),
-                };
+        match (self.reported(), self.until.get()) {
+            ((Some(reason), _), _) => Some(MemberLoss::Reported(reason)),
+            ((None, true), _) => None,
+            ((None, false), None) if self.taken.token.is_some() && !self.is_gone.get() => {
+                let now = Instant::now();
+                let cut = self.cut.get().unwrap_or(now);
+                self.cut.set(Some(cut));
+                (now.duration_since(cut) >= GRACE).then_some(MemberLoss::Connection)
             }
+            ((None, false), None) => Some(MemberLoss::Connection),
+            ((None, false), Some(until)) => (until <= Instant::now()).then_some(MemberLoss::Expired),
         }
-        self.lost().map(MemberLoss::Reported)
     }
 
     /// Returns the operator who has taken it back, and the note, if there is one: `ann@desk: for a look`.
     pub fn taken_back_by(&self) -> Option<String> {
-        let leases = self.members.leases.borrow();
-        let by = leases.iter().find(|lease| self.is(lease))?.lost_by.as_deref()?;
+        let by = self.with_lease(|lease| lease.lost_by.clone())??;
         let [name, note] = [&by.name, &by.note].map(|text| String::from_utf8_lossy(text));
         Some(if note.is_empty() { name.into() } else { format!("{name}: {note}") })
     }
@@ -193,42 +191,28 @@ impl Member<'_> {
         self.held.get().number()
     }
 
-    fn ask_holder(&self, request: &Request<'_>, success: &Reply<'_>) -> Result<(), Error> {
-        let mut notices = Vec::new();
-        let answer = self.members.fleet.borrow_mut().ask_holder(self.held.get(), |connection| {
-            read_done(&ask(connection, request, Duration::ZERO, &mut || {}, &mut notices)?, success)
-        });
-        self.members.note(self.held.get(), notices);
-        answer?
+    fn ask_holder(&self, request: &[u8], success: &Reply<'_>) -> Result<(), Error> {
+        let mut fleet = self.members.fleet.borrow_mut();
+        fleet.ask_holder(self.held.get(), |connection| read_done(&ask(connection, request)?, success))?
     }
 
     /// Sends a request to the same server on another connection, because the old one is gone, and returns the
     /// connection.
-    fn ask_anew(&self, request: &Request<'_>, success: &Reply<'_>) -> Result<HeldOn, Error> {
-        let ((answer, notices), held) =
-            self.members.fleet.borrow_mut().ask_same_server(self.held.get(), |connection| {
-                let mut notices = Vec::new();
-                let line = ask(connection, request, Duration::ZERO, &mut || {}, &mut notices)?;
-                Ok((read_done(&line, success)?, notices))
-            })?;
-        self.members.note(held, notices);
+    fn ask_anew(&self, request: &[u8], success: &Reply<'_>) -> Result<HeldOn, Error> {
+        let mut fleet = self.members.fleet.borrow_mut();
+        let ask = |connection: &mut _| read_done(&ask(connection, request)?, success);
+        let (answer, held) = fleet.ask_same_server(self.held.get(), ask)?;
         answer.map(|()| held)
     }
 
-    fn move_to(&self, held: HeldOn) {
-        let mut leases = self.members.leases.borrow_mut();
-        leases.iter_mut().filter(|lease| self.is(lease)).for_each(|lease| lease.held = held);
-        self.held.set(held);
+    /// Returns the reason of its loss, if the server has reported one, and whether the connection is open.
+    fn reported(&self) -> (Option<Lost>, bool) {
+        let is_open = self.members.note(self.held.get());
+        (self.with_lease(|lease| lease.lost).flatten(), is_open)
     }
 
-    fn lost(&self) -> Option<Lost> {
-        let leases = self.members.leases.borrow();
-        leases.iter().find(|lease| self.is(lease))?.lost
-    }
-
-    fn set_lost(&self, reason: Lost) {
-        let mut leases = self.members.leases.borrow_mut();
-        leases.iter_mut().filter(|lease| self.is(lease)).for_each(|lease| lease.lost = Some(reason));
+    fn with_lease<T>(&self, call: impl FnOnce(&mut Lease) -> T) -> Option<T> {
+        self.members.leases.borrow_mut().iter_mut().find(|lease| self.is(lease)).map(call)
     }
 
     fn is(&self, lease: &Lease) -> bool {

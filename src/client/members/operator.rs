@@ -1,7 +1,7 @@
 //! Operators' requests of the members service: declare, change and remove pools and fixed members.
 
 use super::Members;
-use super::exchange::{Offered, sendable_attributes, sendable_text};
+use super::exchange::{Offered, line_of, sendable_attributes, sendable_text};
 use crate::error::Error;
 use poolcounter_protocol::members::request::{Named, Request};
 use poolcounter_protocol::members::wire::client::{self as wire, ListedMember, Reply};
@@ -152,13 +152,11 @@ impl Operator<'_> {
     }
 
     fn ask(&self, pool: &[u8], request: &Request<'_>) -> Result<(), Error> {
-        let mut bytes = Vec::new();
-        wire::write_request(&mut bytes, request);
-        self.send(pool, &bytes)
+        self.send(pool, &line_of(request))
     }
 
     fn send(&self, pool: &[u8], request: &[u8]) -> Result<(), Error> {
-        self.members.ask_server_of(pool, request, &Reply::Ok)
+        self.members.ask_once(pool, request, &Reply::Ok)
     }
 }
 

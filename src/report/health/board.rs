@@ -234,16 +234,14 @@ impl HealthLine {
     /// its state.
     pub fn sentence(&self) -> String {
         let mut held = self.conditions.iter().filter(|on| on.until.is_none());
-        held.next().map_or_else(
-            || self.standing.clone(),
-            |worst| with_more(&worst.condition.sentence, held.count() + self.more),
-        )
+        let Some(ConditionOn { condition: Condition { sentence, .. }, .. }) = held.next() else {
+            return self.standing.clone();
+        };
+        match held.count() + self.more {
+            0 => sentence.clone(),
+            more => format!("{sentence}, and {more} more"),
+        }
     }
-}
-
-/// Returns the sentence about the worst condition with the number of further conditions.
-fn with_more(worst: &str, more: usize) -> String {
-    if more == 0 { worst.into() } else { format!("{worst}, and {more} more") }
 }
 
 #[cfg(test)]

@@ -46,6 +46,6 @@ impl<P> Sweep<P> {
         self.next = next;
         let Round(conditions, more) = &self.complete;
         conditions.iter().for_each(|condition| look.note(condition.clone()));
-        look.note_more(*more);
+        look.more += more;
     }
 }

@@ -1,10 +1,11 @@
-//! Comparison of the provider's members with the server's list: after a new connection, and during a drain.
+//! Comparison of the provider's members with the server's: by its list after a new connection, and by withdrawals during
+//! a drain, for which no other right is needed.
 
 use super::{Job, Work};
 use poolcounter_client::{Error, Provider, Task};
 use std::time::{Duration, Instant};
 
-/// Pause between two comparisons during a drain, because the server does not notify about returned members.
+/// Pause between two withdrawals during a drain, because the server does not notify about returned members.
 const DRAIN_LOOKS: Duration = Duration::from_secs(1);
 
 impl Work<'_> {
@@ -16,11 +17,8 @@ impl Work<'_> {
     pub fn connect(&mut self, provider: &mut Provider) -> Result<(), Error> {
         self.connection += 1;
         self.resume_cleanings(provider)?;
-        for own in self.members.values_mut() {
-            own.is_withdrawn = false;
-        }
-        let is_new = self.members.is_empty() && self.unsaid.is_empty();
-        if is_new && !self.is_draining { Ok(()) } else { self.look(provider) }
+        self.next_withdrawal = self.is_draining.then(Instant::now);
+        if self.members.is_empty() && self.unsaid.is_empty() { Ok(()) } else { self.compare(provider) }
     }
 
     /// Tells the server which cleanings go on, and ends cleanings that it does not want any more.
@@ -39,28 +37,15 @@ impl Work<'_> {
     /// Starts a drain: starts no more members, and stops each one once it is free.
     pub fn drain(&mut self) {
         self.is_draining = true;
-        self.next_look = Some(Instant::now());
+        self.next_withdrawal = Some(Instant::now());
     }
 
-    /// Stops members that the server does not list, because they have left the pool. Keeps the listed members, whatever
-    /// the server replies.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the connection is lost.
-    pub(super) fn look(&mut self, provider: &mut Provider) -> Result<(), Error> {
-        // Now, because a refusal ends this early.
-        self.look_later();
-        if self.is_draining {
-            unless_lost(provider.set_capacity(Some(0)))?;
-            for (name, own) in self.members.iter_mut().filter(|(_, own)| !own.is_stopping && !own.is_withdrawn) {
-                own.is_withdrawn = unless_lost(provider.withdraw(name, false))?;
-            }
-        }
+    /// Stops members that the server does not list, because they have left the pool. Keeps all if the server refuses the
+    /// list.
+    fn compare(&mut self, provider: &mut Provider) -> Result<(), Error> {
         let listed = match provider.members() {
             Ok(listed) => listed,
             Err(Error::Refused(words)) if words.starts_with("NO_POOL") => Vec::new(),
-            Err(Error::Refused(_)) if self.is_draining => return self.withdraw_again(provider),
             refused => return unless_lost(refused.map(drop)).map(drop),
         };
         let state_of = |name: &[u8]| listed.iter().find(|member| member.name == name).map(|member| &*member.state);
@@ -71,18 +56,17 @@ impl Work<'_> {
         }
         let gone: Vec<_> = self.members().filter(|name| state_of(name).is_none()).map(Box::from).collect();
         gone.iter().for_each(|name| self.forsake(name));
-        self.look_later();
         Ok(())
     }
 
-    /// Sets the time of the next comparison, if there is one to come.
-    fn look_later(&mut self) {
-        self.next_look = self.is_draining.then(|| Instant::now() + DRAIN_LOOKS);
-    }
-
-    /// Stops withdrawn members that have left the pool. A provider without the right to list members learns that from
-    /// the refusal of another withdrawal.
-    fn withdraw_again(&mut self, provider: &mut Provider) -> Result<(), Error> {
+    /// Withdraws each member of a provider that drains, and stops the members that have left the pool: the server
+    /// refuses to withdraw them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection is lost.
+    pub(super) fn withdraw(&mut self, provider: &mut Provider) -> Result<(), Error> {
+        unless_lost(provider.set_capacity(Some(0)))?;
         let mut gone = Vec::new();
         for (name, _) in self.members.iter().filter(|(_, own)| !own.is_stopping) {
             match provider.withdraw(name, false) {
@@ -91,6 +75,7 @@ impl Work<'_> {
             }
         }
         gone.iter().for_each(|name| self.forsake(name));
+        self.next_withdrawal = Some(Instant::now() + DRAIN_LOOKS);
         Ok(())
     }
 

@@ -45,7 +45,7 @@ impl Work<'_> {
         }
         self.commands[index].job = Job::Member(name.clone());
         self.commands[index].process.let_run();
-        self.members.insert(name.clone(), Own { is_stopping: false, is_withdrawn: false });
+        self.members.insert(name.clone(), Own { is_stopping: false });
         if asked_by != Some(self.connection) || self.is_ending {
             self.forsake(&name);
         }
