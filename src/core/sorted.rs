@@ -82,6 +82,10 @@ impl<T: Copy> Sorted<T> {
             && values.len() < MOST
         {
             let Err(at) = search(values, &place) else { return false };
+            if values.capacity() == 0 {
+                // Very many sets never have a second value.
+                values.reserve_exact(1);
+            }
             values.insert(at, value);
             self.len += 1;
             return true;

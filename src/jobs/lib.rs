@@ -50,11 +50,10 @@ use poolcounter_service::settings::{self, Configure};
 use process::Machine;
 use sessions::{Slot, session_of};
 use slack::Slack;
-use state::{Commit, Event, Reply, Setting, State, Step, Timer};
+use state::{Commit, Event, MOST_IN_A_TURN, Setting, State, Step, Timer};
 use store::{Jobs, Ownership, Store};
 use store_driver::StoreDriver;
 use wire::MAX_EXTENSION_LINE;
-use wire::stream::Cut;
 
 /// Entry in the list of services.
 pub const INFO: Info = Info {
@@ -200,8 +199,8 @@ impl Service for JobQueue {
         if ownership == Ownership::Expired {
             self.send_away(conn, context);
         }
-        let session = session_of(&mut self.sessions, conn);
-        let (is_lost, is_open, has_query) = (session.is_lost, session.is_open, session.query.is_some());
+        let slot = session_of(&mut self.sessions, conn);
+        let (is_lost, is_open) = (slot.begun().is_some_and(|session| session.is_lost), slot.is_open);
         if is_lost || ownership.turns_away() {
             return self.turn_away(conn, input.bytes, context);
         }
@@ -209,42 +208,40 @@ impl Service for JobQueue {
             // It came while another daemon had the jobs.
             self.open(conn, context);
         }
-        if has_query {
+        if self.sessions[conn.index()].query.is_some() {
             self.go_on_with_query(conn, context);
             return Served { consumed: 0, then: Then::Serve };
         }
         let mut consumed = 0;
-        let max_size = self.state.bounds.max_size;
         self.state.visited = 0;
         let may_hold = self.may_hold_back();
+        let is_usual = !may_hold && !context.has_rules();
         for _ in 0..REQUESTS_PER_TURN {
-            if !self.write_unsent(conn, context) || context.output.is_full(conn) {
+            let is_plain = is_usual && self.sessions[conn.index()].is_plain();
+            if is_plain && consumed > 0 && consumed == input.bytes.len() {
+                return Served { consumed, then: Then::Read };
+            }
+            if is_plain
+                && !context.output.is_full(conn)
+                && let Some(served) = self.serve_usual(conn, &input.bytes[consumed..], context)
+            {
+                consumed += served;
+            } else if !self.write_unsent(conn, context) || context.output.is_full(conn) {
                 break;
-            }
-            if may_hold && self.hold_back(conn, &input.bytes[consumed..], context.time.now) {
+            } else if may_hold && self.hold_back(conn, &input.bytes[consumed..], context.time.now) {
                 return Served { consumed, then: Then::Wait };
-            }
-            let was_held = may_hold && session_of(&mut self.sessions, conn).held_since.is_some();
-            let may_change = was_held && commands::may_change(&input.bytes[consumed..]);
-            let Cut { consumed: cut, item } = self.cut(conn, &input.bytes[consumed..], max_size);
-            consumed += cut;
-            let then = match item {
-                Some(item) if was_held && self.is_given_up(conn, may_change, &item, context.time.now) => {
-                    self.reply(conn, Reply::InternalError, context);
-                    None
+            } else {
+                let (served, then) = self.serve_any(conn, &input.bytes[consumed..], may_hold, context);
+                consumed += served;
+                if let Some(then) = then {
+                    return Served { consumed, then };
                 }
-                Some(item) => self.handle(conn, item, context),
-                None if cut == 0 => Some(Then::Read),
-                None => None,
-            };
-            if let Some(then) = then {
-                return Served { consumed, then };
             }
             if self.state.is_waiting(conn) {
                 session_of(&mut self.sessions, conn).waits = true;
                 return Served { consumed, then: Then::Wait };
             }
-            if self.state.is_turn_over() {
+            if self.state.visited >= MOST_IN_A_TURN {
                 break;
             }
         }

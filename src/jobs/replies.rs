@@ -3,7 +3,7 @@
 use super::JobQueue;
 use super::sessions::{COPIED_BYTES, CRLF, Message, session_of};
 use super::state::{Commit, Event, JobId, Reply, State};
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::id::ConnId;
 use poolcounter_protocol::jobs::wire::replies;
 use poolcounter_service::contract::Context;
 use poolcounter_service::output::{FULL_BYTES, Promise};
@@ -26,11 +26,14 @@ impl JobQueue {
 
     /// Sends the replies of the state.
     pub(super) fn send(&mut self, Event { conn, reply, after, about, follows }: &Event, context: &mut Context<'_>) {
-        let session = session_of(&mut self.sessions, *conn);
+        let slot = session_of(&mut self.sessions, *conn);
         if let (Reply::Inserted(_) | Reply::Duplicate(..), Some(commit)) = (reply, after) {
-            session.put = session.put.max(*commit);
+            slot.put = slot.put.max(*commit);
         }
-        if session.waits && !self.state.is_waiting(*conn) {
+        if let Some(session) = slot.begun()
+            && session.waits
+            && !self.state.is_waiting(*conn)
+        {
             session.waits = false;
             context.resume(*conn);
         }
@@ -62,7 +65,7 @@ impl JobQueue {
         let len = bytes.map_or(0, <[u8]>::len);
         // All replies to a request are in one place, so that one can replace them.
         let follows = after.is_some_and(|promise| promise.follows);
-        let has_unsent = self.sessions.get(conn.index()).is_some_and(|session| !session.unsent.is_empty());
+        let has_unsent = session_of(&mut self.sessions, conn).begun().is_some_and(|session| !session.unsent.is_empty());
         if has_unsent || !follows && (len > FULL_BYTES || context.output.is_full(conn)) {
             return self.queue_reply(conn, body, after, |state, bytes| head(state, bytes, len));
         }
@@ -111,10 +114,7 @@ impl JobQueue {
     /// Writes queued replies, and returns whether that is all of them.
     pub(super) fn write_unsent(&mut self, conn: ConnId, context: &mut Context<'_>) -> bool {
         let JobQueue { state, sessions, awaited, .. } = self;
-        let session = session_of(sessions, conn);
-        if session.unsent.is_empty() {
-            return true;
-        }
+        let Some(session) = session_of(sessions, conn).begun() else { return true };
         while let Some(message) = session.unsent.front_mut() {
             if context.output.is_full(conn) && !message.follows() {
                 return false;

@@ -1,16 +1,57 @@
 //! One request of a connection: parsed, checked and executed.
 
 use super::JobQueue;
+use super::commands;
 use super::sessions::session_of;
-use super::state::{Refusal, Reply, State, Step};
+use super::state::{Body, Refusal, Reply, Reserve, State, Step};
 use super::stats::Jobs as Stat;
 use super::wire::Request;
 use super::wire::schedule::is_schedule;
-use super::wire::stream::{Cut, Item, Stream};
+use super::wire::stream::{Cut, Item, Stream, Usual, usual};
 use poolcounter_core::id::ConnId;
 use poolcounter_service::contract::{Context, Effect, Then};
 
 impl JobQueue {
+    /// Serves the request at the front if it is usual, and returns its length. The connection must be plain.
+    #[inline]
+    pub(super) fn serve_usual(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Option<usize> {
+        let (request, len) = usual(input, self.state.bounds.max_size)?;
+        match request {
+            Usual::Put(put, body) => {
+                self.step(context, |state, step| state.put(conn, &put, Body::Own(body.into()), step));
+            }
+            Usual::Reserve(timeout) => {
+                let reserve = Reserve { timeout: Some(timeout), many: None };
+                self.step(context, |state, step| state.reserve(conn, reserve, step));
+            }
+            Usual::Delete(id) => self.step(context, |state, step| state.delete(conn, id, step)),
+        }
+        Some(len)
+    }
+
+    /// Serves the request at the front. Returns the consumed bytes, and the next action if the connection's turn ends.
+    pub(super) fn serve_any(
+        &mut self,
+        conn: ConnId,
+        input: &[u8],
+        may_hold: bool,
+        context: &mut Context<'_>,
+    ) -> (usize, Option<Then>) {
+        let was_held = may_hold && session_of(&mut self.sessions, conn).held_since.is_some();
+        let may_change = was_held && commands::may_change(input);
+        let Cut { consumed, item } = self.cut(conn, input, self.state.bounds.max_size);
+        let then = match item {
+            Some(item) if was_held && self.is_given_up(conn, may_change, &item, context.time.now) => {
+                self.reply(conn, Reply::InternalError, context);
+                None
+            }
+            Some(item) => self.handle(conn, item, context),
+            None if consumed == 0 => Some(Then::Read),
+            None => None,
+        };
+        (consumed, then)
+    }
+
     /// Reads the next request of a connection. Bytes of incomplete requests count towards the memory limit.
     pub(super) fn cut<'a>(&mut self, conn: ConnId, input: &'a [u8], max_size: u32) -> Cut<'a> {
         if input.is_empty() {
@@ -34,15 +75,12 @@ impl JobQueue {
     }
 
     /// Serves one item. Returns the next action if the connection's turn ends with it.
-    pub(super) fn handle(&mut self, conn: ConnId, mut item: Item<'_>, context: &mut Context<'_>) -> Option<Then> {
+    fn handle(&mut self, conn: ConnId, mut item: Item<'_>, context: &mut Context<'_>) -> Option<Then> {
         if self.refuses(conn, &mut item, context) {
             return None;
         }
         let act = self.act_of(conn, &item, context);
         match item {
-            Item::Request(_, request @ (Request::Reserve(_) | Request::Delete(_))) => {
-                self.step(context, |state, step| state.serve(conn, request, step));
-            }
             Item::Put(..) | Item::PutMany(_) if self.is_store_failing(context.time.now) => {
                 self.reply(conn, Reply::OutOfMemory, context);
             }

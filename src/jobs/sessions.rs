@@ -41,6 +41,13 @@ impl Slot {
         Slot { is_open: true, session: (!session.is_idle()).then(|| Box::new(session)) }
     }
 
+    /// Returns whether the next request can be served without a look at the session.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        let is_idle = |session: &Session| session.is_idle() && session.charged == 0;
+        self.is_open && self.session.as_deref().is_none_or(is_idle)
+    }
+
     /// Returns the session, if it has begun.
     pub fn begun(&mut self) -> Option<&mut Session> {
         self.session.as_deref_mut()

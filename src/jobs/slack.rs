@@ -15,7 +15,7 @@ const PAUSE: Span = Span::from_secs(1);
 /// Memory that the allocator may keep beside what is used.
 #[derive(Default)]
 pub(super) struct Slack {
-    /// Most bytes that were used since the last return.
+    /// Most bytes that jobs and connections used since the last return.
     most: usize,
     timer: Option<TimerId>,
 }
@@ -36,7 +36,7 @@ impl Slack {
 impl JobQueue {
     /// Arms the timer of the return once the used memory has fallen by half.
     pub(super) fn note_memory(&mut self, context: &mut Context<'_>) {
-        if self.slack.has_fallen(self.state.used_memory()) && self.slack.timer.is_none() {
+        if self.slack.has_fallen(self.state.bytes_of_jobs()) && self.slack.timer.is_none() {
             self.slack.timer = Some(context.timers.typed().arm(context.time.now + PAUSE, Timer::Memory));
         }
     }
@@ -44,7 +44,7 @@ impl JobQueue {
     /// Returns memory to the system, unless it is used again.
     pub(super) fn return_memory(&mut self) {
         self.slack.timer.take().into_iter().for_each(TimerId::fired);
-        let used = self.state.used_memory();
+        let used = self.state.bytes_of_jobs();
         if self.slack.has_fallen(used) {
             self.slack.most = used;
             return_memory_aside();

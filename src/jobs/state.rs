@@ -96,7 +96,7 @@ pub const JOB_BYTES: usize = 150;
 /// indexes, at their worst, and the room that its queues keep when they are empty.
 const TUBE_BYTES: usize = size_of::<tube::Tube>() + size_of::<tube::Bucket>() + 100 + 3 * KEPT_ROOM;
 /// Bytes of the sum over tubes with one first or last part, beside its name and its tally.
-const SUM_BYTES: usize = size_of::<sums::Sum>() + size_of::<Tally>() + 100 + KEPT_ROOM;
+const SUM_BYTES: usize = size_of::<sums::Sum>() + size_of::<sums::Own>() + 100 + KEPT_ROOM;
 /// Bytes that an empty queue or list keeps at most.
 const KEPT_ROOM: usize = 80;
 /// End of the numbers of jobs: all are smaller, so that stores can keep each number and the next.
@@ -110,7 +110,7 @@ const SLICE: u32 = 1024;
 const FEW: usize = 8;
 /// Number of entries that the requests of one turn of a connection may visit before it ends; the last request may
 /// exceed it.
-const MOST_IN_A_TURN: usize = 512;
+pub const MOST_IN_A_TURN: usize = 512;
 /// Pause before more jobs whose time has come become ready: until the next tick of the wheel.
 const PAUSE_BETWEEN_SLICES: Span = Span::from_micros(1);
 
@@ -255,12 +255,6 @@ impl State {
         }
     }
 
-    /// Returns whether the requests of this turn have visited so many entries that other connections must be served
-    /// before the next.
-    pub fn is_turn_over(&self) -> bool {
-        self.visited >= MOST_IN_A_TURN
-    }
-
     /// Returns the number of jobs.
     pub fn len(&self) -> usize {
         self.jobs.len
@@ -330,6 +324,7 @@ impl State {
 
     /// Updates the choices that are made from time to time, and begins another batch if one is full. Called before each
     /// step.
+    #[inline]
     pub fn note_time(&mut self, now: Time) {
         self.close_full_batch();
         self.tubes.choose_if_due(now);

@@ -154,11 +154,6 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
-    /// Returns true if listeners must be opened or closed.
-    pub fn has_listening(&self) -> bool {
-        !self.dispatch.listening.is_empty()
-    }
-
     /// Returns the services whose listeners must be opened or closed, since the last call.
     pub fn take_listening(&mut self) -> Vec<(ServiceId, bool)> {
         std::mem::take(&mut self.dispatch.listening)

@@ -11,7 +11,7 @@ use poolcounter_core::meter;
 use poolcounter_core::random::Random;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::Wheel;
+use poolcounter_core::wheel::{Owner, Wheel};
 use poolcounter_service::access::Access;
 use poolcounter_service::container::{Entry, ServiceId, Services};
 use poolcounter_service::contract::{
@@ -271,11 +271,12 @@ impl Dispatch {
 
     /// Calls `commit` of every service with a store that was called since the last commit, in the order of the registry.
     pub fn commit(&mut self, now: Time, peers: &dyn Peers) {
-        let due = self.uncommitted;
-        for id in self.services.ids().filter(|id| due >> id.index() & 1 == 1) {
+        while self.uncommitted != 0 {
+            // Lossless: it has 32 bits.
+            let id = ServiceId::of(Owner(self.uncommitted.trailing_zeros() as u8));
             self.call(id, now, peers, |service, context| service.commit(context));
+            self.uncommitted &= !(1 << id.index());
         }
-        self.uncommitted = 0;
     }
 
     fn watch(&mut self, now: Time) {

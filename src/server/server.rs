@@ -252,8 +252,8 @@ impl Server {
         self.notify_supervisor(DaemonState::Ready);
         loop {
             Connections::tick(self)?;
-            if self.connections.has_listening() {
-                let listening = self.connections.take_listening();
+            let listening = self.connections.take_listening();
+            if !listening.is_empty() {
                 self.close_and_open_listeners(listening);
             }
             self.continue_upgrade();
@@ -343,14 +343,13 @@ impl Server {
 
     /// Returns the time for which the poll may sleep; None without a limit.
     fn poll_timeout(&self, now: Time) -> Option<Duration> {
-        let backlog = self.has_backlog.then(|| self.accept_paused_until.unwrap_or_default());
-        let upgrade_or_stop = self.upgrade_deadline().or(self.stop_deadline);
-        let (notification, look) = (self.notifier.next_deadline(), self.connections.next_look());
-        let times = [self.connections.next_work(), backlog, upgrade_or_stop, notification, look];
-        match times.map(|at| at.unwrap_or(Time::NEVER)).into_iter().fold(Time::NEVER, Time::min) {
-            Time::NEVER => None,
-            at => Some(at.since(now).into()),
-        }
+        let mut first = self.connections.next_work().unwrap_or(Time::NEVER);
+        let mut note = |at: Option<Time>| first = at.map_or(first, |at| at.min(first));
+        note(self.has_backlog.then(|| self.accept_paused_until.unwrap_or_default()));
+        note(self.upgrade_deadline().or(self.stop_deadline));
+        note(self.notifier.next_deadline());
+        note(self.connections.next_look());
+        (first < Time::NEVER).then(|| first.since(now).into())
     }
 
     fn register_connection(&mut self, id: ConnId) -> io::Result<()> {

@@ -209,6 +209,7 @@ impl Output {
     }
 
     /// Removes the first `len` unsent bytes, which were sent.
+    #[inline]
     pub fn consume(&mut self, conn: ConnId, len: usize) {
         let Some(index) = self.index_of(conn) else { return };
         let buffer = &mut self.buffers[index as usize];
@@ -264,6 +265,7 @@ impl Output {
         &mut self.buffers[index as usize]
     }
 
+    #[inline]
     fn give_buffer(&mut self, conn: ConnId) -> u32 {
         if self.owned.len() <= conn.index() {
             self.owned.resize(conn.index() + 1, NO_BUFFER);

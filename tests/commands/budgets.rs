@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 type Budget = (&'static str, &'static [&'static str], &'static str, usize, usize);
 
 const BUDGETS: &[Budget] = &[
-    ("src without testkit", &["src/"], "src/testkit/", 65_832, 60_000),
+    ("src without testkit", &["src/"], "src/testkit/", 65_873, 60_000),
     ("members", &["src/members/"], "-", 9_309, 6_500),
-    ("jobs", &["src/jobs/", "src/store"], "-", 17_816, 15_500),
+    ("jobs", &["src/jobs/", "src/store"], "-", 17_860, 15_500),
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_775, 4_500),
     ("cli", &["src/cli/"], "-", 10_614, 9_500),
     ("testkit", &["src/testkit/"], "-", 12_171, 9_000),
-    ("tests", &["tests/"], "-", 38_612, 33_000),
+    ("tests", &["tests/"], "-", 38_620, 33_000),
 ];
 
 #[test]

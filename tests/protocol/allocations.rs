@@ -130,7 +130,7 @@ fn assert_steady(service: &str, before: &str, scripts: &[[Vec<u8>; 2]]) {
 fn idle_connection_of_jobs_is_small() {
     const CONNECTIONS: usize = 16_000;
     let taken = |(service, requests): (&str, &[&str])| {
-        let services = Services::of(poolcounter::SERVICES, &AllSettings::defaults(poolcounter::SERVICES));
+        let services = Services::of(poolcounter::SERVICES, &AllSettings::defaults(poolcounter::SERVICES).in_memory());
         let mut scene = Scene::of(services);
         let service = ServiceId::named(poolcounter::SERVICES, service).expect("is in the registry");
         let before = bytes();
@@ -187,9 +187,10 @@ fn taking_and_returning_a_member_allocates_nothing() {
     assert_steady("members", before, &[[b"RETURN #\n".to_vec(), b"TAKE p 5\n".to_vec()]]);
 }
 
-/// A put allocates its body, and now and then a leaf of its tube's queue; a reserve and a delete allocate nothing.
+/// A put allocates its body, and now and then a leaf of its tube's queue; a reserve shrinks a leaf now and then; a delete
+/// allocates nothing.
 #[test]
-fn jobs_are_reserved_and_deleted_without_an_allocation() {
+fn jobs_allocate_their_bodies_and_leaves() {
     const JOBS: usize = 100;
     const WARM: usize = 2_000;
     const CYCLES: usize = 10_000;
@@ -200,7 +201,7 @@ fn jobs_are_reserved_and_deleted_without_an_allocation() {
     let total = requests.len();
     // The client begins with its second request.
     requests.rotate_right(1);
-    let services = Services::of(poolcounter::SERVICES, &AllSettings::defaults(poolcounter::SERVICES));
+    let services = Services::of(poolcounter::SERVICES, &AllSettings::defaults(poolcounter::SERVICES).in_memory());
     let mut scene = Scene::of(services);
     let service = ServiceId::named(poolcounter::SERVICES, "jobs").expect("is in the registry");
     let id = scene.connections.open(Script { requests, sent: 0, full: false }, service, Time::START);
@@ -217,8 +218,8 @@ fn jobs_are_reserved_and_deleted_without_an_allocation() {
     }
     let puts = (CYCLES - WARM) as u64;
     println!("{puts} puts, reserves and deletes have allocated {counts:?} times");
-    assert_eq!(counts[1..], [0, 0]);
-    assert!(counts[0] <= puts + puts / 6, "a put allocates more than its body, and a leaf of its queue now and then");
+    assert!((puts..=puts + puts / 6).contains(&counts[0]), "a put allocates its body, and a leaf now and then");
+    assert!(counts[1] <= puts / 10 && counts[2] == 0, "a reserve shrinks a leaf now and then");
 }
 
 /// Released units take no memory, however many counters a connection has held.

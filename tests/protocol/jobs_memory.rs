@@ -112,6 +112,16 @@ fn tubes_and_settings_take_no_more_than_the_memory_allowed() {
     }
 }
 
+/// Most tubes of very many have one job, and are alone in their sums.
+#[test]
+fn tube_with_a_job_is_small() {
+    const TUBES: usize = 16_000;
+    let mut service = Service::without_store(Bounds::default());
+    let each = put(&mut service, 0..TUBES, &|n| format!("put-job 9 0 99 1 tube=t{n}\r\na\r\n")) / TUBES;
+    println!("a tube with a job takes {each} bytes");
+    assert!(each <= 1_250, "{each} bytes");
+}
+
 /// Each tube has the times of jobs that waited for hours, so that its histograms have most of their buckets.
 #[test]
 fn long_times_of_tubes_count_as_memory() {

@@ -157,6 +157,11 @@ impl State {
         of_jobs + of_watches + self.settings_bytes() + self.limits.rates.bytes() + self.kept_bytes
     }
 
+    /// Returns the bytes of jobs, and of what is kept for connections: floods are of these.
+    pub fn bytes_of_jobs(&self) -> usize {
+        self.jobs.bytes + self.kept_bytes
+    }
+
     /// Forgets tubes that are hidden where their room is needed, as many as a step has time for.
     pub(super) fn forget_hidden(&mut self, timers: &mut Timers<'_, Timer>) {
         for _ in 0..DROPPED_AT_ONCE {

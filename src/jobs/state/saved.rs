@@ -120,7 +120,8 @@ impl State {
             visit(Saved::Others(by, Box::new(sums.others(by).clone()), sums.next_choice));
         }
         for sum in sums.to_save() {
-            visit(Saved::Sum(sum.by, &sum.name, sum.own.clone(), sum.followed_from));
+            let own = sum.own.as_ref().map(|own| Box::new(own.tally.clone()));
+            visit(Saved::Sum(sum.by, &sum.name, own, sum.followed_from.as_deref().copied()));
         }
         let conns = || self.conns.iter();
         conns().for_each(|(id, conn)| visit(Saved::Conn(id, self.saved_conn(conn))));

@@ -221,6 +221,10 @@ impl Tube {
             if self.stamps.len() == MOST_STAMPS {
                 self.stamps.remove(0);
             }
+            if self.stamps.capacity() == 0 {
+                // Most tubes have jobs of one priority.
+                self.stamps.reserve_exact(1);
+            }
             self.stamps.push((pri, next_stamp()));
         }
     }

@@ -59,17 +59,22 @@ pub(in crate::state) struct Sum {
     pub name: Box<[u8]>,
     hash: Hash,
     pub tubes: Sorted<TubeId>,
-    /// Tubes with ready jobs, by the time since which the first of these is ready, in units of about a second; perhaps
-    /// one without. Empty without a tally of its own.
-    pub ages: Sorted<(u32, TubeId)>,
     /// Jobs by [`JobState`].
     pub counts: [u64; 4],
     /// Delayed jobs that wait to be tried again.
     pub retrying: u64,
-    /// Tally of its own; None while it never had a second tube: then the tally of its tube counts.
-    pub own: Option<Box<Tally>>,
+    /// None while it never had a second tube: then the tally of its tube counts.
+    pub own: Option<Box<Own>>,
     /// Puts and deletes at the time from which it is followed and its curves count; None if it is not followed.
-    pub followed_from: Option<[u64; 2]>,
+    pub followed_from: Option<Box<[u64; 2]>>,
+}
+
+/// Figures of a sum of several tubes.
+pub(in crate::state) struct Own {
+    pub tally: Tally,
+    /// Tubes with ready jobs, by the time since which the first of these is ready, in units of about a second; perhaps
+    /// one without.
+    pub ages: Sorted<(u32, TubeId)>,
 }
 
 /// Sums by every first part and every last part.
@@ -124,9 +129,10 @@ impl Sums {
         let sum = &mut self.all[id.index()];
         if let Some(only) = sum.only() {
             let (tally, age) = part_of(only);
-            age.into_iter().for_each(|age| _ = sum.ages.insert((age, only)));
+            let mut own = Own { tally: tally.clone(), ages: Sorted::default() };
+            age.into_iter().for_each(|age| _ = own.ages.insert((age, only)));
             self.tally_bytes += tally.bytes();
-            sum.own = Some(Box::new(tally.clone()));
+            sum.own = Some(Box::new(own));
         }
     }
 
@@ -153,7 +159,7 @@ impl Sums {
             self.all[sum.index()].tubes.remove(&id);
             if self.all[sum.index()].tubes.is_empty() {
                 let Sum { by, hash, own, .. } = self.all.remove(sum.index());
-                self.tally_bytes -= own.map_or(0, |own| own.bytes());
+                self.tally_bytes -= own.map_or(0, |own| own.tally.bytes());
                 self.followed[by as usize].remove(&sum);
                 self.names.remove(hash, sum);
                 let Sums { names, all, .. } = self;
@@ -226,10 +232,10 @@ impl Sums {
 
     /// Changes the tally of a sum, if it has one of its own.
     fn change_tally(&mut self, id: SumId, change: impl FnOnce(&mut Tally)) {
-        if let Some(tally) = &mut self.all[id.index()].own {
-            self.tally_bytes -= tally.bytes();
-            change(tally);
-            self.tally_bytes += tally.bytes();
+        if let Some(own) = &mut self.all[id.index()].own {
+            self.tally_bytes -= own.tally.bytes();
+            change(&mut own.tally);
+            self.tally_bytes += own.tally.bytes();
         }
     }
 
@@ -243,7 +249,7 @@ impl Sums {
         for id in sums {
             let sum = &mut self.all[id.index()];
             if let Some(own) = &mut sum.own {
-                self.tally_bytes += own.note(noted, now);
+                self.tally_bytes += own.tally.note(noted, now);
             }
             if sum.followed_from.is_none() {
                 self.others[sum.by as usize].note(noted, now);
@@ -254,19 +260,19 @@ impl Sums {
     /// Moves a tube with these sums in their orders of ages.
     pub fn move_age(&mut self, id: TubeId, sums: [SumId; 2], old: Option<u32>, new: Option<u32>) {
         for sum in sums {
-            let Sum { ages, own: Some(_), .. } = &mut self.all[sum.index()] else { continue };
+            let Some(own) = &mut self.all[sum.index()].own else { continue };
             if let Some(old) = old {
-                ages.remove(&(old, id));
+                own.ages.remove(&(old, id));
             }
             if let Some(new) = new {
-                ages.insert((new, id));
+                own.ages.insert((new, id));
             }
         }
     }
 
     /// Returns the sums that a handover needs: all that have events of their own or are followed.
     pub fn to_save(&self) -> impl Iterator<Item = &Sum> {
-        let has_events = |sum: &Sum| sum.own.as_ref().is_some_and(|own| own.has_events());
+        let has_events = |sum: &Sum| sum.own.as_ref().is_some_and(|own| own.tally.has_events());
         self.iter().map(|(_, sum)| sum).filter(move |sum| has_events(sum) || sum.followed_from.is_some())
     }
 
@@ -300,14 +306,14 @@ impl Sums {
         }
         if followed_from.is_some() {
             self.followed[by as usize].insert(id);
-            self.all[id.index()].followed_from = followed_from;
+            self.all[id.index()].followed_from = followed_from.map(Box::new);
         }
     }
 
     /// Compares the tables with each other, and panics if they differ.
     pub fn check(&self) {
         assert_eq!(self.names.len(), self.all.len(), "each sum has a name");
-        let tally_bytes = self.all.iter().filter_map(|(_, sum)| Some(sum.own.as_ref()?.bytes())).sum::<usize>();
+        let tally_bytes = self.all.iter().filter_map(|(_, sum)| Some(sum.own.as_ref()?.tally.bytes())).sum::<usize>();
         assert_eq!(self.tally_bytes, tally_bytes, "bytes of tallies are counted");
         for by in SumBy::ALL {
             let followed = self.iter().filter(|(_, sum)| sum.by == by && sum.followed_from.is_some());
@@ -334,11 +340,10 @@ impl Sum {
             name: name.into(),
             hash,
             tubes: Sorted::default(),
-            ages: Sorted::default(),
             counts: [0; 4],
             retrying: 0,
             own: None,
-            followed_from: is_followed.then_some([0; 2]),
+            followed_from: is_followed.then(Box::default),
         }
     }
 
@@ -350,7 +355,7 @@ impl Sum {
     /// Returns the tally of its events. `part_of` returns the tally of a tube.
     pub fn tally<'a, 'p: 'a>(&'a self, part_of: impl Fn(TubeId) -> Part<'p>) -> &'a Tally {
         match &self.own {
-            Some(own) => own,
+            Some(own) => &own.tally,
             None => part_of(*self.tubes.first().expect("a sum has a tube")).0,
         }
     }

@@ -208,7 +208,7 @@ impl State {
     /// and the jobs that were put and deleted by clients since the sum was followed.
     pub fn levels(&self, by: SumBy, now: Time) -> impl Iterator<Item = (&[u8], [u64; 4])> {
         self.tubes.sums.followed(by).map(move |sum| {
-            let [from_put, from_deleted] = sum.followed_from.unwrap_or_default();
+            let [from_put, from_deleted] = sum.followed_from.as_deref().copied().unwrap_or_default();
             let [put, deleted] = self.tubes.tally_of(sum).puts_and_deletes();
             let oldest = self.oldest_of_sum(sum, now).as_micros() / 1_000_000;
             let ready = sum.counts[JobState::Ready as usize];

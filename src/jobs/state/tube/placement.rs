@@ -19,13 +19,19 @@ const HIDDEN_KEPT: Span = Span::from_secs(15 * 60);
 /// Number of hidden tubes that are dropped in a step to make room.
 pub(in crate::state) const DROPPED_AT_ONCE: usize = 64;
 
+/// A job, and its properties that a move does not change.
+type Moved = (JobKey, TubeId, Rank, Option<GroupId>);
+
 impl State {
     /// Moves a job to another place, and makes it hold or release its key as that place demands.
     pub(in crate::state) fn move_job(&mut self, key: JobKey, to: To, now: Time, timers: &mut Timers<'_, Timer>) {
         let job = &self.jobs[key];
         let (tube, from, has_extra) = (job.tube, job.state(), job.has_extra);
+        let (place, at, rank) = (job.place, job.at, Rank::new(job.pri, job.id));
         let held_key = has_extra && self.jobs.holds_key(key);
-        self.leave_place(key, timers);
+        let group = if has_extra { self.jobs.group_of(key) } else { None };
+        let moved = (key, tube, rank, group);
+        self.leave_place(moved, (place, at), timers);
         let job = &mut self.jobs[key];
         (job.place, job.at) = match to {
             To::Pending => (JobPlacement::Pending, now),
@@ -44,9 +50,9 @@ impl State {
         }
         match to {
             To::Pending => self.tubes[tube].pending += 1,
-            To::Ready => self.enter_ready(key),
+            To::Ready => self.enter_ready(moved),
             To::Delayed(until) => self.enter_delayed(key, until, timers),
-            To::Reserved(conn, is_begun) => self.enter_reserved(key, (conn, is_begun), now),
+            To::Reserved(conn, is_begun) => self.enter_reserved(moved, (conn, is_begun), now),
             To::Buried => {
                 self.tubes[tube].buried.push_back(&mut self.jobs, key);
                 self.note_burial(key, timers);
@@ -55,22 +61,21 @@ impl State {
         }
     }
 
-    fn leave_place(&mut self, key: JobKey, timers: &mut Timers<'_, Timer>) {
-        let job = &self.jobs[key];
-        let (id, at, tube) = (job.id, job.at, job.tube);
-        match job.place {
+    fn leave_place(&mut self, moved: Moved, (place, at): (JobPlacement, Time), timers: &mut Timers<'_, Timer>) {
+        let (key, tube, rank, group) = moved;
+        match place {
             JobPlacement::Nowhere => {}
             JobPlacement::Pending => self.tubes[tube].pending -= 1,
-            JobPlacement::Ready => self.leave_ready(key),
+            JobPlacement::Ready => self.leave_ready(moved),
             JobPlacement::Delayed => {
-                self.tubes[tube].delayed.remove(&(at, id));
+                self.tubes[tube].delayed.remove(&(at, rank.id()));
                 self.tubes.lose_retrying(tube, self.jobs.is_retried(key));
                 self.count_retrying(key, |retrying| *retrying -= 1);
                 self.arm_delay(tube, timers);
             }
             JobPlacement::Reserved => {
-                let (holder, group) = (job.holder(), self.jobs.group_of(key));
-                self.conns.held_of(holder).remove_by(|held| held.place((at, id)));
+                let holder = self.jobs[key].holder();
+                self.conns.held_of(holder).remove_by(|held| held.place((at, rank.id())));
                 self.count_unreserved(tube, group);
             }
             JobPlacement::Buried => {
@@ -80,18 +85,14 @@ impl State {
         }
     }
 
-    fn enter_ready(&mut self, key: JobKey) {
-        let job = &self.jobs[key];
-        let (tube, rank, group) = (job.tube, Rank::new(job.pri, job.id), self.jobs.group_of(key));
-        let is_urgent = job.pri < URGENT;
+    fn enter_ready(&mut self, (key, tube, rank, group): Moved) {
         let bucket = self.bucket_for(tube, group);
         let is_other = self.change_ready(bucket, |ready| ready.insert(rank));
         self.tubes[tube].waiting.push_back(&mut self.jobs, key);
         if self.jobs.origin_of(key).is_some() {
-            let id = self.jobs[key].id;
-            self.tubes[tube].dead.insert(id);
+            self.tubes[tube].dead.insert(rank.id());
         }
-        if is_urgent {
+        if rank.pri() < URGENT {
             self.tubes.gain_urgent(tube);
         }
         self.tubes.note_first_ready(tube, &self.jobs);
@@ -100,15 +101,12 @@ impl State {
         }
     }
 
-    fn leave_ready(&mut self, key: JobKey) {
-        let job = &self.jobs[key];
-        let (tube, rank, group) = (job.tube, Rank::new(job.pri, job.id), self.jobs.group_of(key));
-        let (is_urgent, id) = (job.pri < URGENT, job.id);
+    fn leave_ready(&mut self, (key, tube, rank, group): Moved) {
         let entry = &mut self.tubes[tube];
-        entry.dead.remove(&id);
+        entry.dead.remove(&rank.id());
         let bucket = group.map_or(entry.main, |group| entry.by_group[&group]);
         entry.waiting.remove(&mut self.jobs, key);
-        if is_urgent {
+        if rank.pri() < URGENT {
             self.tubes.lose_urgent(tube);
         }
         self.tubes.note_first_ready(tube, &self.jobs);
@@ -129,13 +127,12 @@ impl State {
         self.arm_delay(tube, timers);
     }
 
-    fn enter_reserved(&mut self, key: JobKey, (conn, is_begun): (ConnId, bool), now: Time) {
+    fn enter_reserved(&mut self, (key, tube, _, group): Moved, (conn, is_begun): (ConnId, bool), now: Time) {
         let serial = self.conns[conn].serial;
-        let group = self.jobs.group_of(key);
         let job = &mut self.jobs[key];
         // Lossless: every Id is made from a u32.
         job.links = (conn.index() as u32, serial);
-        let (tube, held) = (job.tube, (job.at, job.id));
+        let held = (job.at, job.id);
         self.conns[conn].hold(held, is_begun, now);
         self.count_reserved(tube, group);
     }

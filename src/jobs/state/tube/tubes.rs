@@ -252,8 +252,12 @@ impl Tubes {
     }
 
     /// Updates the choice of the followed sums, if it is due.
+    #[inline]
     pub fn choose_if_due(&mut self, now: Time) {
         let Tubes { all, sums, .. } = self;
+        if now < sums.next_choice {
+            return;
+        }
         sums.choose_if_due(now, |tube| part_of(all, tube));
     }
 
@@ -296,7 +300,7 @@ impl Tubes {
     /// Returns the tubes of a sum with ready jobs, the one with the oldest first.
     pub fn by_age<'a>(&'a self, sum: &'a Sum) -> impl Iterator<Item = &'a Tube> {
         let only = sum.only().filter(|tube| self[*tube].ready_since.is_some());
-        let tubes = sum.ages.iter().map(|(_, tube)| *tube).chain(only);
+        let tubes = sum.own.iter().flat_map(|own| own.ages.iter().map(|(_, tube)| *tube)).chain(only);
         tubes.filter(|tube| self.lingering != Some(*tube)).map(|tube| &self[tube])
     }
 

@@ -3,6 +3,8 @@
 
 mod usual;
 
+pub use usual::{Usual, usual};
+
 use super::words::end_of_line;
 use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, parse, schedule};
 use crate::jobs::commands::{JobCommand, extension_of};
@@ -11,7 +13,6 @@ use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::record::{Reader, Unreadable, Writer};
 use serde::{Deserialize, Serialize};
 use std::io;
-use usual::usual;
 
 /// A complete request.
 pub enum Item<'a> {
@@ -176,13 +177,7 @@ impl Stream {
     }
 
     /// Returns the next request at the front of the input. Bodies are limited to `max_size` bytes.
-    #[inline]
     pub fn cut<'a>(&mut self, input: &'a [u8], max_size: u32) -> Cut<'a> {
-        let usual = if self.is_between() { usual(input, max_size) } else { None };
-        usual.unwrap_or_else(|| self.cut_any(input, max_size))
-    }
-
-    fn cut_any<'a>(&mut self, input: &'a [u8], max_size: u32) -> Cut<'a> {
         match std::mem::take(&mut self.phase) {
             Phase::Line => self.cut_line(input, max_size),
             Phase::RestOfLine => self.skip_line(input),
@@ -248,7 +243,7 @@ impl Stream {
         match &self.phase {
             // If the whole body is there, it is cut at once and need not be kept.
             Phase::Body(_, _, len) if rest.len() >= len + CRLF.len() => {
-                let body = self.cut_any(rest, max_size);
+                let body = self.cut(rest, max_size);
                 Cut { consumed: consumed + body.consumed, ..body }
             }
             _ => Cut { consumed, item },

@@ -72,7 +72,7 @@ impl Sums {
         }
         for id in &self.followed[by as usize] - &old {
             let sum = &mut self.all[id.index()];
-            sum.followed_from = Some(sum.tally(part_of).puts_and_deletes());
+            sum.followed_from = Some(Box::new(sum.tally(part_of).puts_and_deletes()));
         }
     }
 }

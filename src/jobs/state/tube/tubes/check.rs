@@ -45,7 +45,8 @@ impl Tubes {
             let is_alone = sum.own.is_none();
             assert!(!is_alone || sum.tubes.len() == 1, "a sum of several tubes has a tally");
             let ages = own().filter(|_| !is_alone).filter_map(|(id, tube)| Some((tube.ready_since?, id)));
-            assert!(sum.ages.iter().copied().eq(ages.collect::<BTreeSet<_>>()), "a sum has the ages of its tubes");
+            let listed = sum.own.iter().flat_map(|own| own.ages.iter().copied());
+            assert!(listed.eq(ages.collect::<BTreeSet<_>>()), "a sum has the ages of its tubes");
             total.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
         }
         // Each job counts for its first and its last part.

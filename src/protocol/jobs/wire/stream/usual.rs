@@ -1,14 +1,24 @@
 //! Complete requests as most clients write them: puts, reserves and deletes, read in one pass.
 
-use super::{CRLF, Cut, Item, Request};
-use crate::jobs::commands::JobCommand;
+use super::CRLF;
 use crate::jobs::request::JobId;
-use crate::jobs::values::{Body, Put, Reserve};
+use crate::jobs::values::Put;
 
-/// Returns the request at the front if it is complete and usual. [`super::Stream`] reads every other request.
+/// A usual request.
+pub enum Usual<'a> {
+    /// A put without options, and its body.
+    Put(Put, &'a [u8]),
+    /// A reserve of one job, and the seconds for which it may wait.
+    Reserve(u32),
+    /// A delete.
+    Delete(JobId),
+}
+
+/// Returns the request at the front, and its length, if it is complete and usual. [`super::Stream`] reads every other
+/// request.
 #[inline]
-pub(super) fn usual(input: &[u8], max_size: u32) -> Option<Cut<'_>> {
-    let (item, rest) = match input.first_chunk()? {
+pub fn usual(input: &[u8], max_size: u32) -> Option<(Usual<'_>, usize)> {
+    let (request, rest) = match input.first_chunk()? {
         b"put " => {
             let (pri, rest) = small(&input[4..], b' ')?;
             let (delay, rest) = small(rest, b' ')?;
@@ -18,22 +28,19 @@ pub(super) fn usual(input: &[u8], max_size: u32) -> Option<Cut<'_>> {
             if bytes > max_size {
                 return None;
             }
-            let put = Put { pri, delay, ttr, options: None };
-            (Item::Put(put, Body::Own(body.into())), rest.strip_prefix(CRLF)?)
+            (Usual::Put(Put { pri, delay, ttr, options: None }, body), rest.strip_prefix(CRLF)?)
         }
         b"dele" => {
             let (id, rest) = small(input.strip_prefix(b"delete ")?, b'\r')?;
-            let id = JobId(id.into());
-            (Item::Request(JobCommand::Delete, Request::Delete(id)), rest.strip_prefix(b"\n")?)
+            (Usual::Delete(JobId(id.into())), rest.strip_prefix(b"\n")?)
         }
         b"rese" => {
             let (timeout, rest) = small(input.strip_prefix(b"reserve-with-timeout ")?, b'\r')?;
-            let reserve = Request::Reserve(Reserve { timeout: Some(timeout), many: None });
-            (Item::Request(JobCommand::ReserveWithTimeout, reserve), rest.strip_prefix(b"\n")?)
+            (Usual::Reserve(timeout), rest.strip_prefix(b"\n")?)
         }
         _ => return None,
     };
-    Some(Cut { consumed: input.len() - rest.len(), item: Some(item) })
+    Some((request, input.len() - rest.len()))
 }
 
 /// Reads a number of 1 to 9 digits before the byte `end`, and returns the number with the bytes behind that byte.
@@ -53,12 +60,27 @@ fn small(bytes: &[u8], end: u8) -> Option<(u32, &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Stream;
+    use super::super::{Cut, Item, Request, Stream};
     use super::*;
-    use crate::jobs::values::ManyEntry;
+    use crate::jobs::commands::JobCommand;
+    use crate::jobs::values::{Body, ManyEntry, Reserve};
     use poolcounter_core::random::Random;
 
     const MAX_SIZE: u32 = 10;
+
+    /// Returns the usual request at the front as the parser of all requests would.
+    fn cut_usual(input: &[u8]) -> Option<Cut<'_>> {
+        let (request, consumed) = usual(input, MAX_SIZE)?;
+        let item = match request {
+            Usual::Put(put, body) => Item::Put(put, Body::Own(body.into())),
+            Usual::Reserve(timeout) => {
+                let reserve = Reserve { timeout: Some(timeout), many: None };
+                Item::Request(JobCommand::ReserveWithTimeout, Request::Reserve(reserve))
+            }
+            Usual::Delete(id) => Item::Request(JobCommand::Delete, Request::Delete(id)),
+        };
+        Some(Cut { consumed, item: Some(item) })
+    }
 
     fn tell(item: &Item<'_>) -> String {
         match item {
@@ -91,8 +113,8 @@ mod tests {
             "reserve-with-timeout 0\r\nquit\r\n",
         ];
         for text in usual_ones {
-            let read = usual(text.as_bytes(), MAX_SIZE).map(|cut| tell_cut(&cut));
-            assert_eq!(read, Some(tell_cut(&Stream::default().cut_any(text.as_bytes(), MAX_SIZE))), "{text:?}");
+            let read = cut_usual(text.as_bytes()).map(|cut| tell_cut(&cut));
+            assert_eq!(read, Some(tell_cut(&Stream::default().cut(text.as_bytes(), MAX_SIZE))), "{text:?}");
         }
         let others = [
             "",
@@ -128,8 +150,9 @@ mod tests {
             end = bytes.len().min(end + piece());
             loop {
                 let input = &bytes[begin..end];
-                usual_ones += usize::from(stream.is_between() && usual(input, MAX_SIZE).is_some());
-                let cut = if by_both { stream.cut(input, MAX_SIZE) } else { stream.cut_any(input, MAX_SIZE) };
+                let usual = if by_both && stream.is_between() { cut_usual(input) } else { None };
+                usual_ones += usize::from(usual.is_some());
+                let cut = usual.unwrap_or_else(|| stream.cut(input, MAX_SIZE));
                 begin += cut.consumed;
                 items.extend(cut.item.as_ref().map(tell));
                 match cut.item {
