@@ -25,8 +25,6 @@ pub struct MembersTwin {
     pub asked: BTreeMap<usize, Vec<String>>,
     /// Leases in the order in which they were granted: the client and the number.
     pub leases: Vec<(usize, u64)>,
-    /// Number of replies of each kind.
-    pub tally: BTreeMap<String, u64>,
     done: VecDeque<String>,
     /// True after two events were due at once in an unspecified order; the history ends there.
     pub is_tied: bool,
@@ -47,7 +45,6 @@ impl MembersTwin {
             highest: 0,
             asked: BTreeMap::new(),
             leases: Vec::new(),
-            tally: BTreeMap::new(),
             done: VecDeque::new(),
             is_tied: false,
         }
@@ -223,12 +220,6 @@ impl MembersTwin {
         if matches!(words[0], "!START" | "!STOP" | "!CHECK") {
             self.asked.entry(client).or_default().push(piece.into());
         }
-        let key = match words[..] {
-            ["!LOST", _, reason] => format!("!LOST {reason}"),
-            [word @ ("ERROR" | "NO_MEMBERS" | "MEMBERS"), more, ..] => format!("{word} {more}"),
-            _ => words[0].into(),
-        };
-        *self.tally.entry(key).or_insert(0) += 1;
     }
 
     fn compare(&mut self, told: Vec<(usize, String)>) {
@@ -244,12 +235,6 @@ impl MembersTwin {
         assert_eq!(told, predicted, "the daemon (left) tells something else than the model (right)");
         let (there, should_be) = (self.picture(), self.model.picture());
         assert_eq!(there, should_be, "the daemon (left) has something else than the model (right)");
-        if self.model.waits_for_groups() > 1 {
-            *self.tally.entry("steps with several waits for a group".into()).or_insert(0) += 1;
-        }
-        if self.model.backoffs().next().is_some() {
-            *self.tally.entry("steps with a backoff".into()).or_insert(0) += 1;
-        }
     }
 
     /// Returns the state as the model shows it.

@@ -2,7 +2,8 @@
 //! everything. It was written from the protocol's page and shares no code with the daemon.
 //!
 //! It does not know fixed members, cleanings, holds and tokens: random histories against the promises about them are in
-//! `tests/protocol/members/promises.rs`.
+//! `tests/protocol/members/promises.rs`. Settings and requests that only add a reason for a start or a stop are proved by
+//! conversations.
 //!
 //! The page leaves some choices open: which of several equal providers is asked, which of several equal pools of a
 //! group serves, which of the members that came free in one step is first, when exactly a backoff ends, and in which
@@ -69,15 +70,13 @@ struct Settings {
 }
 
 /// Settings of a pool for which none are given.
-const USUAL: &str = "queue=1000 start_timeout=60 stop_timeout=10 max_age=30 cull_interval=60 max_lifetime=0 max_uses=0 \
-                     min_free=0 max_hold=0 per_client=0 loss_delay=0 check_interval=0 check_timeout=5 provider_grace=15";
+const USUAL: &str = "queue=1000 start_timeout=60 stop_timeout=10 max_age=30 cull_interval=60 \
+                     min_free=0 loss_delay=0 check_interval=0 check_timeout=5 provider_grace=15";
 
 struct Pool {
     settings: Settings,
     is_leaving: bool,
     owed: u64,
-    /// Number of additional starts, for this step only.
-    growth: u64,
     cull_at: u64,
 }
 
@@ -110,7 +109,6 @@ struct Member {
     uses: u64,
     /// Step in which it came free.
     freed: u64,
-    is_leaving: bool,
 }
 
 /// Pause of the starts of a provider after one has failed.
@@ -180,8 +178,6 @@ pub enum Due {
     Wait(usize),
     Start(u64),
     Stage(Key),
-    Life(Key),
-    Lease(u64),
     /// End of the grace of the members of lost providers, at this time.
     Grace(u64),
     Cull(String),
@@ -256,7 +252,6 @@ impl Members {
             "POOL" => self.declare(words[1], &words[2..]),
             "RECONFIGURE" => self.reconfigure(words[1], &words[2..]),
             "RMPOOL" => self.remove_pool(words[1], words.len() > 2),
-            "RMGROUP" => self.remove_group(words[1], words.len() > 2),
             "PROVIDE" => self.provide(conn, words[1], &words[2..]),
             "STARTED" => self.started(conn, number(words[1]), words[2]),
             "FAILED" => self.failed(conn, number(words[1])),
@@ -264,7 +259,6 @@ impl Members {
             "ALIVE" => self.alive(conn, words[1]),
             "DEAD" => self.dead(conn, words[1]),
             "OFFER" => self.offer(conn, words[1], words[2]),
-            "WITHDRAW" => self.withdraw(conn, words[1], words[2], words.len() > 3),
             "TAKE" => self.take(conn, Place::Pool(words[1].into()), &words[2..]),
             "TAKEGROUP" => self.take(conn, Place::Group(words[1].into()), &words[2..]),
             "RETURN" => self.give_back(conn, number(words[1]), words.get(2) == Some(&"FAIL")),
@@ -416,7 +410,7 @@ impl Members {
             return if is_same { Ok("OK") } else { Err("POOL_DIFFERS") };
         }
         let cull_at = self.now + settings.span("cull_interval");
-        self.pools.insert(name.into(), Pool { settings, is_leaving: false, owed: 0, growth: 0, cull_at });
+        self.pools.insert(name.into(), Pool { settings, is_leaving: false, owed: 0, cull_at });
         Ok("OK")
     }
 
@@ -461,12 +455,6 @@ impl Members {
             }
         }
         Ok("OK")
-    }
-
-    fn remove_group(&mut self, group: &str, graceful: bool) -> Answer {
-        let of = |(_, pool): &(&String, &Pool)| pool.settings.group == group;
-        let names: Vec<String> = self.pools.iter().filter(of).map(|(name, _)| name.clone()).collect();
-        names.iter().map(|name| self.remove_pool(name, graceful)).last().unwrap_or(Err("NO_POOL"))
     }
 
     fn provide(&mut self, conn: usize, name: &str, words: &[&str]) -> Answer {
@@ -610,9 +598,6 @@ impl Members {
     fn die(&mut self, key: &Key) {
         self.lose(key, "died");
         let member = self.members.remove(key).expect("it is there");
-        if member.is_leaving {
-            return;
-        }
         if self.now - member.born < PROVEN_AGE {
             self.back_off(&key.0, &member.owner);
         }
@@ -621,7 +606,7 @@ impl Members {
 
     fn enter(&mut self, key: &Key, conn: usize) {
         let (now, owner, state) = (self.now, Owner::Provider(conn), State::Orphaned);
-        let member = Member { owner, state, born: now, since: now, proved: now, uses: 0, freed: 0, is_leaving: false };
+        let member = Member { owner, state, born: now, since: now, proved: now, uses: 0, freed: 0 };
         self.members.insert(key.clone(), member);
         self.release(key);
     }
@@ -682,20 +667,6 @@ impl Members {
         Ok("OK")
     }
 
-    fn withdraw(&mut self, conn: usize, pool: &str, member: &str, now: bool) -> Answer {
-        self.pools.get(pool).ok_or("NO_POOL")?;
-        let key = (pool.to_string(), member.to_string());
-        let of = |member: &&mut Member| member.owner == Owner::Provider(conn);
-        let member = self.members.get_mut(&key).filter(of).ok_or("NO_SUCH_MEMBER")?;
-        if member.state == State::InUse && !now {
-            member.is_leaving = true;
-        } else {
-            self.lose(&key, "withdrawn");
-            self.members.remove(&key);
-        }
-        Ok("OK")
-    }
-
     fn reason(&self, pool: &str) -> &'static str {
         let is_possible = self.slots(pool) < self.settings(pool).number("max");
         let is_backing_off = |conn: &usize| self.conns[conn].backoff.ends.is_some() && self.room_of(pool, *conn).0 > 0;
@@ -727,9 +698,6 @@ impl Members {
         let has = |pool: &String, named: &String| self.members.contains_key(&(pool.clone(), named.clone()));
         if asked.named.as_ref().is_some_and(|named| !pools.iter().any(|pool| has(pool, named))) {
             return Err("NO_SUCH_MEMBER");
-        }
-        if self.is_limited(conn, &place, asked.members) {
-            return Ok("LIMIT");
         }
         if let Some(found) = self.find_free(conn, &place, &asked, (asked.priority, u64::MAX), true) {
             self.serve(conn, &asked, &found);
@@ -763,13 +731,6 @@ impl Members {
         if asked.named.is_none() && is_needed {
             self.launch(place);
         }
-    }
-
-    fn is_limited(&self, conn: usize, place: &Place, members: u64) -> bool {
-        let pools: Vec<&String> = self.pools.keys().filter(|pool| self.covers(place, pool)).collect();
-        let limits = pools.iter().map(|pool| self.settings(pool).number("per_client"));
-        let held = self.leases.values().filter(|lease| lease.conn == conn && pools.contains(&&lease.key.0)).count();
-        limits.filter(|limit| *limit > 0).min().is_some_and(|limit| held as u64 + members > limit)
     }
 
     fn rank(&self, waiter: &Waiter) -> Rank {
@@ -820,11 +781,6 @@ impl Members {
             let number = self.hints.leases.remove(&(conn, key.clone())).unwrap_or(0);
             lines.push(format!("MEMBER {number} {} {}", key.0, key.1));
             self.leases.insert(number, Lease { conn, key: key.clone(), since: self.now });
-            let few = self.settings(&key.0).values.get("grow_at").map(|few| few / SECOND);
-            if few.is_some_and(|few| self.free(&key.0) + self.checking(&key.0) <= few) {
-                let pool = self.pools.get_mut(&key.0).expect("it is there");
-                pool.growth = pool.settings.number("init").max(1);
-            }
         }
         // Members of one reply have no order, either.
         lines.sort();
@@ -840,7 +796,7 @@ impl Members {
         }
         let key = self.end_lease(number);
         if is_failed {
-            self.fail(&key);
+            self.stop(&key, true);
         } else {
             self.release(&key);
         }
@@ -858,21 +814,14 @@ impl Members {
         lease.key
     }
 
-    /// Stops or removes a member that may not stay. Returns whether it stays.
+    /// Stops a member that may not stay. Returns whether it stays.
     fn check_usable(&mut self, key: &Key) -> bool {
-        let (pool, member) = (&self.pools[&key.0], &self.members[key]);
-        let [life, uses] = [pool.settings.span("max_lifetime"), pool.settings.number("max_uses")];
-        let is_worn = life > 0 && self.now >= member.born + life || uses > 0 && member.uses >= uses;
+        let pool = &self.pools[&key.0];
         let is_surplus = pool.is_leaving || self.live(&key.0) > pool.settings.number("max");
-        if member.is_leaving {
-            self.members.remove(key);
-            return false;
+        if is_surplus {
+            self.stop(key, false);
         }
-        if is_surplus || is_worn {
-            self.stop(key, !is_surplus);
-            return false;
-        }
-        true
+        !is_surplus
     }
 
     /// Makes a member free, if it may be.
@@ -891,20 +840,12 @@ impl Members {
         self.serve_waiters();
     }
 
-    fn fail(&mut self, key: &Key) {
-        if self.members[key].is_leaving {
-            self.members.remove(key);
-        } else {
-            self.stop(key, true);
-        }
-    }
-
     fn lose_consumer(&mut self, number: u64) {
         let key = self.end_lease(number);
         let Settings { is_loss_ok, .. } = *self.settings(&key.0);
         let delay = self.settings(&key.0).span("loss_delay");
         if !is_loss_ok || matches!(self.members[&key].owner, Owner::Orphan(..)) {
-            self.fail(&key);
+            self.stop(&key, true);
         } else if delay == 0 {
             self.release(&key);
         } else if self.check_usable(&key) {
@@ -1006,24 +947,16 @@ impl Members {
         all.extend(self.starts.iter().map(|(number, start)| (start.until, Due::Start(*number))));
         all.extend(self.pools.iter().map(|(name, pool)| (pool.cull_at, Due::Cull(name.clone()))));
         for (key, member) in &self.members {
-            let [interval, life] =
-                ["check_interval", "max_lifetime"].map(|setting| self.settings(&key.0).span(setting));
+            let interval = self.settings(&key.0).span("check_interval");
             let stage = match member.state {
                 State::Free => (interval > 0).then_some(member.proved + interval),
                 State::Checking(at) | State::Stopping(at) | State::Delayed(at) => Some(at),
                 State::InUse | State::Orphaned => None,
             };
             all.extend(stage.map(|at| (at, Due::Stage(key.clone()))));
-            if life > 0 && member.state == State::Free {
-                all.insert((member.born + life, Due::Life(key.clone())));
-            }
             if let Owner::Orphan(until, _) = member.owner {
                 all.insert((until, Due::Grace(until)));
             }
-        }
-        for (number, lease) in &self.leases {
-            let longest = self.settings(&lease.key.0).span("max_hold");
-            all.extend((longest > 0).then_some((lease.since + longest, Due::Lease(*number))));
         }
         all.into_iter().collect()
     }
@@ -1076,12 +1009,6 @@ impl Members {
             }
             Due::Start(number) => self.fail_start(number),
             Due::Stage(key) => self.end_stage(&key),
-            Due::Life(key) => self.stop(&key, true),
-            Due::Lease(number) => {
-                let key = self.leases[&number].key.clone();
-                self.lose(&key, "held_too_long");
-                self.fail(&key);
-            }
             Due::Grace(at) => {
                 let is_over = |member: &Member| matches!(member.owner, Owner::Orphan(until, _) if until == at);
                 let over: Vec<Key> =
@@ -1173,7 +1100,6 @@ impl Members {
 
     fn meet_demand(&mut self, name: &str) {
         let pool = self.pools.get_mut(name).expect("it is there");
-        let growth = std::mem::take(&mut pool.growth);
         if pool.is_leaving {
             pool.owed = 0;
             return;
@@ -1183,20 +1109,19 @@ impl Members {
             let most = if self.slots(name) > max { 0 } else { max.saturating_sub(self.live(name)) };
             let pool = self.pools.get_mut(name).expect("it is there");
             pool.owed = pool.owed.min(most);
-            if self.lacks(name, growth) == 0 || !self.launch(&Place::Pool(name.into())) {
+            if self.lacks(name) == 0 || !self.launch(&Place::Pool(name.into())) {
                 return;
             }
         }
     }
 
     /// Returns the number of starts that are missing.
-    fn lacks(&self, pool: &str, growth: u64) -> u64 {
+    fn lacks(&self, pool: &str) -> u64 {
         let (settings, starts, checking) = (self.settings(pool), self.starts_in(pool), self.checking(pool));
         let lacks = [
             settings.number("init").saturating_sub(self.live(pool) + starts),
             self.need(pool).saturating_sub(checking + starts),
             settings.number("min_free").saturating_sub(self.free(pool) + checking + starts),
-            growth.saturating_sub(starts),
             self.pools[pool].owed,
         ];
         lacks.into_iter().max().unwrap_or(0)
@@ -1243,11 +1168,6 @@ impl Members {
         let own = self.members_of(pool).filter(|(_, member)| member.owner == Owner::Provider(conn)).count();
         let starts = self.starts.values().filter(|start| start.conn == conn).count();
         (capacity.saturating_sub((own + starts) as u64), capacity)
-    }
-
-    /// Returns the number of takes that wait for a group.
-    pub fn waits_for_groups(&self) -> usize {
-        self.waiters.iter().filter(|waiter| matches!(waiter.place, Place::Group(_))).count()
     }
 
     /// Returns the state: of each pool the starts and the waiters, and the members as in the reply to `MEMBERS`, without
