@@ -467,21 +467,6 @@ fn a_lost_lock_is_reported_and_ends_the_command_if_wanted() {
 }
 
 #[test]
-fn a_lock_that_the_daemon_takes_is_not_a_lost_connection() {
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let server = port.local_addr().expect("is bound").to_string();
-    thread::spawn(move || {
-        let (mut stream, _) = port.accept().expect("the command connects");
-        assert!(stream.read(&mut [0; 1024]).is_ok_and(|len| len > 0));
-        stream.write_all(b"LOCKED\nNOT_LOCKED\n").expect("it listens");
-    });
-    let Ended { status, stderr, .. } = run(&server, &["--on-lost", "kill"], &["sleep", "60"]);
-    assert_eq!(status, Some(137));
-    let told = "k: the lock is lost, because an operator or a limit of the daemon took it; the command is killed";
-    assert_eq!(stderr, format!("poolcounter: {told}\n"));
-}
-
-#[test]
 fn a_hold_that_is_over_is_a_lock_that_is_lost() {
     let (_daemon, server, mut observer) = daemon();
     let begun = Instant::now();
@@ -521,16 +506,6 @@ fn a_hold_that_the_server_limits_is_a_lock_that_is_lost() {
     let Ended { status, stderr, .. } = run(&server, &["--hold", "60", "--on-lost", "kill"], &["sleep", "60"]);
     assert_eq!(status, Some(137));
     assert!(stderr.contains("the lock is lost, because an operator or a limit of the "), "{stderr}");
-}
-
-#[test]
-fn an_upgrade_of_the_daemon_is_not_noticed() {
-    let (mut daemon, server, mut observer) = daemon();
-    let mut exec = start(&server, &["--on-lost", "kill"], &UNTIL_EOF);
-    assert_eq!(exec.line(), "runs");
-    daemon.upgrade();
-    assert_eq!(exec.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
-    assert_given_back(&mut observer);
 }
 
 // Messages

@@ -1,12 +1,12 @@
 //! Leases from the shell that last over several steps: `take --keep`, and `members renew` and `members return` by the
 //! token. Takes that wait through a restart or a cut, and the messages for refused ones.
 
-use super::members_shell::{UNTIL_EOF, lines_of, provide, server_with, start_program, states, take, until, wait_for};
+use super::members_shell::{UNTIL_EOF, lines_of, provide, server_with, start_program, states, take, wait_for};
 use super::pty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::cut::CutProxy;
-use poolcounter_testkit::daemon::{Client, Daemon, wait};
+use poolcounter_testkit::daemon::{Client, Daemon, until, wait};
 use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::tls::Certificates;

@@ -6,7 +6,7 @@ use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, until};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -679,17 +679,6 @@ fn is_traced(daemon: &Daemon) -> bool {
         thread::sleep(Duration::from_millis(10));
     }
     false
-}
-
-#[test]
-fn idle_connection_costs_no_work() {
-    let daemon = Daemon::start(&[]);
-    let idle = TcpStream::connect(daemon.address).expect("connects");
-    let before = daemon.cpu_time();
-    thread::sleep(Duration::from_millis(300));
-    assert!(daemon.cpu_time() - before < Duration::from_millis(100), "an idle daemon sleeps");
-    let mut client = Client::of(idle);
-    assert_eq!(client.ask("RELEASE"), "NOT_LOCKED");
 }
 
 #[test]
