@@ -32,6 +32,7 @@ pub enum Variation {
 pub struct VirtualTarget {
     world: World,
     protocol: Protocol,
+    operators: Option<u32>,
     variation: Variation,
 }
 
@@ -44,7 +45,8 @@ pub struct VirtualClient {
 impl VirtualTarget {
     /// Returns a server with the scenario's options.
     pub fn new(protocol: Protocol, scenario: &Scenario, variation: Variation) -> Self {
-        VirtualTarget { world: World::with(settings_of(&scenario.options)), protocol, variation }
+        let world = World::with(settings_of(&scenario.options));
+        VirtualTarget { world, protocol, operators: scenario.operators, variation }
     }
 
     /// Clears all jobs, which stay until they are deleted. Settings stay for good.
@@ -68,8 +70,10 @@ impl VirtualTarget {
 impl Target for VirtualTarget {
     type Client = VirtualClient;
 
-    fn connect(&mut self) -> VirtualClient {
-        VirtualClient { number: self.world.connect_to(self.protocol.kind()), received: VecDeque::new() }
+    fn connect(&mut self, number: u32) -> VirtualClient {
+        let is_operator = self.operators.is_some_and(|first| number >= first);
+        let service = if is_operator { "admin" } else { self.protocol.kind() };
+        VirtualClient { number: self.world.connect_to(service), received: VecDeque::new() }
     }
 
     fn send(&mut self, client: &mut VirtualClient, bytes: &[u8], then: Then) {
