@@ -1,16 +1,14 @@
 //! The members service and its model side by side: both get the same lines, and the replies to every client and the
 //! state afterwards must be the same.
 
+use super::lately::Lately;
 use super::model::members::{Due, Hints, Members};
 use super::world::World;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_counters::CountersSettings;
 use poolcounter_members::MembersSettings;
 use poolcounter_service::container::AllSettings;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// Number of recent actions that a failure shows.
-const SHOWN: usize = 60;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The service and its model.
 pub struct MembersTwin {
@@ -25,7 +23,7 @@ pub struct MembersTwin {
     pub asked: BTreeMap<usize, Vec<String>>,
     /// Leases in the order in which they were granted: the client and the number.
     pub leases: Vec<(usize, u64)>,
-    done: VecDeque<String>,
+    done: Lately<String>,
     /// True after two events were due at once in an unspecified order; the history ends there.
     pub is_tied: bool,
 }
@@ -45,18 +43,8 @@ impl MembersTwin {
             highest: 0,
             asked: BTreeMap::new(),
             leases: Vec::new(),
-            done: VecDeque::new(),
+            done: Lately::default(),
             is_tied: false,
-        }
-    }
-
-    fn note(&mut self, action: String) {
-        if std::env::var_os("SIM_TRACE").is_some() {
-            println!("{action}");
-        }
-        self.done.push_back(action);
-        if self.done.len() > SHOWN {
-            self.done.pop_front();
         }
     }
 
@@ -72,7 +60,7 @@ impl MembersTwin {
         if self.is_tied {
             return;
         }
-        self.note(format!("{client}> {line}"));
+        self.done.note(format!("{client}> {line}"));
         self.world.send(client, format!("{line}\n").as_bytes());
         self.world.settle();
         let told = self.collect();
@@ -97,7 +85,7 @@ impl MembersTwin {
         if self.is_tied {
             return;
         }
-        self.note(format!("{client}x"));
+        self.done.note(format!("{client}x"));
         self.world.finish(client);
         self.world.settle();
         let told = self.collect();
@@ -116,7 +104,7 @@ impl MembersTwin {
         if self.is_tied {
             return;
         }
-        self.note("upgrade".into());
+        self.done.note("upgrade".into());
         self.world.settle();
         self.world.upgrade();
         self.world.settle();
@@ -129,7 +117,7 @@ impl MembersTwin {
     pub fn pass(&mut self, ms: u64) {
         let mut target = self.now() + ms * 1_000;
         while !self.is_tied {
-            self.note(format!("+{}ms, up to {}ms", (target - self.now()) / 1_000, target / 1_000));
+            self.done.note(format!("+{}ms, up to {}ms", (target - self.now()) / 1_000, target / 1_000));
             self.pass_to(target);
             let now = self.now();
             let inside =
@@ -272,16 +260,6 @@ impl MembersTwin {
             self.world.finish(self.observer);
             self.world.settle();
             assert!(self.world.is_empty(), "something is left of somebody");
-        }
-    }
-}
-
-/// Prints the last actions when a test fails, wherever it fails.
-impl Drop for MembersTwin {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the last actions:");
-            self.done.iter().for_each(|action| eprintln!("{action}"));
         }
     }
 }

@@ -10,6 +10,7 @@ use poolcounter_counters::CountersSettings;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_members::MembersSettings;
 use poolcounter_pools::PoolsSettings;
+use poolcounter_pools::ceiling_table::parse_ceiling;
 use poolcounter_service::container::AllSettings;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub struct VirtualClient {
 impl VirtualTarget {
     /// Returns a server with the scenario's options.
     pub fn new(protocol: Protocol, scenario: &Scenario, variation: Variation) -> Self {
-        let world = World::with(settings_of(&scenario.options));
+        let world = World::with(settings_of(scenario));
         VirtualTarget { world, protocol, operators: scenario.operators, variation }
     }
 
@@ -151,8 +152,11 @@ impl Target for VirtualTarget {
     }
 }
 
-fn settings_of(options: &[String]) -> AllSettings {
+fn settings_of(Scenario { options, ceiling, .. }: &Scenario) -> AllSettings {
     let mut pools = PoolsSettings::default();
+    if let Some((pattern, settings)) = ceiling.as_ref().and_then(|ceiling| ceiling.split_once(' ')) {
+        pools.ceilings = vec![parse_ceiling(pattern, settings).expect("is a ceiling")];
+    }
     // Few buckets, so that a server is made quickly.
     let mut counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
     // Rights of clients on the same machine.

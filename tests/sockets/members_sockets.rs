@@ -62,11 +62,6 @@ fn wait_for(operator: &mut Client, name: &str, value: u32) -> Duration {
     begun.elapsed()
 }
 
-fn lease_of(line: &str) -> String {
-    let lease = line.strip_prefix("MEMBER ").and_then(|rest| rest.split(' ').next());
-    lease.unwrap_or_else(|| panic!("{line:?} is no member")).to_string()
-}
-
 #[test]
 fn a_client_that_does_not_read_costs_little() {
     const MEMBERS: usize = 2000;
@@ -93,45 +88,4 @@ fn a_client_that_does_not_read_costs_little() {
     assert!(grown < 16 * MIB, "the daemon grew by {grown} bytes");
     drop(greedy);
     wait_for(&mut operator, "free", MEMBERS as u32);
-}
-
-#[test]
-fn a_flood_of_lines_is_served_in_order_and_disturbs_nobody() {
-    const PAIRS: usize = 60_000;
-    let daemon = start();
-    let mut operator = declare(&daemon, 1, "");
-    let mut flooding = connect(&daemon);
-    let lease: u64 = lease_of(&flooding.ask("TAKE p")).parse().expect("a number");
-    // Leases have consecutive numbers, so all of this can be sent at once.
-    let mut lines = String::new();
-    for n in 0..PAIRS as u64 {
-        lines += &format!("RETURN {}\nTAKE p\n", lease + n);
-    }
-    let mut writer = flooding.stream().try_clone().expect("a second handle");
-    let sending = thread::spawn(move || writer.write_all(lines.as_bytes()).expect("is sent in the end"));
-    let slowest = thread::scope(|scope| {
-        let reading = scope.spawn(|| {
-            for n in 0..PAIRS as u64 {
-                assert_eq!(flooding.line(), "RETURNED");
-                assert_eq!(flooding.line(), format!("MEMBER {} p m0", lease + n + 1));
-            }
-        });
-        let mut slowest = Duration::ZERO;
-        while !reading.is_finished() {
-            slowest = slowest.max(serves_others(&daemon));
-        }
-        slowest
-    });
-    sending.join().expect("everything was sent");
-    println!("during {PAIRS} returns and takes in one stream others waited for {slowest:?} at most");
-    assert!(slowest < PROMPT);
-    assert_eq!(figure(&mut operator, "in_use"), 1);
-}
-
-/// Returns the latency of another client.
-fn serves_others(daemon: &Daemon) -> Duration {
-    let mut other = connect(daemon);
-    let begun = Instant::now();
-    assert!(other.ask("UTILIZATION p").starts_with("max "));
-    begun.elapsed()
 }

@@ -144,8 +144,6 @@ struct Waiter {
     conn: usize,
     place: Place,
     asked: Asked,
-    /// Number of starts that it may cause.
-    want: u64,
     arrival: u64,
     since: u64,
 }
@@ -238,6 +236,11 @@ impl Asked {
             }
         }
         asked
+    }
+
+    /// Returns the number of starts that it may cause.
+    fn want(&self) -> u64 {
+        if self.named.is_some() { 0 } else { self.members }
     }
 }
 
@@ -337,7 +340,7 @@ impl Members {
 
     /// Returns the number of starts that the waiters of a place may cause.
     fn want(&self, place: &Place) -> u64 {
-        self.waiters.iter().filter(|waiter| waiter.place == *place).map(|waiter| waiter.want).sum()
+        self.waiters.iter().filter(|waiter| waiter.place == *place).map(|waiter| waiter.asked.want()).sum()
     }
 
     /// Returns the number of starts and checks that the waiters for a pool alone need.
@@ -350,7 +353,7 @@ impl Members {
     /// this place.
     fn kept(&self, pool: &str, place: &Place) -> u64 {
         let first = self.reserving_waiter(pool).filter(|first| first.place == *place);
-        first.map_or(0, |first| first.want.min(self.free(pool)))
+        first.map_or(0, |first| first.asked.want().min(self.free(pool)))
     }
 
     /// Returns the number of starts and checks under way in a pool that no waiter for it alone needs.
@@ -366,17 +369,14 @@ impl Members {
     fn lacks_for(&self, group: &Place) -> bool {
         let kept: u64 = self.pools_of(group).iter().map(|pool| self.kept(pool, group)).sum();
         let several = self.waiters.iter().filter(|waiter| waiter.place == *group && waiter.asked.members > 1);
-        let first = several.min_by_key(|waiter| self.rank(waiter)).map_or(0, |first| first.want);
+        let first = several.min_by_key(|waiter| self.rank(waiter)).map_or(0, |first| first.asked.want());
         self.want(group) > kept.min(first) + self.spare_of(group)
     }
 
-    /// Returns the place whose waiters need the starts and checks under way in a pool; None if they do not need all.
-    fn needed_by(&self, pool: &str) -> Option<Place> {
-        if self.spare(pool) == 0 {
-            return Some(Place::Pool(pool.into()));
-        }
+    /// Returns whether waiters need all starts and checks under way in a pool.
+    fn are_needed(&self, pool: &str) -> bool {
         let group = Place::Group(self.settings(pool).group.clone());
-        (self.spare_of(&group) <= self.want(&group)).then_some(group)
+        self.spare(pool) == 0 || self.spare_of(&group) <= self.want(&group)
     }
 
     fn covers(&self, place: &Place, pool: &str) -> bool {
@@ -545,19 +545,12 @@ impl Members {
         }
         let start = self.starts.get(&number).filter(|start| start.conn == conn).ok_or("BAD_START")?;
         let key = (start.pool.clone(), member.to_string());
-        let needed_by = self.needed_by(&key.0);
         self.starts.remove(&number);
         if self.members.contains_key(&key) {
             self.back_off(&key.0, &Owner::Provider(conn));
             return Err("MEMBER_EXISTS");
         }
         self.enter(&key, conn);
-        let is_free = self.members.get(&key).is_some_and(|member| member.state == State::Free);
-        if is_free && self.reserving_waiter(&key.0).is_none() {
-            // No waiter gets it.
-            let is_its = |waiter: &&mut Waiter| Some(&waiter.place) == needed_by.as_ref() && waiter.want > 0;
-            self.waiters.iter_mut().find(is_its).into_iter().for_each(|waiter| waiter.want -= 1);
-        }
         Ok("OK")
     }
 
@@ -713,8 +706,7 @@ impl Members {
             return Ok("QUEUE_FULL");
         }
         self.arrivals += 1;
-        let want = if asked.named.is_some() { 0 } else { asked.members };
-        self.waiters.push(Waiter { conn, place, want, arrival: self.arrivals, since: self.now, asked });
+        self.waiters.push(Waiter { conn, place, arrival: self.arrivals, since: self.now, asked });
         Ok("")
     }
 
@@ -725,7 +717,7 @@ impl Members {
     /// Requests a start, unless one is under way that no waiter needs.
     fn ask(&mut self, place: &Place, asked: &Asked) {
         let is_needed = match place {
-            Place::Pool(pool) => self.needed_by(pool).is_some(),
+            Place::Pool(pool) => self.are_needed(pool),
             Place::Group(_) => self.spare_of(place) <= self.want(place),
         };
         if asked.named.is_none() && is_needed {
