@@ -1,43 +1,41 @@
 //! One connection to the counters of a running daemon that awaits its replies.
 
-use super::daemon::PATIENCE;
+use super::daemon::{Client, PATIENCE};
 use super::frames::{self, HEADER_BYTES};
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// A client of the counters.
-pub struct CounterClient {
-    stream: TcpStream,
+pub struct CounterClient(Client);
+
+impl Deref for CounterClient {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.0
+    }
+}
+
+impl DerefMut for CounterClient {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.0
+    }
 }
 
 impl CounterClient {
     /// Connects to the counters of the daemon at this address.
     pub fn to(address: SocketAddr) -> CounterClient {
-        let stream = TcpStream::connect(address).expect("connects");
-        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
-        stream.set_nodelay(true).expect("an option");
-        CounterClient { stream }
-    }
-
-    /// Returns the socket.
-    pub fn stream(&mut self) -> &mut TcpStream {
-        &mut self.stream
-    }
-
-    /// Sends bytes as they are.
-    pub fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("is sent");
+        CounterClient(Client::to(address))
     }
 
     /// Waits for the next reply.
     pub fn reply(&mut self) -> Vec<u8> {
-        let mut reply = vec![0; HEADER_BYTES];
-        self.stream.read_exact(&mut reply).expect("a reply comes");
+        let mut reply = self.bytes(HEADER_BYTES);
         let [_, _, _, _, a, b, c, d, ..] = reply[..] else { unreachable!("a header is longer") };
-        reply.resize(HEADER_BYTES + u32::from_be_bytes([a, b, c, d]) as usize, 0);
-        self.stream.read_exact(&mut reply[HEADER_BYTES..]).expect("all of it");
+        reply.extend(self.bytes(u32::from_be_bytes([a, b, c, d]) as usize));
         reply
     }
 
@@ -61,7 +59,7 @@ impl CounterClient {
 
     /// Sends many requests while it reads the replies, and returns for each whether it succeeded.
     pub fn pipeline(&mut self, requests: &[Vec<u8>]) -> Vec<bool> {
-        let mut writer = self.stream.try_clone().expect("a second handle");
+        let mut writer = self.stream().try_clone().expect("a second handle");
         thread::scope(|scope| {
             scope.spawn(move || {
                 for some in requests.chunks(1_000) {
@@ -85,22 +83,5 @@ impl CounterClient {
             thread::sleep(Duration::from_micros(200));
         }
         begun.elapsed()
-    }
-
-    /// Waits for the end of the connection, and returns the bytes before it.
-    pub fn wait_for_end(&mut self) -> Vec<u8> {
-        let mut rest = Vec::new();
-        self.stream.read_to_end(&mut rest).expect("the connection ends");
-        rest
-    }
-
-    /// Closes the sending side.
-    pub fn finish(&mut self) {
-        self.stream.shutdown(Shutdown::Write).expect("is connected");
-    }
-
-    /// Ends the connection by a reset instead of an orderly close.
-    pub fn reset(self) {
-        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("an option");
     }
 }

@@ -6,8 +6,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -32,8 +33,8 @@ pub struct Daemon {
 }
 
 /// One connection to a daemon that awaits its replies.
-pub struct Client {
-    reader: BufReader<TcpStream>,
+pub struct Client<S = TcpStream> {
+    pub(crate) reader: BufReader<S>,
 }
 
 impl Daemon {
@@ -203,6 +204,54 @@ impl Drop for Daemon {
     }
 }
 
+impl<S: Read + Write> Client<S> {
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.reader.get_mut().write_all(bytes).expect("is sent");
+    }
+
+    /// Waits for the next line, and returns it.
+    pub fn line(&mut self) -> String {
+        self.try_line().expect("a line comes")
+    }
+
+    /// Returns the next line, which is empty at the end.
+    pub fn try_line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.reader.read_line(&mut line)?;
+        Ok(line.trim_end_matches('\n').to_string())
+    }
+
+    /// Sends a request, and returns the first line of its reply.
+    pub fn ask(&mut self, request: &str) -> String {
+        self.send(format!("{request}\n").as_bytes());
+        self.line()
+    }
+
+    /// Waits for this number of bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.reader.read_exact(&mut bytes).expect("all of it comes");
+        bytes
+    }
+
+    /// Returns everything up to the end of the connection.
+    pub fn rest(&mut self) -> String {
+        let mut text = String::new();
+        self.reader.read_to_string(&mut text).expect("the connection ends");
+        text
+    }
+}
+
+impl Client<UnixStream> {
+    /// Connects to a local socket.
+    pub fn at(path: &Path) -> Client<UnixStream> {
+        let stream = UnixStream::connect(path).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+        Client { reader: BufReader::new(stream) }
+    }
+}
+
 impl Client {
     /// Connects to the daemon at this address.
     pub fn to(address: SocketAddr) -> Client {
@@ -224,24 +273,6 @@ impl Client {
         Client { reader: BufReader::new(stream) }
     }
 
-    /// Sends bytes as they are.
-    pub fn send(&mut self, bytes: &[u8]) {
-        self.reader.get_mut().write_all(bytes).expect("is sent");
-    }
-
-    /// Waits for the next line, and returns it.
-    pub fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.reader.read_line(&mut line).expect("a line comes");
-        line.trim_end_matches('\n').to_string()
-    }
-
-    /// Sends a request, and returns the first line of its reply.
-    pub fn ask(&mut self, request: &str) -> String {
-        self.send(format!("{request}\n").as_bytes());
-        self.line()
-    }
-
     /// Returns the value of one statistic.
     pub fn stat(&mut self, name: &str) -> u64 {
         let line = self.ask(&format!("STATS {name}"));
@@ -250,18 +281,7 @@ impl Client {
 
     /// Waits until a statistic has this value.
     pub fn wait_for_stat(&mut self, name: &str, value: u64) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.stat(name) != value {
-            assert!(Instant::now() < deadline, "{name} is {} and not {value}", self.stat(name));
-            thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    /// Returns everything up to the end of the connection.
-    pub fn rest(&mut self) -> String {
-        let mut text = String::new();
-        self.reader.read_to_string(&mut text).expect("the connection ends");
-        text
+        until(&format!("{name} = {value}"), || self.stat(name) == value);
     }
 
     /// Closes the sending side.

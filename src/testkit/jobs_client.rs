@@ -1,34 +1,30 @@
 //! A client of the jobs service, or of a beanstalkd, that awaits each reply.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::Duration;
-
-/// Longest wait for a reply, longer than any takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::daemon::Client;
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 
 /// One connection.
-pub struct JobsClient {
-    reader: BufReader<TcpStream>,
+pub struct JobsClient(Client);
+
+impl Deref for JobsClient {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.0
+    }
+}
+
+impl DerefMut for JobsClient {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.0
+    }
 }
 
 impl JobsClient {
     /// Connects to a server.
     pub fn to(address: SocketAddr) -> JobsClient {
-        let stream = TcpStream::connect(address).expect("connects");
-        stream.set_nodelay(true).expect("an option");
-        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
-        JobsClient { reader: BufReader::new(stream) }
-    }
-
-    /// Sends bytes as they are.
-    pub fn send(&mut self, bytes: &[u8]) {
-        self.reader.get_mut().write_all(bytes).expect("the connection is open");
-    }
-
-    /// Closes one side of the connection, or both.
-    pub fn shut_down(&mut self, how: Shutdown) {
-        self.reader.get_mut().shutdown(how).expect("the connection is open");
+        JobsClient(Client::to(address))
     }
 
     /// Sends a line and returns the line of the reply, without its end.
@@ -47,15 +43,12 @@ impl JobsClient {
 
     /// Returns the next line, without its end.
     pub fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.reader.read_line(&mut line).expect("a line comes in time");
-        line.trim_end_matches("\r\n").into()
+        self.0.line().trim_end_matches('\r').into()
     }
 
     /// Returns a body of this length, without its end.
     pub fn body(&mut self, len: usize) -> Vec<u8> {
-        let mut body = vec![0; len + 2];
-        self.reader.read_exact(&mut body).expect("a body comes in time");
+        let mut body = self.bytes(len + 2);
         assert!(body.ends_with(b"\r\n"), "a body ends");
         body.truncate(len);
         body

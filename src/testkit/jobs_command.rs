@@ -2,6 +2,7 @@
 
 pub use super::daemon::until;
 use super::daemon::{Daemon, PATIENCE, wait};
+pub use super::running::Ended;
 use super::scratch::Scratch;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -10,18 +11,9 @@ use std::fs;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// Long timeouts: a server on a busy machine is not dead.
 pub const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
-
-/// Result of a run.
-#[derive(PartialEq, Debug)]
-pub struct Ended {
-    pub status: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
-}
 
 pub fn jobs_with_input(address: &str, arguments: &[&str], input: &[u8]) -> Ended {
     let mut child = Command::new(Daemon::program())
@@ -87,11 +79,7 @@ impl Running {
             lines.sort();
             lines
         };
-        let deadline = Instant::now() + PATIENCE;
-        while sorted() != wanted {
-            assert!(Instant::now() < deadline, "{wanted:?} instead of {:?}", sorted());
-            thread::sleep(Duration::from_millis(5));
-        }
+        until(&format!("{file}: {wanted:?}"), || sorted() == wanted);
     }
 
     /// Waits for its end, and returns its standard error.

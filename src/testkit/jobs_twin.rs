@@ -1,6 +1,7 @@
 //! The jobs service beside the naive model of it: both get the same requests, and must send the same replies.
 
 use super::jobs::{Commits, Happened, Service};
+use super::lately::Lately;
 use super::model::jobs::Jobs;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::state::{Bounds, JobId};
@@ -9,8 +10,6 @@ use std::collections::BTreeMap;
 /// Time between two actions, in ms: each happens at a millisecond of its own in the second. Delays and TTRs are whole
 /// seconds, so hardly anything is ever due together.
 const STEP_MS: u64 = 3;
-/// Number of recent actions that a failure shows.
-const SHOWN: usize = 60;
 
 pub struct JobsTwin {
     service: Service,
@@ -19,7 +18,7 @@ pub struct JobsTwin {
     /// Last job that each connection was given, for requests about it.
     pub held: Vec<u64>,
     pub tally: BTreeMap<String, u64>,
-    done: Vec<String>,
+    done: Lately<String>,
 }
 
 impl JobsTwin {
@@ -27,7 +26,7 @@ impl JobsTwin {
         let service = Service::new(Bounds::default(), commits, seed);
         let model = Jobs::new(service.now.as_micros(), seed);
         let held = vec![1; conns];
-        let mut twin = JobsTwin { service, model, conns, held, tally: BTreeMap::new(), done: Vec::new() };
+        let mut twin = JobsTwin { service, model, conns, held, tally: BTreeMap::new(), done: Lately::default() };
         (0..conns).for_each(|conn| twin.say(conn, "list-tube-used"));
         twin
     }
@@ -138,8 +137,7 @@ impl JobsTwin {
         if self.is_tied() {
             return;
         }
-        self.done.push(what.into());
-        let shown = Shown(&self.done);
+        self.done.note(what.into());
         self.service.happened = Some(Vec::new());
         let follow = act(&mut self.service, &mut self.model);
         let happened = self.service.happened.take().unwrap_or_default();
@@ -168,7 +166,6 @@ impl JobsTwin {
             compare(&mut self.service, &mut self.model, conn, &mut self.tally);
         }
         self.service.state.check();
-        drop(shown);
     }
 }
 
@@ -236,16 +233,4 @@ fn items_of<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Vec<&'a str>> {
         }
     }
     items
-}
-
-/// Recent actions, which are printed when they make the test fail.
-struct Shown<'a>(&'a [String]);
-
-impl Drop for Shown<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let first = self.0.len().saturating_sub(SHOWN);
-            eprintln!("{}", self.0[first..].join("\n"));
-        }
-    }
 }

@@ -25,6 +25,7 @@ pub mod jobs_client;
 pub mod jobs_command;
 pub mod jobs_text;
 pub mod jobs_twin;
+pub mod lately;
 pub mod leases;
 pub mod lines;
 pub mod members_twin;

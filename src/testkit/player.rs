@@ -12,8 +12,8 @@ pub trait Target {
     /// Client of the target.
     type Client;
 
-    /// Connects a client.
-    fn connect(&mut self) -> Self::Client;
+    /// Connects the client of this number.
+    fn connect(&mut self, number: u32) -> Self::Client;
 
     /// Sends bytes of the client in one piece, and then ends the connection as `then` says, before the server can
     /// answer.
@@ -114,7 +114,7 @@ fn take<S: Target>(
         target.pass(time);
         return Ok(());
     };
-    let actor = actors.entry(number).or_insert_with(|| Actor { client: target.connect(), is_present: true });
+    let actor = actors.entry(number).or_insert_with(|| Actor { client: target.connect(number), is_present: true });
     if !actor.is_present {
         return Err(format!("client {number} has gone"));
     }

@@ -27,6 +27,10 @@ pub struct Scenario {
     pub differs: Option<String>,
     /// Reason for which the original daemon is not tested: it lacks the feature.
     pub ours: Option<String>,
+    /// First of the clients that are operators at the socket of the administration, in virtual time only.
+    pub operators: Option<u32>,
+    /// Pattern of keys and their ceiling, in virtual time only.
+    pub ceiling: Option<String>,
     pub steps: Vec<Step>,
 }
 
@@ -137,6 +141,14 @@ fn read_property(scenario: &mut Scenario, line: &str) -> Result<(), String> {
         "virtual" => scenario.virtual_only = Some(value.into()),
         "differs" => scenario.differs = Some(value.into()),
         "ours" => scenario.ours = Some(value.into()),
+        "ceiling" => {
+            scenario.ceiling = Some(value.into());
+            scenario.virtual_only = Some("ceilings are no options".into());
+        }
+        "operators" => {
+            scenario.operators = Some(value.parse().map_err(|_| format!("\"{value}\" is no number of a client"))?);
+            scenario.virtual_only = Some("the administration is played in virtual time".into());
+        }
         _ => return Err(format!("\"{name}\" is no property of a scenario")),
     }
     Ok(())

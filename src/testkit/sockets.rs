@@ -201,7 +201,7 @@ impl SocketClient {
 impl Target for Sockets {
     type Client = SocketClient;
 
-    fn connect(&mut self) -> SocketClient {
+    fn connect(&mut self, _: u32) -> SocketClient {
         SocketClient::connect(&self.address)
     }
 

@@ -1,6 +1,6 @@
 //! Certificates that openssl makes for a test, the terminator as a process, and a client that speaks TLS to it.
 
-use super::daemon::{Daemon, PATIENCE};
+use super::daemon::{Client, Daemon, PATIENCE};
 use super::scratch::Scratch;
 use super::skipped;
 use rustls::crypto::ring;
@@ -213,33 +213,12 @@ impl Connector {
 }
 
 /// A client's connection.
-pub struct TlsClient {
-    reader: BufReader<StreamOwned<ClientConnection, TcpStream>>,
-}
+pub type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
 impl TlsClient {
-    /// Sends bytes.
-    pub fn send(&mut self, bytes: &[u8]) {
-        self.reader.get_mut().write_all(bytes).expect("is sent");
-    }
-
     /// Sends bytes, and returns whether that succeeded in time.
     pub fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.reader.get_mut().write_all(bytes).is_ok()
-    }
-
-    /// Returns the next line.
-    pub fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.reader.read_line(&mut line).expect("a line comes");
-        line.trim_end_matches('\n').to_string()
-    }
-
-    /// Returns the next line, which is empty at the end.
-    pub fn try_line(&mut self) -> std::io::Result<String> {
-        let mut line = String::new();
-        self.reader.read_line(&mut line)?;
-        Ok(line.trim_end_matches('\n').to_string())
     }
 
     /// Sends a request, and returns the first line of its reply; the error says why there is none.
@@ -248,23 +227,11 @@ impl TlsClient {
         self.try_line()
     }
 
-    /// Sends a request, and returns the first line of its reply.
-    pub fn ask(&mut self, request: &str) -> String {
-        self.try_ask(request).expect("it is answered")
-    }
-
     /// Announces that nothing more will be sent.
     pub fn finish(&mut self) {
         let stream = self.reader.get_mut();
         stream.conn.send_close_notify();
         stream.conn.write_tls(&mut stream.sock).expect("is sent");
-    }
-
-    /// Returns everything up to the end, which must be announced in TLS.
-    pub fn rest(&mut self) -> String {
-        let mut text = String::new();
-        self.reader.read_to_string(&mut text).expect("the end is said");
-        text
     }
 
     /// Returns the socket.

@@ -1,17 +1,15 @@
 //! The daemon and its model side by side: both get the same actions, and all that clients see of them must be the same.
 //! A difference is shown with the last actions.
 
+use super::lately::Lately;
 use super::model::{self, Model, Service};
 use super::world::World;
 use poolcounter_core::time::Span;
 use poolcounter_counters::CountersSettings;
 use poolcounter_pools::PoolsSettings;
 use poolcounter_service::container::AllSettings;
-use std::collections::VecDeque;
 use std::fmt;
 
-/// Number of recent actions that a failure shows.
-const SHOWN: usize = 20;
 /// Number of bytes that a failure shows of a client's request.
 const LONG: usize = 500;
 /// Bound of the connections that end between comparisons: fewer than the loop drops in a tick, because replies contain
@@ -50,9 +48,7 @@ pub struct Twin {
     open: Vec<usize>,
     /// Number of connections that have ended since the last comparison.
     ends: usize,
-    /// The last actions, with a number for each.
-    done: VecDeque<(usize, Action)>,
-    count: usize,
+    done: Lately<Action>,
 }
 
 impl Twin {
@@ -72,19 +68,14 @@ impl Twin {
             received: Vec::new(),
             open: Vec::new(),
             ends: 0,
-            done: VecDeque::new(),
-            count: 0,
+            done: Lately::default(),
         }
     }
 
     /// Applies an action to both. They are compared whenever everything is done that can be done at once.
     pub fn act(&mut self, action: Action) {
         let Twin { world, model, ends, .. } = self;
-        self.count += 1;
-        self.done.push_back((self.count, action.clone()));
-        if self.done.len() > SHOWN {
-            self.done.pop_front();
-        }
+        self.done.note(action.clone());
         match action {
             Action::Connect(service) => {
                 self.open.push(self.received.len());
@@ -189,18 +180,6 @@ impl Twin {
             assert!(is == should_be, "the connection of client {client} is {is} rather than {should_be}");
         }
         self.open.retain(|client| !model.is_closed(*client));
-    }
-}
-
-/// Prints the last actions when a test fails, wherever it fails.
-impl Drop for Twin {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the last of {} actions:", self.count);
-            for (number, action) in &self.done {
-                eprintln!("{number:6}  {action}");
-            }
-        }
     }
 }
 

@@ -10,6 +10,7 @@ use poolcounter_counters::CountersSettings;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_members::MembersSettings;
 use poolcounter_pools::PoolsSettings;
+use poolcounter_pools::ceiling_table::parse_ceiling;
 use poolcounter_service::container::AllSettings;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub enum Variation {
 pub struct VirtualTarget {
     world: World,
     protocol: Protocol,
+    operators: Option<u32>,
     variation: Variation,
 }
 
@@ -44,7 +46,8 @@ pub struct VirtualClient {
 impl VirtualTarget {
     /// Returns a server with the scenario's options.
     pub fn new(protocol: Protocol, scenario: &Scenario, variation: Variation) -> Self {
-        VirtualTarget { world: World::with(settings_of(&scenario.options)), protocol, variation }
+        let world = World::with(settings_of(scenario));
+        VirtualTarget { world, protocol, operators: scenario.operators, variation }
     }
 
     /// Clears all jobs, which stay until they are deleted. Settings stay for good.
@@ -68,8 +71,10 @@ impl VirtualTarget {
 impl Target for VirtualTarget {
     type Client = VirtualClient;
 
-    fn connect(&mut self) -> VirtualClient {
-        VirtualClient { number: self.world.connect_to(self.protocol.kind()), received: VecDeque::new() }
+    fn connect(&mut self, number: u32) -> VirtualClient {
+        let is_operator = self.operators.is_some_and(|first| number >= first);
+        let service = if is_operator { "admin" } else { self.protocol.kind() };
+        VirtualClient { number: self.world.connect_to(service), received: VecDeque::new() }
     }
 
     fn send(&mut self, client: &mut VirtualClient, bytes: &[u8], then: Then) {
@@ -147,8 +152,11 @@ impl Target for VirtualTarget {
     }
 }
 
-fn settings_of(options: &[String]) -> AllSettings {
+fn settings_of(Scenario { options, ceiling, .. }: &Scenario) -> AllSettings {
     let mut pools = PoolsSettings::default();
+    if let Some((pattern, settings)) = ceiling.as_ref().and_then(|ceiling| ceiling.split_once(' ')) {
+        pools.ceilings = vec![parse_ceiling(pattern, settings).expect("is a ceiling")];
+    }
     // Few buckets, so that a server is made quickly.
     let mut counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
     // Rights of clients on the same machine.

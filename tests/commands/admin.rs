@@ -4,17 +4,16 @@ use nix::sys::signal::Signal;
 use poolcounter_core::time::Span;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::operations::{Offered, Operations};
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install_program};
+use poolcounter_testkit::daemon::{Client, Daemon, install_program, until};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::random::Random;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::world::World;
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -64,119 +63,6 @@ impl Stage {
 }
 
 #[test]
-fn kept_locks_are_taken_away_at_once() {
-    let mut stage = Stage::new();
-    let [holder, other] = [(); 2].map(|()| stage.connect("pools"));
-    stage.ask(holder, "ACQ4ME k 1 9 0 keep=60\nRELEASE\n");
-    assert_eq!(stage.ask(other, "ACQ4ME k 1 9 0\n"), "TIMEOUT\n");
-    assert_eq!(stage.command("RELEASE-LOCK k gone"), "OK 1 lock taken away\n");
-    assert_eq!(stage.ask(other, "ACQ4ME k 1 9 0 keep=60\n"), "LOCKED\n");
-    assert_eq!(stage.command(&format!("RELEASE-LOCK k client:{other}")), "OK 1 lock taken away\n");
-    assert_eq!(stage.ask(holder, "ACQ4ME k 1 9 0\n"), "LOCKED\n");
-}
-
-#[test]
-fn revoked_lock_goes_to_the_next_waiter() {
-    let mut stage = Stage::new();
-    let [holder, waiter, other] = [(); 3].map(|()| stage.connect("pools"));
-    assert_eq!(stage.ask(holder, "ACQ4ME k 1 5 60\nACQ4ME also 1 5 60\n"), "LOCKED\nLOCKED\n");
-    assert_eq!(stage.ask(waiter, "ACQ4ME k 1 5 60\n"), "");
-    assert_eq!(stage.ask(other, "ACQ4ME also 1 5 60\n"), "");
-    assert_eq!(stage.command(&format!("RELEASE-LOCK k client:{holder}")), "OK 1 lock taken away\n");
-    assert_eq!(stage.told(waiter), "LOCKED\n");
-    assert_eq!(stage.told(holder), "NOT_LOCKED\n", "what a RELEASE that comes later reads");
-    assert!(stage.world.is_ended(holder));
-    assert_eq!(stage.told(other), "LOCKED\n", "what else the holder had is given back with its connection");
-    assert_eq!(stage.ask(holder, "RELEASE k\n"), "", "its RELEASE has its answer already");
-    assert_eq!(stage.ask(waiter, "RELEASE\n"), "RELEASED\n");
-}
-
-#[test]
-fn only_the_holder_loses_the_lock() {
-    let mut stage = Stage::new();
-    let [holder, waiter] = [(); 2].map(|()| stage.connect("pools"));
-    stage.ask(holder, "ACQ4ME k 1 5 60\n");
-    stage.ask(waiter, "ACQ4ME k 1 5 60\n");
-    for (line, answer) in [
-        (format!("release-lock k client:{waiter}"), "ERROR that client waits for a lock of that key, and has none\n"),
-        ("RELEASE-LOCK k gone".into(), "ERROR no client of that address has a lock of that key\n"),
-        (format!("RELEASE-LOCK K client:{holder}"), "ERROR no client of that address has a lock of that key\n"),
-        ("RELEASE-LOCK k".into(), "ERROR usage: RELEASE-LOCK KEY CLIENT\n"),
-    ] {
-        assert_eq!(stage.command(&line), answer, "{line}");
-    }
-    assert!(!stage.world.is_ended(holder) && !stage.world.is_ended(waiter));
-    assert_eq!(stage.ask(holder, "RELEASE k\n"), "RELEASED\n");
-}
-
-#[test]
-fn several_locks_of_one_client_are_revoked_together() {
-    let mut stage = Stage::new();
-    let holder = stage.connect("pools");
-    stage.ask(holder, "ACQ4ME k 9 9 60\nACQ4ME k 9 9 60\n");
-    let line = format!("RELEASE-LOCK k client:{holder}");
-    assert_eq!(stage.command(&line), "OK 2 locks taken away\n");
-    assert_eq!(stage.told(holder), "NOT_LOCKED\n");
-    assert_eq!(stage.command(&line), "ERROR no client of that address has a lock of that key\n");
-}
-
-#[test]
-fn drain_waits_until_all_is_given_back() {
-    let mut stage = Stage::new();
-    let [holder, waiter, late] = [(); 3].map(|()| stage.connect("pools"));
-    stage.ask(holder, "ACQ4ME k 1 5 60\n");
-    stage.ask(waiter, "ACQ4ME k 1 5 60\n");
-    assert_eq!(stage.command("DRAIN"), "LEFT 2 (pools 2)\n");
-    assert_eq!(stage.ask(late, "ACQ4ME k 1 5 60\nACQ4ANY free 1 5 60\n"), "ERROR DRAINING\nERROR DRAINING\n");
-    stage.pass(2);
-    assert_eq!(stage.told(stage.admin), "LEFT 2 (pools 2)\n".repeat(2), "it is told each second");
-    assert_eq!(stage.ask(holder, "RELEASE\n"), "RELEASED\n");
-    assert_eq!(stage.told(waiter), "LOCKED\n", "what waited before is served to its end");
-    stage.pass(1);
-    assert_eq!(stage.told(stage.admin), "LEFT 1 (pools 1)\n");
-    assert!(!stage.may_end());
-    stage.ask(waiter, "RELEASE\n");
-    stage.pass(1);
-    assert_eq!(stage.told(stage.admin), "OK nothing is left, and the daemon ends\n");
-    assert!(stage.may_end());
-}
-
-#[test]
-fn drain_can_be_cancelled() {
-    let mut stage = Stage::new();
-    let (holder, other) = (stage.connect("pools"), stage.connect("admin"));
-    stage.ask(holder, "ACQ4ME k 1 5 60\n");
-    assert_eq!(stage.ask(other, "UNDRAIN\n"), "OK new requests are granted\n");
-    assert_eq!(stage.command("DRAIN"), "LEFT 1 (pools 1)\n");
-    assert_eq!(stage.ask(holder, "ACQ4ME free 1 5 60\n"), "ERROR DRAINING\n");
-    assert_eq!(stage.ask(other, "UNDRAIN\n"), "OK new requests are granted again\n");
-    assert_eq!(stage.told(stage.admin), "ERROR the drain was ended by UNDRAIN\n");
-    assert_eq!(stage.ask(holder, "ACQ4ME free 1 5 60\nRELEASE\nRELEASE\n"), "LOCKED\nRELEASED\nRELEASED\n");
-    stage.pass(5);
-    assert!(!stage.may_end());
-    assert_eq!(stage.command("LOG default"), "OK\n", "the connection that waited for the drain is served again");
-}
-
-/// An upgrade takes over a drain, with the administrators that wait for its end; several upgrades do, too.
-#[test]
-fn drain_goes_on_after_an_upgrade() {
-    let mut stage = Stage::new();
-    let holder = stage.connect("pools");
-    stage.ask(holder, "ACQ4ME k 1 5 60\n");
-    stage.command("DRAIN");
-    for _ in 0..2 {
-        stage.world.upgrade();
-        assert_eq!(stage.ask(holder, "ACQ4ME free 1 5 60\n"), "ERROR DRAINING\n");
-        stage.pass(1);
-        assert_eq!(stage.told(stage.admin), "LEFT 1 (pools 1)\n");
-    }
-    stage.ask(holder, "RELEASE\n");
-    stage.pass(1);
-    assert_eq!(stage.told(stage.admin), "OK nothing is left, and the daemon ends\n");
-    assert!(stage.may_end());
-}
-
-#[test]
 fn drain_goes_on_after_its_requester_has_left() {
     let mut stage = Stage::new();
     let holder = stage.connect("pools");
@@ -187,22 +73,6 @@ fn drain_goes_on_after_its_requester_has_left() {
     stage.world.reset(holder);
     stage.pass(1);
     assert!(stage.may_end());
-}
-
-/// A client that has sent its last command waits for the reply, as `nc -N` does.
-#[test]
-fn drain_is_reported_after_a_half_close() {
-    let mut stage = Stage::new();
-    let holder = stage.connect("pools");
-    stage.ask(holder, "ACQ4ME k 1 5 60\n");
-    stage.world.send(stage.admin, b"DRAIN\n");
-    stage.world.finish(stage.admin);
-    stage.pass(1);
-    assert_eq!(stage.told(stage.admin), "LEFT 1 (pools 1)\n".repeat(2));
-    assert!(!stage.world.is_ended(stage.admin));
-    stage.ask(holder, "RELEASE\n");
-    stage.pass(1);
-    assert_eq!(stage.told(stage.admin), "OK nothing is left, and the daemon ends\n");
 }
 
 #[test]
@@ -218,32 +88,6 @@ fn counters_give_nothing_while_they_are_drained() {
     assert_eq!(stage.command("DRAIN"), "LEFT 1 (counters 1)\n");
     assert_eq!(ask(&mut stage, frames::acquire(1, 10, b"c")), 0x21, "ResourceNotAvailable");
     assert_eq!(ask(&mut stage, frames::release(3, b"c")), 0);
-    stage.pass(1);
-    assert!(stage.may_end());
-}
-
-#[test]
-fn members_are_not_taken_in_a_drain() {
-    let mut stage = Stage::new();
-    stage.world = {
-        let members = poolcounter_members::MembersSettings { admin: Some(true), ..Default::default() };
-        World::with(AllSettings::defaults(poolcounter::SERVICES).with(members))
-    };
-    stage.admin = stage.connect("admin");
-    let [holder, waiter, late] = [(); 3].map(|()| stage.connect("members"));
-    stage.ask(holder, "POOL p 0 1\nADD p one\n");
-    let taken = stage.ask(holder, "TAKE p 0\n");
-    let lease = taken.split(' ').nth(1).expect("is free").to_string();
-    assert_eq!(stage.ask(waiter, "TAKE p 60\n"), "");
-    assert_eq!(stage.command("DRAIN"), "LEFT 2 (members 2)\n");
-    assert_eq!(stage.ask(late, "TAKE p 60\n"), "NO_MEMBERS at_capacity\n");
-    assert_eq!(stage.ask(waiter, "TAKE p 60\n"), "ERROR WAITING\n");
-    stage.ask(holder, &format!("RETURN {lease}\n"));
-    stage.pass(1);
-    let taken = stage.told(waiter);
-    assert!(taken.contains(" one"), "what waited before is served to its end: {taken}");
-    assert_eq!(stage.told(stage.admin), "LEFT 1 (members 1)\n");
-    stage.world.reset(waiter);
     stage.pass(1);
     assert!(stage.may_end());
 }
@@ -284,33 +128,6 @@ fn ceiling_counts_from_now_on() {
     ] {
         assert_eq!(stage.command(line), answer, "{line}");
     }
-}
-
-#[test]
-fn unknown_commands_are_refused() {
-    let mut stage = Stage::new();
-    for line in ["", " ", "\0\u{ff}", "DRAINS", "DRAIN now", "LOG", "LOG off", "LOG error", "UNDRAIN x", "RELEASE-LOCK"]
-    {
-        let answer = stage.command(line);
-        assert!(answer.starts_with("ERROR ") && answer.ends_with('\n'), "{line:?}: {answer}");
-    }
-    assert_eq!(stage.command("log  debug "), "OK\n");
-    let long = stage.ask(stage.admin, &"x".repeat(20_000));
-    assert_eq!(long, "ERROR LINE_TOO_LONG\n");
-    assert!(stage.world.is_ended(stage.admin));
-}
-
-/// Commands in one packet are answered in their order, and a drain holds back the commands behind it.
-#[test]
-fn commands_can_be_sent_together() {
-    let mut stage = Stage::new();
-    let holder = stage.connect("pools");
-    stage.ask(holder, "ACQ4ME k 1 5 60\n");
-    let answer = stage
-        .command(&format!("LOG info\nRELEASE-LOCK no one\nx\nRELEASE-LOCK k client:{holder}\nLOG info\nDRAIN\nLOG x"));
-    let first_words: Vec<&str> = answer.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(first_words, ["OK", "ERROR", "ERROR", "OK", "OK", "LEFT"]);
-    assert_eq!(stage.command("UNDRAIN"), "", "nothing behind a DRAIN is read until it has ended");
 }
 
 /// An administrator that does not read gets no more lines, and no memory is kept for it.
@@ -454,33 +271,20 @@ fn drain_ends_the_daemon() {
     let (mut daemon, socket) = start(&scratch, &[]);
     let (mut holder, mut bystander) = (daemon.connect(), daemon.connect());
     assert_eq!(holder.ask("ACQ4ME k 1 5 5"), "LOCKED");
-    let mut operator = BufReader::new(UnixStream::connect(&socket).expect("listens"));
-    operator.get_ref().set_read_timeout(Some(PATIENCE)).expect("an option");
-    operator.get_mut().write_all(b"DRAIN\n").expect("is sent");
-    let mut line = String::new();
-    operator.read_line(&mut line).expect("is told");
-    assert_eq!(line, "LEFT 1 (pools 1)\n");
+    let mut operator = Client::at(&socket);
+    assert_eq!(operator.ask("DRAIN"), "LEFT 1 (pools 1)");
     let refused = || TcpStream::connect(daemon.address).err().map(|error| error.kind());
-    wait_until(|| refused() == Some(ErrorKind::ConnectionRefused));
+    until("a refusal", || refused() == Some(ErrorKind::ConnectionRefused));
     assert_eq!(bystander.ask("ACQ4ME k 1 5 5"), "ERROR DRAINING");
     daemon.upgrade();
     let refused = || TcpStream::connect(daemon.address).err().map(|error| error.kind());
     assert_eq!(refused(), Some(ErrorKind::ConnectionRefused), "an upgrade keeps it closed");
     assert_eq!(bystander.ask("ACQ4ME free 1 5 5"), "ERROR DRAINING");
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
-    let mut rest = String::new();
-    operator.read_to_string(&mut rest).expect("is told");
+    let rest = operator.rest();
     assert!(rest.ends_with("OK nothing is left, and the daemon ends\n"), "{rest}");
     assert_eq!(daemon.wait().code(), Some(0));
     assert!(!socket.exists(), "the socket's file is removed");
-}
-
-fn wait_until(mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "it does not come true");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -540,18 +344,13 @@ fn next_server_grants_locks_in_a_drain() {
         let of_next = reached.into_iter().flatten().next().expect("one of them listens");
         Client::of(of_next).ask(&format!("ACQ4ME {key} 1 5 5"))
     };
-    let mut operator = UnixStream::connect(&socket).expect("listens");
-    operator
-        .write_all(
-            b"DRAIN
-",
-        )
-        .expect("is sent");
-    wait_until(|| TcpStream::connect(first.address).is_err());
+    let mut operator = Client::at(&socket);
+    operator.send(b"DRAIN\n");
+    until("a refusal", || TcpStream::connect(first.address).is_err());
     assert_eq!(granted_by_next("k"), "LOCKED");
     assert_eq!(holder.ask("ACQ4ME other 1 5 5"), "ERROR DRAINING");
     assert_eq!(printed(&admin(&socket, &["UNDRAIN"])).2, Some(0));
-    wait_until(|| TcpStream::connect(first.address).is_ok());
+    until("a connection", || TcpStream::connect(first.address).is_ok());
     assert_eq!(first.connect().ask("ACQ4ME k 1 5 5"), "LOCKED");
 }
 
@@ -562,8 +361,8 @@ fn signal_ends_a_drain() {
     let (mut daemon, socket) = start(&scratch, &[]);
     let mut holder = daemon.connect();
     assert_eq!(holder.ask("ACQ4ME k 1 5 5"), "LOCKED");
-    let mut operator = UnixStream::connect(&socket).expect("listens");
-    operator.write_all(b"DRAIN\n").expect("is sent");
+    let mut operator = Client::at(&socket);
+    operator.send(b"DRAIN\n");
     daemon.wait_for_log("asks for DRAIN");
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait().code(), Some(0));

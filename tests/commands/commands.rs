@@ -4,7 +4,7 @@ use crate::pty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_cli::COMMANDS;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
+use poolcounter_testkit::daemon::{Client, Daemon, until, wait};
 use poolcounter_testkit::original::Original;
 use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
@@ -341,10 +341,7 @@ fn lost_units_are_reported() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program runs");
-    let deadline = Instant::now() + PATIENCE;
-    while run(&["counter", "-s", &server, "get", "a"]).stdout != "1\n" {
-        assert!(Instant::now() < deadline, "it is not acquired");
-    }
+    until("a unit is acquired", || run(&["counter", "-s", &server, "get", "a"]).stdout == "1\n");
     daemon.signal(Signal::SIGTERM);
     daemon.wait();
     assert_eq!(wait(&mut child).code(), Some(143));

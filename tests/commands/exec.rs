@@ -3,7 +3,7 @@
 
 use crate::pty;
 use nix::sys::signal::Signal;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, wait};
+use poolcounter_testkit::daemon::{Client, Daemon, install, until, wait};
 use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
@@ -66,18 +66,6 @@ fn the_command_runs_while_the_place_is_held() {
     assert_eq!(exec.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
     assert_given_back(&mut observer);
     assert_eq!(observer.stat("total_releases"), 1);
-}
-
-#[test]
-fn as_many_run_as_may() {
-    let (_daemon, server, mut observer) = daemon();
-    let start = || start(&server, &["--workers", "2"], &UNTIL_EOF);
-    let (mut first, mut second, mut third) = (start(), start(), None);
-    assert_eq!((first.line(), second.line()), ("runs".into(), "runs".into()));
-    let third = third.insert(start());
-    observer.wait_for_stat("waiting_workers", 1);
-    assert_eq!(first.finish().status, Some(0));
-    assert_eq!(third.line(), "runs");
 }
 
 #[test]
@@ -290,19 +278,6 @@ fn a_server_that_comes_late_is_waited_for() {
 }
 
 #[test]
-fn the_next_server_is_asked_when_one_is_dead() {
-    let (_daemon, server, mut observer) = daemon();
-    // Some of the ten dead servers come before it for any key.
-    let dead: Vec<String> = (0..10).map(|_| nowhere()).collect();
-    let options: Vec<&str> = dead.iter().flat_map(|dead| ["-s", dead.as_str()]).collect();
-    for key in ["a", "b", "c"] {
-        let mut exec = start(&server, &[&options[..], &["-k", key]].concat(), &UNTIL_EOF);
-        assert_eq!(exec.line(), "runs");
-        assert_eq!(observer.ask(&format!("ACQ4ME {key} 1 9 0")), "TIMEOUT");
-    }
-}
-
-#[test]
 fn a_server_that_drains_is_like_a_dead_one() {
     let draining = Strange::start(b"ERROR DRAINING\n").address;
     let (_daemon, server, _) = daemon();
@@ -315,23 +290,6 @@ fn a_server_that_drains_is_like_a_dead_one() {
     assert_eq!((status, stderr.contains("it drains")), (Some(69), true), "{stderr}");
     let Ended { status, stdout, .. } = run(&["--fail-open"]);
     assert_eq!((status, &*stdout), (Some(0), "runs\n"));
-}
-
-#[test]
-fn keys_are_placed_as_by_mediawiki() {
-    let daemons = [Daemon::start(&[]), Daemon::start(&[]), Daemon::start(&[])];
-    let servers: Vec<String> = daemons.iter().map(|daemon| daemon.address.to_string()).collect();
-    for key in ["a", "b", "c", "d", "e"] {
-        let options = ["-s", &servers[1], "-s", &servers[2], "-k", key];
-        let mut exec = start(&servers[0], &options, &UNTIL_EOF);
-        assert_eq!(exec.line(), "runs");
-        let first =
-            (0..3).min_by_key(|n| format!("{:x}", md5::compute(format!("{}{key}", servers[*n])))).expect("three");
-        for (n, daemon) in daemons.iter().enumerate() {
-            assert_eq!(daemon.connect().stat("processing_workers"), u64::from(n == first), "{key} at {n}");
-        }
-        assert_eq!(exec.finish().status, Some(0));
-    }
 }
 
 // Signals
@@ -433,11 +391,7 @@ fn a_key_that_the_caller_holds_is_refused() {
         scratch.file("status").display()
     );
     assert_eq!(run(&server, &[], &["sh", "-c", &script]).status, Some(0));
-    let deadline = Instant::now() + PATIENCE;
-    while fs::read_to_string(scratch.file("status")).unwrap_or_default() != "0\n" {
-        assert!(Instant::now() < deadline, "it is not refused");
-        thread::sleep(Duration::from_millis(10));
-    }
+    until("status 0", || fs::read_to_string(scratch.file("status")).is_ok_and(|status| status == "0\n"));
 }
 
 // Losses
@@ -464,21 +418,6 @@ fn a_lost_lock_is_reported_and_ends_the_command_if_wanted() {
         }
         assert_eq!(wait(&mut exec.child).code(), Some(status), "{action}");
     }
-}
-
-#[test]
-fn a_lock_that_the_daemon_takes_is_not_a_lost_connection() {
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let server = port.local_addr().expect("is bound").to_string();
-    thread::spawn(move || {
-        let (mut stream, _) = port.accept().expect("the command connects");
-        assert!(stream.read(&mut [0; 1024]).is_ok_and(|len| len > 0));
-        stream.write_all(b"LOCKED\nNOT_LOCKED\n").expect("it listens");
-    });
-    let Ended { status, stderr, .. } = run(&server, &["--on-lost", "kill"], &["sleep", "60"]);
-    assert_eq!(status, Some(137));
-    let told = "k: the lock is lost, because an operator or a limit of the daemon took it; the command is killed";
-    assert_eq!(stderr, format!("poolcounter: {told}\n"));
 }
 
 #[test]
@@ -521,16 +460,6 @@ fn a_hold_that_the_server_limits_is_a_lock_that_is_lost() {
     let Ended { status, stderr, .. } = run(&server, &["--hold", "60", "--on-lost", "kill"], &["sleep", "60"]);
     assert_eq!(status, Some(137));
     assert!(stderr.contains("the lock is lost, because an operator or a limit of the "), "{stderr}");
-}
-
-#[test]
-fn an_upgrade_of_the_daemon_is_not_noticed() {
-    let (mut daemon, server, mut observer) = daemon();
-    let mut exec = start(&server, &["--on-lost", "kill"], &UNTIL_EOF);
-    assert_eq!(exec.line(), "runs");
-    daemon.upgrade();
-    assert_eq!(exec.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
-    assert_given_back(&mut observer);
 }
 
 // Messages

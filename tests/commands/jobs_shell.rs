@@ -528,27 +528,6 @@ fn jobs_that_do_not_finish_are_given_back() {
 }
 
 #[test]
-fn a_runner_outlives_its_server() {
-    let (daemon, address, producer) = server(&[]);
-    producer.put(&NewJob::new("x")).expect("is put");
-    let script = "echo $JOB_ID $(cat) >>ran; [ -e go ] || sleep 1000";
-    let running = Running::start(&address, &[], script);
-    running.expect_lines("ran", &["1 x"]);
-    drop(daemon);
-    fs::write(running.scratch.file("go"), "").expect("can be written");
-    let _daemon = Daemon::start(&["--jobs", "--jobs-listen", &address, "--jobs-store", "memory"]);
-    let producer = Producer::new([&*address], TIMEOUTS);
-    producer.use_tube("a/t").expect("is used");
-    producer.put(&NewJob::new("y")).expect("is put");
-    running.expect_lines("ran", &["1 x", "1 y"]);
-    wait_for(&producer, [0; 4]);
-    running.signal();
-    let said = running.finish();
-    let lost = "poolcounter: job 1 of a/t: lost after T s: the connection was lost, with all that it held; its command is terminated";
-    assert_eq!(without_time(said.lines().next().unwrap_or_default()), lost);
-}
-
-#[test]
 fn a_command_that_cannot_be_run_costs_no_attempt() {
     let (_daemon, address, producer) = server(&[]);
     producer.put(&NewJob::new("x")).expect("is put");

@@ -6,7 +6,7 @@ use crate::pty;
 use nix::pty::OpenptyResult;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, wait};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, until, wait};
 use poolcounter_testkit::running::{Running, process_state};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
@@ -70,14 +70,6 @@ fn work_in(file: &str) -> String {
 fn pid_in(file: &std::path::Path) -> i32 {
     until("the work begins", || file.exists());
     fs::read_to_string(file).expect("is readable").trim().parse().expect("is a process id")
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: not so");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn is_running(pid: i32) -> bool {

@@ -1,10 +1,11 @@
 //! A day of a CI: 40 jobs of three steps share 12 accounts. Of two providers one is broken, and one is cut off and
 //! stopped for a time: `CI_CUT_S` seconds, over which the jobs spread.
 
-use super::members_shell::{lines_of, provide, server, start_program, states, until};
+use super::members_shell::{lines_of, provide, server, start_program, states};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::cut::CutProxy;
+use poolcounter_testkit::daemon::until;
 use poolcounter_testkit::random::setting;
 use poolcounter_testkit::running::Running;
 use poolcounter_testkit::scratch::Scratch;

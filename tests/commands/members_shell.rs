@@ -3,7 +3,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
+use poolcounter_testkit::daemon::{Client, Daemon, until, wait};
 use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
@@ -11,7 +11,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Command that prints a line, and ends when its standard input does.
 pub const UNTIL_EOF: &str = "echo runs; cat";
@@ -75,14 +75,6 @@ pub fn states(operator: &mut Client) -> String {
 
 pub fn wait_for(operator: &mut Client, wanted: &str) {
     until(&format!("{wanted:?}"), || states(operator) == wanted);
-}
-
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what} does not come true");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 pub fn lines_of(path: &Path) -> Vec<String> {
@@ -196,16 +188,6 @@ fn a_member_that_is_taken_back_is_lost_to_the_command() {
         assert_eq!((ended.status, ended.stderr), (Some(status), format!("{reason}; {consequence}\n")));
         assert_eq!(operator.ask("REPAIR p m"), "OK");
     }
-}
-
-#[test]
-fn a_take_that_is_killed_gives_its_member_back() {
-    let (server, mut operator) = server_with("0 1 on_loss=ok", &["m"]);
-    let mut run = take(&server, &[], UNTIL_EOF);
-    assert_eq!(run.line(), "runs");
-    assert_eq!(states(&mut operator), "m in_use");
-    run.signal(Signal::SIGKILL);
-    wait_for(&mut operator, "m free");
 }
 
 #[test]
@@ -341,32 +323,6 @@ fn a_cleaner_cleans_fixed_members() {
         let ended = start_program(&[&["provide", "p", "-s", &server.address], words].concat()).finish();
         assert_eq!(ended.status, Some(64), "{words:?}");
     }
-}
-
-/// A provider cleans members of others, too, and finishes its work before it leaves; it starts nothing meanwhile.
-#[test]
-fn a_provider_that_ends_cleans_to_the_end() {
-    let (server, mut operator) = server_with("0 3 clean_timeout=60", &["a"]);
-    let scratch = Scratch::new();
-    let directory = scratch.file("").display().to_string();
-    let clean = format!("cd {directory}; echo $POOL_MEMBER >> cleaned; until test -e go; do sleep 0.01; done");
-    let first = start_program(&["provide", "p", "-s", &server.address, "--clean", &clean]);
-    wait_for(&mut operator, "a free");
-    let taken = operator.ask("TAKE p 10 member=a");
-    let lease = taken.split(' ').nth(1).expect("it is free");
-    assert_eq!(operator.ask(&format!("RETURN {lease}")), "RETURNED");
-    until("it is begun", || lines_of(&scratch.file("cleaned")).len() == 1);
-    first.signal(Signal::SIGTERM);
-    wait_for(&mut operator, "a cleaning");
-    let second = start_program(&["provide", "p", "-s", &server.address, "--clean", &clean]);
-    thread::sleep(Duration::from_millis(200));
-    assert_eq!(states(&mut operator), "a cleaning");
-    fs::write(scratch.file("go"), "").expect("there is room");
-    wait_for(&mut operator, "a free");
-    assert_eq!(first.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
-    second.signal(Signal::SIGTERM);
-    assert_eq!(second.finish().status, Some(0));
-    assert_eq!(lines_of(&scratch.file("cleaned")), ["a"], "nothing is cleaned twice");
 }
 
 #[test]
@@ -527,48 +483,6 @@ fn starts_run_at_the_same_time() {
     let start = "touch s$POOL_START_ID; until test $(ls s? | wc -l) = 5; do sleep 0.01; done; echo m$POOL_START_ID";
     let _provider = provide(&server, &scratch, start, &[]);
     wait_for(&mut operator, "m1 free m2 free m3 free m4 free m5 free");
-}
-
-#[test]
-fn a_provider_that_is_killed_takes_its_members_with_it() {
-    let (server, mut operator) = server("1 2");
-    let scratch = Scratch::new();
-    let provider = provide(&server, &scratch, "echo m$POOL_START_ID", &[]);
-    wait_for(&mut operator, "m1 free");
-    let mut run = take(&server, &["--on-lost", "term"], "echo runs; exec cat");
-    assert_eq!(run.line(), "runs");
-    provider.signal(Signal::SIGKILL);
-    wait_for(&mut operator, "");
-    wait(&mut run.child);
-    assert!(run.finish().stderr.contains("the member m1 is lost, because its provider is gone"));
-}
-
-/// A restarted server knows no members: a provider stops those that it started for the old one, and starts new ones.
-#[test]
-fn a_provider_comes_back_to_a_server_that_is_started_again() {
-    let (first, mut operator) = server("1 1");
-    let scratch = Scratch::new();
-    let stop = format!("echo $POOL_MEMBER >> {}", scratch.file("stopped").display());
-    let start = "echo x >> starts; echo m-$(wc -l < starts)";
-    let provider = provide(&first, &scratch, start, &["--stop", &stop]);
-    wait_for(&mut operator, "m-1 free");
-    let address = first.address.clone();
-    drop(first);
-    let second = Server::start_on(&address);
-    let mut operator = Client::to(second.address.parse().expect("is an address"));
-    // The provider has to wait until the pool is declared.
-    thread::sleep(Duration::from_millis(300));
-    assert_eq!(operator.ask("POOL p 1 1"), "OK");
-    wait_for(&mut operator, "m-2 free");
-    until("m-1 is stopped", || lines_of(&scratch.file("stopped")) == ["m-1"]);
-    provider.signal(Signal::SIGTERM);
-    let ended = provider.finish();
-    assert_eq!(ended.status, Some(0));
-    assert!(ended.stderr.starts_with(
-        "poolcounter: p: the connection is lost; its members stay for the grace of the pool, and leave it after\n"
-    ));
-    assert!(ended.stderr.ends_with(&format!("poolcounter: p: it is connected to {address}\n")), "{}", ended.stderr);
-    assert_eq!(lines_of(&scratch.file("stopped")), ["m-1", "m-2"]);
 }
 
 // members

@@ -1,10 +1,10 @@
 //! `poolcounter provide` that drains, is killed, is cut off, or whose commands print nonsense.
 
-use super::members_shell::{Server, lines_of, provide, server, start_program, states, until, wait_for};
+use super::members_shell::{Server, lines_of, provide, server, start_program, states, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::cut::CutProxy;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, until, wait};
 use poolcounter_testkit::running::Running;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
@@ -133,36 +133,6 @@ fn a_wrong_line_is_shown_with_its_fault() {
 fn provide_through(proxy: &CutProxy, scratch: &Scratch, options: &[&str]) -> Running {
     let command = format!("cd {}; {PROCESS}", scratch.file("").display());
     start_program(&[&["provide", "p", "-s", &proxy.address.to_string(), "--start", &command], options].concat())
-}
-
-/// The server has not noticed the loss of the connection when the provider connects again: the provider keeps all
-/// members, and so does the server, once it has noticed.
-#[test]
-fn a_network_cut_costs_no_member() {
-    let (server, mut operator) = server("2 4 provider_grace=60");
-    let scratch = Scratch::new();
-    let proxy = CutProxy::to(server.address.parse().expect("is an address"));
-    let provider = provide_through(&proxy, &scratch, &[]);
-    wait_for(&mut operator, "m1 free m2 free");
-    let taken = operator.ask("TAKE p 0 member=m1");
-    proxy.cut();
-    thread::sleep(Duration::from_secs(1));
-    assert!(lives(&scratch, 1) && lives(&scratch, 2), "no process is ended");
-    proxy.forget();
-    wait_for(&mut operator, "m1 in_use m2 free");
-    let lease = taken.split(' ').nth(1).expect("it was free");
-    assert_eq!(operator.ask(&format!("RETURN {lease}")), "RETURNED", "the lease goes on");
-    // The members belong to the provider: one that dies is removed and replaced.
-    thread::sleep(Duration::from_secs(1));
-    let pid: i32 = lines_of(&scratch.file("pid2"))[0].parse().expect("is a number");
-    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("is ours");
-    until("m2 is replaced", || states(&mut operator) == "m1 free m3 free");
-    provider.signal(Signal::SIGTERM);
-    let said = provider.finish().stderr;
-    assert!(
-        said.contains("p: the connection is lost; its members stay for the grace of the pool, and leave it after\n")
-    );
-    assert!(!lives(&scratch, 1) && !lives(&scratch, 3));
 }
 
 /// A member may die during a cut: its death is reported after it.

@@ -1,21 +1,16 @@
-//! Settings of the operator for keys: ceilings, and the shedding of requests that would wait for too long.
+//! The shedding of requests that would wait for too long, and in the shadow its metrics and its condition.
 
 use poolcounter_core::time::Span;
 use poolcounter_pools::PoolsSettings;
 use poolcounter_pools::ceiling::{Ceiling, Shedding};
 use poolcounter_testkit::world::World;
 
-/// Returns a world in which keys that begin with `a:` have a ceiling.
-fn world(ceiling: impl FnOnce(&mut Ceiling)) -> World {
-    let mut own = Ceiling::new(b"a:*");
-    ceiling(&mut own);
-    let ceilings = vec![own, Ceiling::new(b"*")];
-    World::new(PoolsSettings { ceilings, ..PoolsSettings::default() })
-}
-
-fn shedding(is_shadow: bool) -> impl FnOnce(&mut Ceiling) {
+/// Returns a world in which keys that begin with `a:` shed, or only count that.
+fn world(is_shadow: bool) -> World {
     let two = Span::from_secs(2);
-    move |ceiling| ceiling.shedding = Some(Shedding { after: two, interval: two, is_shadow })
+    let shedding = Some(Shedding { after: two, interval: two, is_shadow });
+    let ceilings = vec![Ceiling { shedding, ..Ceiling::new(b"a:*") }, Ceiling::new(b"*")];
+    World::new(PoolsSettings { ceilings, ..PoolsSettings::default() })
 }
 
 /// Sends a line of a client, and returns its output at once.
@@ -42,38 +37,8 @@ fn pass(world: &mut World, ms: u64) {
 }
 
 #[test]
-fn smaller_of_the_ceiling_and_the_request_counts() {
-    let mut world = world(|ceiling| (ceiling.workers, ceiling.max_queue) = (2, 3));
-    let clients: Vec<usize> = (0..4).map(|_| world.connect()).collect();
-    assert_eq!(ask(&mut world, clients[0], "ACQ4ME a:k 9 9 9"), "LOCKED");
-    assert_eq!(ask(&mut world, clients[1], "ACQ4ME a:k 1 9 0"), "TIMEOUT", "it asks for less");
-    assert_eq!(ask(&mut world, clients[1], "ACQ4ME a:k 9 9 9"), "LOCKED");
-    assert_eq!(ask(&mut world, clients[2], "ACQ4ME a:k 9 9 9"), "");
-    assert_eq!(ask(&mut world, clients[3], "ACQ4ME a:k 9 9 9"), "QUEUE_FULL");
-    assert_eq!(
-        ask(&mut world, clients[3], "ACQ4ME b 9 9 9 also=a:k:9:9"),
-        "QUEUE_FULL",
-        "a further key has its ceiling, too"
-    );
-    assert_eq!(ask(&mut world, clients[3], "ACQ4ME b 9 9 9"), "LOCKED", "other keys have none");
-}
-
-#[test]
-fn waits_and_holds_have_ceilings() {
-    let mut world = world(|ceiling| (ceiling.timeout, ceiling.hold) = (Span::from_secs(1), Span::from_secs(3)));
-    let (holder, waiter) = (world.connect(), world.connect());
-    assert_eq!(ask(&mut world, holder, "ACQ4ME a:k 1 9 9"), "LOCKED");
-    assert_eq!(ask(&mut world, waiter, "ACQ4ME a:k 1 9 9"), "");
-    pass(&mut world, 1_000);
-    assert_eq!(told(&mut world, waiter), "TIMEOUT");
-    pass(&mut world, 2_000);
-    assert_eq!(ask(&mut world, waiter, "ACQ4ME a:k 1 9 9"), "LOCKED");
-    assert_eq!(ask(&mut world, holder, "RELEASE"), "NOT_LOCKED");
-}
-
-#[test]
 fn key_sheds_while_its_oldest_waiter_is_late() {
-    let mut world = world(shedding(false));
+    let mut world = world(false);
     let (first, told_first) = come(&mut world);
     let (second, told_second) = come(&mut world);
     assert_eq!((&*told_first, &*told_second), ("LOCKED", ""));
@@ -101,7 +66,7 @@ fn key_sheds_while_its_oldest_waiter_is_late() {
 
 #[test]
 fn in_the_shadow_it_is_only_counted() {
-    let mut world = world(shedding(true));
+    let mut world = world(true);
     (0..2).for_each(|_| drop(come(&mut world)));
     pass(&mut world, 10_000);
     let (client, told_last) = come(&mut world);
@@ -115,7 +80,7 @@ fn in_the_shadow_it_is_only_counted() {
 
 #[test]
 fn shadow_counts_stay_apart() {
-    let mut world = world(shedding(true));
+    let mut world = world(true);
     let admin = world.connect_to("admin");
     let set = |world: &mut World, settings: &str| {
         assert!(ask(world, admin, &format!("CEILING a:* {settings}")).starts_with("OK "), "{settings}");
@@ -152,14 +117,4 @@ fn expect_metrics<const N: usize>(world: &mut World, figures: [&str; N]) {
     for figure in figures {
         assert!(metrics.contains(&format!("poolcounter_pools_ceiling_{figure}")), "{figure} is not in {metrics}");
     }
-}
-
-#[test]
-fn request_for_several_keys_is_shed_by_any() {
-    let mut world = world(shedding(false));
-    (0..2).for_each(|_| drop(come(&mut world)));
-    pass(&mut world, 5_000);
-    let client = world.connect();
-    assert_eq!(ask(&mut world, client, "ACQ4ME b 1 9 9 also=a:k:9:9"), "QUEUE_FULL");
-    assert_eq!(ask(&mut world, client, "ACQ4ME b 1 9 9"), "LOCKED");
 }

@@ -283,6 +283,7 @@ fn faults_of_a_script_name_their_line() {
         ("## a\n1> {k*many}\n", "x:2: repeated text"),
         ("## a\n1> STATS\nours: late\n", "x:3: \"ours\" comes before the first step"),
         ("## a\nhers: no\n", "x:2: \"hers\" is no property"),
+        ("## a\noperators: we\n", "x:2: \"we\" is no number of a client"),
         ("## a\nours\n", "x:2: a property is"),
     ] {
         let error = Script::parse("x", Protocol::Pools, text).expect_err(text);

@@ -33,15 +33,16 @@ type Opening = &'static [(usize, &'static str)];
 /// Two consumers may both wait for one member.
 #[test]
 fn two_consumers_of_one_member() {
-    let opening: Opening = &[(2, "POOL p 0 1 repair_after=0.509"), (2, "ADD p f")];
+    let opening: Opening = &[(2, "POOL p 0 1 on_loss=ok loss_delay=0.509"), (2, "PROVIDE p 0"), (2, "OFFER p f")];
     let each = |client| [Says(client, "TAKE p 1.507"), Returns(client, "OK"), Leaves(client)];
     all_histories(opening, &[&each(0)[..], &each(1), &[Pass]].concat(), 6);
 }
 
-/// Failed or lost members are quarantined, and not handed out.
+/// Failed or lost members are stopped, and not handed out.
 #[test]
 fn two_consumers_who_may_fail() {
-    let opening: Opening = &[(2, "POOL p 0 2 repair_after=1.509 queue=1"), (2, "ADD p f"), (2, "ADD p g")];
+    let opening: Opening =
+        &[(2, "POOL p 0 2 stop_timeout=1.509 queue=1"), (2, "PROVIDE p 0"), (2, "OFFER p f"), (2, "OFFER p g")];
     let each = |client| [Says(client, "TAKE p 0.503"), Returns(client, "FAIL"), Leaves(client)];
     all_histories(opening, &[&each(0)[..], &each(1), &[Says(1, "TAKE p"), Pass]].concat(), 5);
 }
@@ -49,7 +50,7 @@ fn two_consumers_who_may_fail() {
 /// Takes for several members, beside takes for one.
 #[test]
 fn two_consumers_of_several_members() {
-    let opening: Opening = &[(2, "POOL p 0 2"), (2, "ADD p f"), (2, "ADD p g")];
+    let opening: Opening = &[(2, "POOL p 0 2"), (2, "PROVIDE p 0"), (2, "OFFER p f"), (2, "OFFER p g")];
     let each = |client| [Says(client, "TAKE p 1.507 n=2"), Says(client, "TAKE p 1.511"), Returns(client, "OK")];
     all_histories(opening, &[&each(0)[..], &each(1), &[Says(1, "CANCEL"), Leaves(0), Pass]].concat(), 5);
 }
@@ -148,23 +149,6 @@ fn several_waits_for_a_group() {
     all_histories(opening, &letters, 5);
 }
 
-/// A cleaner that may be lost, time out or report a member dead.
-#[test]
-fn a_cleaner_and_a_consumer() {
-    let opening: Opening = &[(2, "POOL p 0 2 clean_timeout=1.609 clean_parallel=1"), (2, "ADD p f"), (2, "ADD p g")];
-    let letters = [
-        Says(0, "CLEAN p"),
-        Answers(0, true),
-        Answers(0, false),
-        Leaves(0),
-        Says(1, "TAKE p 0.503"),
-        Returns(1, "OK"),
-        Says(2, "REPAIR p f"),
-        Pass,
-    ];
-    all_histories(opening, &letters, 5);
-}
-
 /// A pool that is changed and removed under its clients, with an upgrade at any moment.
 #[test]
 fn an_operator() {
@@ -180,21 +164,6 @@ fn an_operator() {
         Upgrade,
     ];
     all_histories(opening, &letters, 5);
-}
-
-/// Leases that outlive their connection, and those that are taken back.
-#[test]
-fn leases() {
-    let opening: Opening = &[(2, "POOL p 0 1 repair_after=0.409"), (2, "ADD p f")];
-    let letters = [
-        Says(0, "TAKE p 1.507 lease=1.709"),
-        Says(0, "RETURN $1"),
-        Says(0, "RENEW $1 1.301"),
-        Says(2, "TAKEBACK 1"),
-        Leaves(0),
-        Pass,
-    ];
-    all_histories(opening, &letters, 6);
 }
 
 /// Plays every history of `len` letters in which each letter is new. Most faults show in fewer letters, so a test run
@@ -222,9 +191,6 @@ fn is_new(history: &[Letter], letter: Letter) -> bool {
         // There is one in some openings.
         Returns(2, _) => !history.contains(&letter),
         Returns(client, _) | Says(client, "CANCEL") => says(client, "TAKE"),
-        Says(client, line) if line.starts_with("RENEW") || line.starts_with("RETURN") => {
-            history.iter().any(|letter| matches!(letter, Says(of, line) if *of == client && line.contains("lease=")))
-        }
         Says(..) | Answers(..) | Pass => true,
     }
 }
@@ -241,8 +207,7 @@ fn play(opening: Opening, history: &[Letter]) {
         match *letter {
             Says(client, line) => twin.say(clients[client], line),
             Returns(client, condition) => {
-                let last =
-                    twin.leases.iter().rev().find(|(of, ..)| *of == clients[client]).map(|(_, number, _)| *number);
+                let last = twin.leases.iter().rev().find(|(of, _)| *of == clients[client]).map(|(_, number)| *number);
                 twin.say(clients[client], &format!("RETURN {} {condition}", last.unwrap_or(1)));
             }
             Answers(client, is_good) => {
@@ -274,7 +239,6 @@ fn answer(twin: &mut MembersTwin, client: usize, is_good: bool) -> Option<String
     Some(match (words[0], is_good) {
         ("!START", true) => format!("STARTED {what} m{what}"),
         ("!START", false) => format!("FAILED {what}"),
-        ("!CLEAN", true) => format!("CLEANED {what}"),
         ("!CHECK", true) => format!("ALIVE {what}"),
         ("!STOP", _) => format!("STOPPED {what}"),
         _ => format!("DEAD {what}"),

@@ -6,12 +6,11 @@ use poolcounter_core::proxy::Header;
 use poolcounter_core::time::Span;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Credentials;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install_program};
+use poolcounter_testkit::daemon::{Client, Daemon, install_program};
 use poolcounter_testkit::rules;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::world::World;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
@@ -214,15 +213,10 @@ fn connect_often(daemon: &Daemon, count: usize) -> Vec<Client> {
     (0..count).map(|_| Client::from(A, daemon.address)).collect()
 }
 
-fn administer(path: &Path) -> BufReader<UnixStream> {
-    let mut stream = UnixStream::connect(path).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("is a socket");
-    stream.write_all(b"LOG default\n").expect("is sent");
-    let mut reader = BufReader::new(stream);
-    let mut line = String::new();
-    reader.read_line(&mut line).expect("there is an answer");
-    assert_eq!(line, "OK\n");
-    reader
+fn administer(path: &Path) -> Client<UnixStream> {
+    let mut operator = Client::at(path);
+    assert_eq!(operator.ask("LOG default"), "OK");
+    operator
 }
 
 /// Clients use up all descriptors but the reserved descriptors.

@@ -87,15 +87,6 @@ fn lock_excludes_others_until_it_is_dropped() {
 }
 
 #[test]
-fn full_queue_is_reported_at_once() {
-    let server = Embedded::start("pools");
-    let (one, two) = (client(&[&server.address]), client(&[&server.address]));
-    let _held = lock(&one, "k");
-    let outcome = two.acquire(Purpose::Anyone, "k", &Limits { max_queue: 1, ..PATIENT });
-    assert!(matches!(outcome, Ok(Outcome::QueueFull)), "{outcome:?}");
-}
-
-#[test]
 fn wait_ends_with_its_own_timeout() {
     let server = Embedded::start("pools");
     let one = client(&[&server.address]);
@@ -458,17 +449,6 @@ fn abandoned_work_goes_to_the_next_waiter() {
         second.join().expect("it has the lock");
     });
     wait_for(&observer, Stat::HashtableEntries, 0);
-}
-
-#[test]
-fn lost_lock_is_known_without_a_question() {
-    let server = Embedded::start("pools");
-    let client = client(&[&server.address]);
-    let held = lock(&client, "k");
-    assert!(held.loss().is_none());
-    drop(server);
-    until("the loss", || held.loss().is_some());
-    assert_eq!(held.release(), Err(Error::Lost));
 }
 
 #[test]

@@ -94,47 +94,6 @@ fn unread_dumps_are_cheap_and_outlive_an_upgrade() {
     other.wait_until(|other| other.stat("curr_connections") == 2);
 }
 
-#[test]
-fn disconnect_gives_many_counters_back_at_once() {
-    let daemon = start(&[]);
-    let mut other = connect(&daemon);
-    for how in ["close", "half-close", "reset"] {
-        let mut holder = connect(&daemon);
-        acquire_many(&mut holder);
-        assert_eq!(other.consumption(&name(MANY - 1)), Some(1));
-        let begun = Instant::now();
-        match how {
-            "close" => drop(holder),
-            "half-close" => {
-                holder.finish();
-                assert!(holder.wait_for_end().is_empty());
-            }
-            _ => holder.reset(),
-        }
-        other.wait_until(|other| other.consumption(&name(MANY - 1)) == Some(0));
-        println!("{MANY} counters came back {:?} after a {how}", begun.elapsed());
-        assert!(begun.elapsed() < PROMPT);
-        assert_eq!(other.consumption(&name(0)), Some(0));
-    }
-    let begun = Instant::now();
-    assert_eq!(other.status(&acquire(9, 9, &name(0))), 0);
-    assert!(begun.elapsed() < PROMPT);
-}
-
-#[test]
-fn connection_too_many_is_accepted_and_closed() {
-    let daemon = start(&["--counter-max-connections", "2"]);
-    let (mut first, mut second) = (connect(&daemon), connect(&daemon));
-    assert_eq!(first.status(&acquire(1, 1, b"foo")), 0);
-    assert_eq!(second.status(&get(b"foo")), 0);
-    assert!(connect(&daemon).wait_for_end().is_empty());
-    assert_eq!(daemon.connect().ask("ACQ4ME k 1 1 0"), "LOCKED", "the pools have a limit of their own");
-    assert_eq!(first.stat("curr_connections"), 2);
-    drop(second);
-    first.wait_until(|first| first.stat("curr_connections") == 1);
-    assert_eq!(connect(&daemon).status(&get(b"foo")), 0);
-}
-
 /// Held counters can use up the memory. Free counters are dropped when the memory is needed, or after the interval.
 #[test]
 fn memory_is_limited_and_comes_back() {

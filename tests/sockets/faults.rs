@@ -1,8 +1,7 @@
 //! Misbehaving clients, networks and systems, on the real program over real sockets.
 
-use poolcounter_testkit::daemon::{Client, Daemon, raise_descriptor_limit};
+use poolcounter_testkit::daemon::{Client, Daemon};
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -90,67 +89,6 @@ fn client_that_never_reads_costs_little() {
         tail.drain(..tail.len() - 1);
     }
     assert_eq!(greedy.rest().len(), 0);
-}
-
-#[test]
-fn slow_senders_disturb_nobody() {
-    let daemon = Daemon::start(&[]);
-    let mut slow: Vec<Client> = (0..100).map(|_| daemon.connect()).collect();
-    let mut other = daemon.connect();
-    for byte in b"ACQ4ME slow 1000 1000 0\n" {
-        slow.iter_mut().for_each(|client| client.send(&[*byte]));
-        serves_promptly(&mut other);
-    }
-    assert!(slow.iter_mut().all(|client| client.line() == "LOCKED"));
-}
-
-#[test]
-fn line_without_end_is_refused() {
-    let daemon = Daemon::start(&[]);
-    let mut other = daemon.connect();
-    serves_promptly(&mut other);
-    let before = daemon.memory();
-    let endless: Vec<TcpStream> = (0..50)
-        .map(|_| {
-            let client = daemon.connect();
-            let mut stream = client.stream().try_clone().expect("a second handle");
-            thread::spawn(move || {
-                // The client is disconnected at some point.
-                let _ = stream.write_all(&vec![b'x'; 4 << 20]);
-            });
-            client.stream().try_clone().expect("a second handle")
-        })
-        .collect();
-    for stream in endless {
-        let mut client = Client::of(stream);
-        assert_eq!(client.line(), "ERROR LINE_TOO_LONG");
-        serves_promptly(&mut other);
-    }
-    let grown = daemon.memory().saturating_sub(before);
-    assert!(grown < 4 * MIB, "the daemon grew by {grown} bytes");
-}
-
-#[test]
-fn thousands_reset_in_the_midst_of_their_waits() {
-    let daemon = Daemon::start(&[]);
-    let mut holder = daemon.connect();
-    assert_eq!(holder.ask("ACQ4ME k 1 100000 60"), "LOCKED");
-    let many = 5_000.min(raise_descriptor_limit() / 2);
-    let waiting: Vec<Client> = (0..many)
-        .map(|n| {
-            let mut client = daemon.connect();
-            let kind = if n % 2 == 0 { "ACQ4ME" } else { "ACQ4ANY" };
-            client.send(format!("{kind} k 1 100000 60\n").as_bytes());
-            client
-        })
-        .collect();
-    holder.wait_for_stat("waiting_workers", many as u64);
-    waiting.into_iter().for_each(Client::reset);
-    holder.wait_for_stat("waiting_workers", 0);
-    serves_promptly(&mut daemon.connect());
-    assert_eq!(holder.ask("RELEASE"), "RELEASED");
-    holder.wait_for_stat("hashtable_entries", 0);
-    assert_eq!(holder.stat("total_acquired"), holder.stat("processed_count"));
 }
 
 /// A peer whose receive buffer is full is probed like a silent one, even if its system answers.

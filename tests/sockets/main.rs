@@ -19,7 +19,6 @@ mod pooler_groups;
 mod proxied;
 mod python_client;
 mod scale_out;
-mod soak;
 mod storm;
 mod things;
 mod tls;

@@ -62,11 +62,6 @@ fn wait_for(operator: &mut Client, name: &str, value: u32) -> Duration {
     begun.elapsed()
 }
 
-fn lease_of(line: &str) -> String {
-    let lease = line.strip_prefix("MEMBER ").and_then(|rest| rest.split(' ').next());
-    lease.unwrap_or_else(|| panic!("{line:?} is no member")).to_string()
-}
-
 #[test]
 fn a_client_that_does_not_read_costs_little() {
     const MEMBERS: usize = 2000;
@@ -93,102 +88,4 @@ fn a_client_that_does_not_read_costs_little() {
     assert!(grown < 16 * MIB, "the daemon grew by {grown} bytes");
     drop(greedy);
     wait_for(&mut operator, "free", MEMBERS as u32);
-}
-
-/// A provider that does not read cannot act on its requests; its members are served all the same.
-#[test]
-fn a_provider_that_does_not_read_hinders_nobody() {
-    const MEMBERS: usize = 20_000;
-    let daemon = start();
-    let mut operator = connect(&daemon);
-    assert_eq!(operator.ask(&format!("POOL p 0 {MEMBERS} cull_interval=0 stop_timeout=1")), "OK");
-    let mut provider = connect(&daemon);
-    assert_eq!(provider.ask("PROVIDE p"), "OK");
-    for chunk in (0..MEMBERS).collect::<Vec<_>>().chunks(500) {
-        let lines: String = chunk.iter().map(|n| format!("OFFER p member-with-a-long-name-{n:0100}\n")).collect();
-        provider.send(lines.as_bytes());
-        chunk.iter().for_each(|_| assert_eq!(provider.line(), "OK"));
-    }
-    serves_promptly(&mut operator);
-    let before = daemon.memory();
-    // Each is to be stopped: 3 MB of lines.
-    assert_eq!(operator.ask("RECONFIGURE p max=1"), "OK");
-    let slowest = serves_promptly(&mut operator);
-    let grown = daemon.memory().saturating_sub(before);
-    println!("{MEMBERS} stops are not read: {grown} bytes more, others waited for {slowest:?} at most");
-    assert!(grown < 16 * MIB, "the daemon grew by {grown} bytes");
-    wait_for(&mut operator, "stopping", 0);
-    assert_eq!(figure(&mut operator, "free"), 1);
-    let lease = lease_of(&operator.ask("TAKE p"));
-    assert_eq!(operator.ask(&format!("RETURN {lease}")), "RETURNED");
-    // The provider reads after all, and gets each request once.
-    let stops = (1..MEMBERS).map(|_| provider.line()).filter(|line| line.starts_with("!STOP p member-")).count();
-    assert_eq!(stops, MEMBERS - 1);
-}
-
-#[test]
-fn a_flood_of_lines_is_served_in_order_and_disturbs_nobody() {
-    const PAIRS: usize = 60_000;
-    let daemon = start();
-    let mut operator = declare(&daemon, 1, "");
-    let mut flooding = connect(&daemon);
-    let lease: u64 = lease_of(&flooding.ask("TAKE p")).parse().expect("a number");
-    // Leases have consecutive numbers, so all of this can be sent at once.
-    let mut lines = String::new();
-    for n in 0..PAIRS as u64 {
-        lines += &format!("RETURN {}\nTAKE p\n", lease + n);
-    }
-    let mut writer = flooding.stream().try_clone().expect("a second handle");
-    let sending = thread::spawn(move || writer.write_all(lines.as_bytes()).expect("is sent in the end"));
-    let slowest = thread::scope(|scope| {
-        let reading = scope.spawn(|| {
-            for n in 0..PAIRS as u64 {
-                assert_eq!(flooding.line(), "RETURNED");
-                assert_eq!(flooding.line(), format!("MEMBER {} p m0", lease + n + 1));
-            }
-        });
-        let mut slowest = Duration::ZERO;
-        while !reading.is_finished() {
-            slowest = slowest.max(serves_others(&daemon));
-        }
-        slowest
-    });
-    sending.join().expect("everything was sent");
-    println!("during {PAIRS} returns and takes in one stream others waited for {slowest:?} at most");
-    assert!(slowest < PROMPT);
-    assert_eq!(figure(&mut operator, "in_use"), 1);
-}
-
-/// Returns the latency of another client.
-fn serves_others(daemon: &Daemon) -> Duration {
-    let mut other = connect(daemon);
-    let begun = Instant::now();
-    assert!(other.ask("UTILIZATION p").starts_with("max "));
-    begun.elapsed()
-}
-
-/// A thousand connections, half of which hold a member while the others wait for one, are lost at the same time.
-#[test]
-fn a_thousand_connections_are_lost_at_once() {
-    const HALF: usize = 500;
-    let daemon = start();
-    let mut operator = declare(&daemon, HALF, "on_loss=ok");
-    for how in ["closed", "reset", "half-closed"] {
-        let mut clients: Vec<Client> = (0..2 * HALF).map(|_| connect(&daemon)).collect();
-        clients.iter_mut().for_each(|client| client.send(b"TAKE p 600\n"));
-        let count = HALF as u32;
-        wait_for(&mut operator, "in_use", count);
-        wait_for(&mut operator, "queued", count);
-        let begun = Instant::now();
-        match how {
-            "closed" => drop(clients),
-            "reset" => clients.into_iter().for_each(Client::reset),
-            _ => clients.iter_mut().for_each(Client::finish),
-        }
-        wait_for(&mut operator, "free", count);
-        println!("{HALF} members were back {:?} after their holders were {how}", begun.elapsed());
-        assert!(begun.elapsed() < PROMPT);
-        assert_eq!((figure(&mut operator, "in_use"), figure(&mut operator, "queued")), (0, 0));
-        serves_promptly(&mut operator);
-    }
 }

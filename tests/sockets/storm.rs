@@ -8,7 +8,7 @@
 use nix::sys::signal::Signal;
 use poolcounter_core::proxy::Header;
 use poolcounter_testkit::counter::CounterClient;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, until};
 use poolcounter_testkit::random::{Random, setting};
 use poolcounter_testkit::running::Over;
 use poolcounter_testkit::scratch::Scratch;
@@ -106,11 +106,7 @@ impl Terminators {
     /// Waits until each terminator has no more descriptors than at first, and ends it.
     fn settle(&mut self) {
         for (terminator, before) in self.terminators.iter_mut().zip(&self.descriptors) {
-            let deadline = Instant::now() + PATIENCE;
-            while descriptors(terminator) > *before {
-                assert!(Instant::now() < deadline, "{} descriptors of {before}", descriptors(terminator));
-                thread::sleep(Duration::from_millis(50));
-            }
+            until(&format!("{before} descriptors"), || descriptors(terminator) <= *before);
             let log = terminator.new_log();
             assert_eq!(log.iter().find(|line| line.contains("panicked") || line.contains("no upgrade")), None);
             terminator.signal(Signal::SIGTERM);

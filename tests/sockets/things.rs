@@ -104,14 +104,14 @@ fn member_has_a_page_with_its_leases() {
 #[test]
 fn runners_that_are_gone_are_listed() {
     let (daemon, address) = start(ALL);
-    let mut runners = ["one", "two"].map(|name| {
+    let runners = ["one", "two"].map(|name| {
         let mut runner = JobsClient::to(daemon.jobs());
         assert_eq!(runner.ask(&format!("identify {name}")), format!("IDENTIFIED {name}"));
         assert_eq!(runner.ask("reserve-with-timeout 0"), "TIMED_OUT");
         runner
     });
     assert_eq!(column(&json(address, "/jobs.json"), "jobs", "gone", "name"), [""; 0]);
-    runners[0].shut_down(std::net::Shutdown::Both);
+    runners[0].stream().shutdown(std::net::Shutdown::Both).expect("is connected");
     let told = wait_until(address, "/jobs.json", |told| !column(told, "jobs", "gone", "name").is_empty());
     assert_eq!(column(&told, "jobs", "gone", "name"), ["one"]);
     assert!(column(&told, "jobs", "gone", "peer")[0].starts_with("127.0.0.1:"), "{told}");

@@ -694,24 +694,6 @@ fn upgrade_of_the_terminator_loses_no_lock() {
 }
 
 #[test]
-fn upgrade_of_the_daemon_loses_no_lock() {
-    let Some(certificates) = Certificates::new() else { return };
-    let program = certificates.path("program");
-    install_program(program.as_ref());
-    let (mut daemon, socket) = daemon_behind(&certificates, &program);
-    let terminator = certificates.terminator(&socket, &[]);
-    let mut holder = certificates.connect(terminator.address, "ca", None);
-    assert_eq!(holder.ask("ACQ4ME held 1 9 0"), "LOCKED");
-    let load = Load::start(&certificates, terminator.address);
-    for _ in 0..3 {
-        daemon.upgrade();
-        assert!(load.goes_on(), "the load has stopped");
-    }
-    load.finish();
-    assert_eq!(holder.ask("RELEASE held"), "RELEASED");
-}
-
-#[test]
 fn program_that_fails_does_not_take_over() {
     let Some((certificates, _daemon, mut terminator)) = upgradable() else { return };
     let program = certificates.path("program");

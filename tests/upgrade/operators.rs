@@ -1,36 +1,9 @@
 //! Upgrades that operators ask for over the administration socket.
 
-use poolcounter_testkit::daemon::{Daemon, PATIENCE, install_program, install_waiting_program, wait_for_file};
+use poolcounter_testkit::daemon::{Client, Daemon, install_program, install_waiting_program, wait_for_file};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::Command;
-
-/// Connection to an administration socket.
-struct Operator(BufReader<UnixStream>);
-
-impl Operator {
-    fn of(socket: &Path) -> Operator {
-        let stream = UnixStream::connect(socket).expect("listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
-        Operator(BufReader::new(stream))
-    }
-
-    /// Sends a command, and returns the first line of its reply.
-    fn ask(&mut self, command: &str) -> String {
-        self.0.get_mut().write_all(format!("{command}\n").as_bytes()).expect("is sent");
-        self.line()
-    }
-
-    /// Waits for the next line, and returns it.
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).expect("a line comes");
-        line.trim_end().to_string()
-    }
-}
 
 /// A reload that an operator asks for during another one has a result of its own, from the settings of its time.
 #[test]
@@ -45,7 +18,7 @@ fn reload_during_another_has_its_own_result() {
         command.args(["-l", "127.0.0.1:0", "--admin", &format!("unix:{}", socket.display()), "--config"]);
         let daemon = Daemon::run(command.arg(&settings));
         install_waiting_program(&program);
-        let mut operators = [(); 3].map(|()| Operator::of(&socket));
+        let mut operators = [(); 3].map(|()| Client::at(&socket));
         assert_eq!(operators[0].ask("RELOAD"), "WAIT for the new program");
         wait_for_file(&program.with_extension("read"));
         fs::write(&settings, "max_locks = 0\n").expect("can be written");

@@ -19,63 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[test]
-fn everything_goes_on() {
-    let mut daemon = Daemon::start(&["--max-hold", "100"]);
-    let pid = daemon.pid();
-    let (mut holder, mut waiter, mut anyone, mut late) =
-        (daemon.connect(), daemon.connect(), daemon.connect(), daemon.connect());
-    assert_eq!(holder.ask("ACQ4ME other 1 9 9"), "LOCKED");
-    assert_eq!(holder.ask("ACQ4ME k 1 9 9"), "LOCKED");
-    waiter.send(b"ACQ4ME k 1 9 60\n");
-    anyone.send(b"ACQ4ANY k 1 9 60\nSTATS UP");
-    let begun = Instant::now();
-    // Longer than three upgrades take on a busy machine.
-    late.send(b"ACQ4ME k 1 9 9\n");
-    holder.wait_for_stat("waiting_workers", 3);
-    for _ in 0..3 {
-        daemon.upgrade();
-        assert_eq!(daemon.pid(), pid);
-    }
-    assert_eq!(holder.stat("waiting_workers"), 3);
-    assert_eq!(holder.stat("total_acquired"), 2);
-    assert_eq!(late.line(), "TIMEOUT");
-    assert!(begun.elapsed() >= Duration::from_secs(9), "it ended early");
-    // A new connection finds the pool as it was.
-    assert_eq!(daemon.connect().ask("ACQ4ME k 5 3 0"), "QUEUE_FULL");
-    assert_eq!(holder.ask("RELEASE"), "RELEASED", "the newest lock is still known as such");
-    assert_eq!(waiter.line(), "LOCKED");
-    assert_eq!(anyone.line(), "DONE");
-    anyone.send(b"TIME\n");
-    assert!(anyone.line().starts_with("uptime: "), "half a line was kept");
-    drop(waiter);
-    assert_eq!(holder.ask("RELEASE k"), "NOT_LOCKED");
-    assert_eq!(holder.ask("RELEASE other"), "RELEASED");
-    holder.wait_for_stat("hashtable_entries", 0);
-}
-
-/// Reports for operators continue: totals by type, holders, and the time for which a lock has been watched.
-#[test]
-fn held_locks_are_reported_after_an_upgrade() {
-    let mut daemon = Daemon::start(&["--warn-hold", "2", "--status-after", "0.1"]);
-    let (mut holder, mut other) = (daemon.connect(), daemon.connect());
-    assert_eq!(holder.ask("ACQ4ME Article:k 1 1 0"), "LOCKED");
-    assert_eq!(other.ask("ACQ4ME Article:k 1 1 0"), "QUEUE_FULL");
-    assert_eq!(other.ask("ACQ4ME Thumb:k 1 1 0"), "LOCKED");
-    assert_eq!(other.ask("RELEASE"), "RELEASED");
-    daemon.upgrade();
-    let address = holder.stream().local_addr().expect("is connected");
-    let line = other.ask("STATS HOLDERS Article:k");
-    assert!(line.starts_with(&format!("{address} working ")), "{line}");
-    assert_eq!(other.line(), "");
-    let line = other.ask("STATS TYPES");
-    assert!(line.starts_with("Article: 1 working, 0 waiting, 1 acquired, 0 done, 1 full, 0 timeouts, "), "{line}");
-    let line = other.line();
-    assert!(line.starts_with("Thumb: 0 working, 0 waiting, 1 acquired, 0 done, 0 full, 0 timeouts, "), "{line}");
-    assert_eq!(other.line(), "");
-    daemon.wait_for_log(&format!("locks: Article:k: {address} has held it for "));
-}
-
 /// Clients acquire and release all the time while the program is replaced ten times. Each key has one lock, and each
 /// client that holds it checks whether another holds it too.
 #[test]
@@ -415,55 +358,6 @@ fn rehearsal_is_expendable() {
     until("a score of 1000", || score().trim() == "1000");
     drop(child.stdin.take());
     assert!(!poolcounter_testkit::daemon::wait(&mut child).success());
-}
-
-/// All locks of a connection are written in one pass.
-#[test]
-fn many_locks_of_one_connection_are_no_gap() {
-    const LOCKS: usize = 1_024;
-    let mut daemon = Daemon::start(&["--max-locks", "1024"]);
-    let mut holder = daemon.connect();
-    let mut writer = holder.stream().try_clone().expect("a second handle");
-    let sending = thread::spawn(move || {
-        for n in 0..LOCKS {
-            writer.write_all(format!("ACQ4ME key{n} 1 1 0\n").as_bytes()).expect("is sent");
-        }
-    });
-    for _ in 0..LOCKS {
-        assert_eq!(holder.line(), "LOCKED");
-    }
-    sending.join().expect("everything was sent");
-    let longest = longest_wait_over_an_upgrade(&mut daemon);
-    println!("{LOCKS} locks on one connection: the longest wait over an upgrade was {longest:?}");
-    assert!(longest < Duration::from_secs(2), "{longest:?}");
-    assert_eq!(holder.ask("RELEASE"), "RELEASED");
-    assert_eq!(holder.ask(&format!("RELEASE key{}", LOCKS - 1)), "NOT_LOCKED", "the newest went first");
-    assert_eq!(holder.stat("processing_workers"), LOCKS as u64 - 1);
-}
-
-/// Many counters, held and free, with gaps in the table: everything is as it was, and the gap is short.
-#[test]
-fn many_counters_go_on() {
-    const COUNTERS: usize = 200_000;
-    let mut daemon = Daemon::start_with_counters(&[]);
-    let mut holder = CounterClient::to(daemon.counters());
-    let name = |n: usize| format!("counter {n}").into_bytes();
-    let requests: Vec<Vec<u8>> = (0..COUNTERS).map(|n| frames::acquire(1 + n as u32 % 3, 9, &name(n))).collect();
-    assert!(holder.pipeline(&requests).into_iter().all(|done| done));
-    let requests: Vec<Vec<u8>> = (0..COUNTERS).step_by(2).map(|n| frames::release(1, &name(n))).collect();
-    assert!(holder.pipeline(&requests).into_iter().all(|done| done));
-    let (objects, memory) = (holder.stat("objects"), holder.stat("used_memory"));
-    let longest = longest_wait_over_an_upgrade(&mut daemon);
-    println!("{COUNTERS} counters: the longest wait over an upgrade was {longest:?}");
-    assert!(longest < Duration::from_secs(2), "{longest:?}");
-    assert_eq!((holder.stat("objects"), holder.stat("used_memory")), (objects, memory));
-    for n in (0..COUNTERS).step_by(997) {
-        let consumption = 1 + n as u32 % 3 - u32::from(n % 2 == 0);
-        assert_eq!(holder.consumption(&name(n)), Some(consumption));
-    }
-    drop(holder);
-    let mut other = CounterClient::to(daemon.counters());
-    other.wait_until(|other| other.consumption(&name(COUNTERS - 1)) == Some(0));
 }
 
 /// The new program reads the configuration file again: new limits apply to all, the addresses stay. A wrong file

@@ -1,52 +1,40 @@
 //! Streams of bytes, cut into chunks, through the whole service.
 
-use super::{Choices, assert_same_when_cut, begin, converse, some_bytes};
+use super::{Choices, Streams, some_bytes};
 use crate::world::World;
 use poolcounter_core::time::Span;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_service::container::AllSettings;
 
-/// Longest jump of time: a quarter of an hour.
-const FAR_US: u64 = 1_000_000_000;
+const STREAMS: Streams = Streams {
+    service: "jobs",
+    begin: || {
+        let (max_size, max_memory, max_tubes) = (100_000, 300_000, 20);
+        let jobs = JobsSettings { max_size, max_memory, max_tubes, admin: true, ..JobsSettings::default() };
+        World::with(AllSettings::defaults(poolcounter::SERVICES).with(jobs))
+    },
+    // A quarter of an hour.
+    far_us: 1_000_000_000,
+    say: put_or_bytes,
+    linger: Span::from_secs(60),
+    end,
+    shown: without_chance,
+};
 
 /// Plays the input by several clients, and then sends it as the bytes of a single client.
 pub fn run(data: &[u8]) {
-    begin(data);
-    converse_all(&mut Choices::new(data));
-    assert_same_when_cut(data, converse_alone);
+    STREAMS.run(data);
 }
 
-fn new_world() -> World {
-    let jobs =
-        JobsSettings { max_size: 100_000, max_memory: 300_000, max_tubes: 20, admin: true, ..JobsSettings::default() };
-    World::with(AllSettings::defaults(poolcounter::SERVICES).with(jobs))
+fn put_or_bytes(turn: u8, choices: &mut Choices<'_>) -> Vec<u8> {
+    if turn / 16 != 7 {
+        return some_bytes(turn, choices);
+    }
+    let len = choices.number().min(100_001) as usize;
+    format!("put {len} 0 9 {len}\r\n{}\r\n", "x".repeat(len)).into_bytes()
 }
 
-fn converse_all(choices: &mut Choices<'_>) {
-    let mut world = new_world();
-    converse(&mut world, "jobs", FAR_US, choices, |turn, choices| match turn / 16 {
-        7 => {
-            let len = choices.number().min(100_001) as usize;
-            format!("put {len} 0 9 {len}\r\n{}\r\n", "x".repeat(len)).into_bytes()
-        }
-        _ => some_bytes(turn, choices),
-    });
-    end(&mut world);
-}
-
-/// Returns the output to one client that sends chunks of some sizes, and takes `room` more bytes after each.
-fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) -> Vec<u8> {
-    let mut world = new_world();
-    let client = world.connect_to("jobs");
-    world.send_in_chunks(client, data, sizes, room);
-    world.advance(Span::from_secs(60));
-    let received = world.take_received(client);
-    end(&mut world);
-    without_chance(&received)
-}
-
-/// Ends the conversation. Clients that do not read are disconnected after some seconds; jobs stay until they are
-/// cleared, settings for good.
+/// Clears all jobs, which stay until then. Settings stay for good.
 fn end(world: &mut World) {
     world.advance(Span::from_secs(60));
     let client = world.connect_to("jobs");
@@ -59,7 +47,6 @@ fn end(world: &mut World) {
     world.advance(Span::from_secs(60));
     world.finish(client);
     world.advance(Span::from_secs(60));
-    assert!(world.is_empty(), "something is left of somebody");
 }
 
 /// Removes the lines that depend on processor time and on the process.

@@ -1,40 +1,24 @@
-//! Sequences of lines, by the members service and by the naive model of it.
+//! Sequences of lines about members of providers, by the members service and by the naive model of it.
 
 use super::Choices;
 use crate::members_twin::MembersTwin;
-use std::collections::BTreeMap;
 
 const CLIENTS: usize = 5;
 const MEMBERS: [&str; 5] = ["m1", "m2", "m3", "m4", "m5"];
-/// Names of fixed members, which no start produces.
-const FIXED: [&str; 2] = ["f1", "f2"];
 /// Spans of time, odd so that few things are due at once.
 const SPANS_MS: [u64; 8] = [7, 61, 173, 509, 1_013, 3_011, 7_001, 60_013];
 const TIMEOUTS: [&str; 7] = ["", "", "0", "0.211", "2.003", "9.001", "101.009"];
 /// Traits of a pool that differ from the defaults; at most one of each line.
-const TRAITS: [&[&str]; 12] = [
+const TRAITS: [&[&str]; 9] = [
     &["", " order=fifo"],
     &["", " queue=1", " queue=0"],
     &["", " start_timeout=1.117"],
     &["", " stop_timeout=0.337"],
     &["", " max_age=1.019 cull_interval=2.029"],
-    &["", " max_uses=2"],
-    &["", " grow_at=0", " grow_at=1"],
     &["", " min_free=1"],
-    &["", " max_hold=2.221"],
-    &["", " per_client=1", " per_client=2"],
     &["", " on_loss=ok", " on_loss=ok loss_delay=0.727"],
-    &["", " repair_after=1.301"],
-];
-/// Traits that exclude each other.
-const CARE: [&str; 7] = [
-    "",
-    " max_lifetime=4.007",
-    " check_interval=1.409 check_timeout=0.251",
-    " clean_timeout=1.103",
-    " clean_timeout=1.103 clean_parallel=1",
-    " clean_timeout=1.103 clean_attempts=2",
-    " provider_grace=2.417",
+    &["", " check_interval=1.409 check_timeout=0.251"],
+    &["", " provider_grace=2.417"],
 ];
 
 /// Applies the input to the service and to the model.
@@ -42,8 +26,8 @@ pub fn run(data: &[u8]) {
     play(data);
 }
 
-/// Plays the input, and returns the number of replies of each kind.
-pub fn play(data: &[u8]) -> BTreeMap<String, u64> {
+/// Plays the input, and returns whether it was played to its end.
+pub fn play(data: &[u8]) -> bool {
     let mut choices = Choices::new(data);
     let mut twin = MembersTwin::new();
     let mut slots: Vec<usize> = (0..CLIENTS).map(|_| twin.connect()).collect();
@@ -79,13 +63,11 @@ pub fn play(data: &[u8]) -> BTreeMap<String, u64> {
         twin.pass(1 + u64::from(choices.byte()) % 16);
     }
     twin.end();
-    let key = if twin.is_tied { "cut short" } else { "played to the end" };
-    *twin.tally.entry(key.into()).or_insert(0) += 1;
-    std::mem::take(&mut twin.tally)
+    !twin.is_tied
 }
 
 fn traits(choices: &mut Choices<'_>) -> String {
-    let mut text: String = choices.pick(&CARE).into();
+    let mut text = String::new();
     for of in TRAITS {
         // Half of all pools keep the default of this trait.
         if choices.byte().is_multiple_of(2) {
@@ -102,11 +84,11 @@ fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize, is_gro
         return answer;
     }
     let pool = if is_grouped { choices.pick(&["a", "b"]) } else { choices.pick(&["a", "a", "a", "b"]) };
-    let (member, fixed) = (choices.pick(&MEMBERS), choices.pick(&FIXED));
-    let what = choices.byte() % 32;
+    let member = choices.pick(&MEMBERS);
+    let what = choices.byte() % 24;
     match what {
-        6..=10 | 24.. if is_grouped && choices.byte().is_multiple_of(2) => {
-            if what < 24 {
+        5..=9 | 16.. if is_grouped && choices.byte().is_multiple_of(2) => {
+            if what < 16 {
                 provide(choices, pool)
             } else {
                 wait_for_group(choices)
@@ -115,29 +97,17 @@ fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize, is_gro
         0 => format!("RECONFIGURE {pool} init={} max={}", choices.pick(&[0, 1, 2]), choices.pick(&[2, 3, 4, 1])),
         1 => format!("RECONFIGURE {pool} queue={}", choices.pick(&[0, 1, 50])),
         2 if choices.byte().is_multiple_of(8) => format!("RMPOOL {pool}{}", choices.pick(&["", " GRACEFUL"])),
-        2 if choices.byte().is_multiple_of(16) => format!("RMGROUP {}", choices.pick(&["g", "g GRACEFUL", "none"])),
         2 => format!("POOL {pool} 1 3 group=g"),
         3 | 4 => provide(choices, pool),
-        5 if choices.byte().is_multiple_of(4) => format!("CLEANING {}", choices.pick(&[member, fixed])),
-        5 => format!("CLEAN {pool}"),
-        6 | 7 => format!("OFFER {pool} {member}"),
-        8 => format!("WITHDRAW {pool} {member}{}", choices.pick(&["", " NOW"])),
-        9 | 10 => format!("ADD {pool} {fixed}"),
-        11 => format!("DEL {pool} {fixed}{}", choices.pick(&["", " NOW"])),
-        12 => format!("REPAIR {pool} {fixed}{}", choices.pick(&["", " as_is"])),
-        13 => format!("HOLD {pool} {} {}", choices.pick(&[member, fixed]), choices.pick(&["1.511", "70.003"])),
-        14 => format!("FREE {pool} {}", choices.pick(&[member, fixed])),
-        15 => format!("TAKEBACK {}", lease(choices, twin, None)),
-        16 => format!("RENEW ${} {}", token(choices, twin), choices.pick(&["1.709", "30.011"])),
-        17 => format!("RETURN ${}{}", token(choices, twin), choices.pick(&["", " FAIL"])),
-        18 => choices.pick(&["CANCEL", "IDENTIFY me", "BYE"]).into(),
-        19 if choices.byte().is_multiple_of(2) => wait_for_group(choices),
-        19 => format!("TAKEGROUP g 0{}", choices.pick(&["", " n=1", " n=2"])),
-        20..=23 => format!("RETURN {}{}", lease(choices, twin, Some(client)), choices.pick(&["", "", " OK", " FAIL"])),
+        5..=7 => format!("OFFER {pool} {member}"),
+        8 => choices.pick(&["CANCEL", "BYE"]).into(),
+        9 if choices.byte().is_multiple_of(2) => wait_for_group(choices),
+        9 => format!("TAKEGROUP g 0{}", choices.pick(&["", " n=1", " n=2"])),
+        10..=15 => format!("RETURN {}{}", lease(choices, twin, client), choices.pick(&["", "", " OK", " FAIL"])),
         _ => {
-            let options = ["", "", "", "", " n=1", " n=2", " n=3", " pri=0", " pri=9", " lease=3.313"];
+            let options = ["", "", "", "", " n=1", " n=2", " n=3", " pri=0", " pri=9"];
             let option = choices.pick(&options);
-            let named = if choices.byte().is_multiple_of(8) { format!(" member={fixed}") } else { option.into() };
+            let named = if choices.byte().is_multiple_of(8) { format!(" member={member}") } else { option.into() };
             format!("TAKE {pool} {}{named}", choices.pick(&TIMEOUTS)).replace("  ", " ").trim_end().into()
         }
     }
@@ -150,20 +120,14 @@ fn provide(choices: &mut Choices<'_>, pool: &str) -> String {
 }
 
 fn wait_for_group(choices: &mut Choices<'_>) -> String {
-    let option = choices.pick(&["", "", " n=1", " pri=0", " pri=9", " lease=3.313", " n=2", " n=3 pri=4"]);
+    let option = choices.pick(&["", "", " n=1", " pri=0", " pri=9", " n=2", " n=3 pri=4"]);
     format!("TAKEGROUP g {}{option}", choices.pick(&["2.003", "9.001", "101.009"]))
 }
 
-/// Returns the number of a token, of one of the last if there are any.
-fn token(choices: &mut Choices<'_>, twin: &MembersTwin) -> usize {
-    let lately: Vec<usize> = twin.leases.iter().rev().filter_map(|(.., token)| *token).take(3).collect();
-    if lately.is_empty() { 1 } else { choices.pick(&lately) }
-}
-
 /// Returns the number of a lease, mostly of the client's latest lease.
-fn lease(choices: &mut Choices<'_>, twin: &MembersTwin, client: Option<usize>) -> u64 {
-    let is_known = |(of, ..): &&(usize, u64, Option<usize>)| client.is_none_or(|client| client == *of);
-    let lately: Vec<u64> = twin.leases.iter().rev().filter(is_known).take(4).map(|(_, number, _)| *number).collect();
+fn lease(choices: &mut Choices<'_>, twin: &MembersTwin, client: usize) -> u64 {
+    let known = twin.leases.iter().rev().filter(|(of, _)| *of == client);
+    let lately: Vec<u64> = known.take(4).map(|(_, number)| *number).collect();
     if lately.is_empty() { 1 } else { choices.pick(&lately) }
 }
 
@@ -178,7 +142,6 @@ fn answer(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> O
         ("!START", false) => format!("FAILED {what}"),
         ("!STOP", _) => format!("STOPPED {what}"),
         ("!CHECK", true) => format!("ALIVE {what}"),
-        ("!CLEAN", true) => format!("CLEANED {what}"),
-        _ => format!("DEAD {what}{}", choices.pick(&["", " why"])),
+        _ => format!("DEAD {what}"),
     })
 }

@@ -12,7 +12,7 @@ use poolcounter_jobs::state::Commit;
 use poolcounter_jobs::store::{Store, Verdict};
 use poolcounter_testkit::crash::actor::{Actor, SETUP, retries};
 use poolcounter_testkit::crash::history::{Found, History};
-use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::daemon::{Daemon, until};
 use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::running::Over;
 use poolcounter_testkit::scratch::Scratch;
@@ -53,13 +53,13 @@ fn nothing_is_lost_when_there_is_no_room_for_a_while() {
         client.ask("use aside");
         for _ in 0..2 {
             small_disk::fill(&seen.join("filler"));
-            wait_until(|| client.put("0 0 9", b"refused?") == "OUT_OF_MEMORY");
+            until("the reply", || client.put("0 0 9", b"refused?") == "OUT_OF_MEMORY");
             // Requests that need no room are served.
             assert_eq!(client.ask("list-tube-used"), "USING aside");
             assert_eq!(client.ask("peek 1000000000"), "NOT_FOUND");
             thread::sleep(Duration::from_millis(200));
             fs::remove_file(seen.join("filler")).expect("it is there");
-            wait_until(|| client.put("0 0 9", b"taken?").starts_with("INSERTED "));
+            until("the reply", || client.put("0 0 9", b"taken?").starts_with("INSERTED "));
         }
         thread::sleep(Duration::from_millis(100));
         let cleared = client.ask("clear aside");
@@ -96,7 +96,7 @@ fn a_put_without_room_is_refused_at_once_and_is_never_there() {
     assert_eq!(client.ask(&format!("put-many 3\r\n{puts}")), "OUT_OF_MEMORY");
     assert!(begun.elapsed() < PATIENCE, "it took {:?}", begun.elapsed());
     assert_eq!(client.ask("delete 1"), "DELETED");
-    wait_until(|| client.ask("put-job 0 0 9 1 key=k\r\nd").starts_with("INSERTED "));
+    until("the reply", || client.ask("put-job 0 0 9 1 key=k\r\nd").starts_with("INSERTED "));
     assert_eq!((client.ask("peek 2"), client.ask("peek-ready")), ("NOT_FOUND".into(), "FOUND 5 1".into()));
 }
 
@@ -127,12 +127,4 @@ fn a_batch_without_room_is_committed_later_without_its_puts() {
     assert!(!store.is_failing());
     drop(store);
     assert_eq!(load(&mut Sqlite::new(place), Span::ZERO), Ok(kept));
-}
-
-fn wait_until(mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "it does not come to that");
-        thread::sleep(Duration::from_millis(5));
-    }
 }

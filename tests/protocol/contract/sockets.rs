@@ -2,14 +2,9 @@
 
 use crate::contract::SERVICES;
 use crate::contract::toy::store::{Store, Worker};
+use poolcounter_testkit::daemon::{Client, until};
 use poolcounter_testkit::embedded::Embedded;
-use socket2::SockRef;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
-
-/// Longest wait, longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+use std::time::Duration;
 
 /// A server, its store and the store's thread, which end in this order.
 struct Stage {
@@ -18,8 +13,6 @@ struct Stage {
     store: Store,
 }
 
-struct Client(BufReader<TcpStream>);
-
 impl Stage {
     fn new() -> Stage {
         let store = Store::install();
@@ -27,46 +20,12 @@ impl Stage {
     }
 
     fn connect(&self) -> Client {
-        let stream = TcpStream::connect(&self.server.address).expect("connects");
-        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
-        stream.set_nodelay(true).expect("an option");
-        Client(BufReader::new(stream))
+        Client::to(self.server.address.parse().expect("is an address"))
     }
 
     /// Waits until a condition is true.
     fn until(&self, what: &str, is_so: impl Fn(&Store) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !is_so(&self.store) {
-            assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Client {
-    fn send(&mut self, text: &str) {
-        self.0.get_mut().write_all(text.as_bytes()).expect("is sent");
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).expect("a reply comes");
-        line
-    }
-
-    fn finish(&self) {
-        self.0.get_ref().shutdown(Shutdown::Write).expect("is connected");
-    }
-
-    /// Returns everything up to the end.
-    fn rest(&mut self) -> String {
-        let mut rest = String::new();
-        self.0.read_to_string(&mut rest).expect("ends");
-        rest
-    }
-
-    fn reset(self) {
-        SockRef::from(self.0.get_ref()).set_linger(Some(Duration::ZERO)).expect("an option");
+        until(what, || is_so(&self.store));
     }
 }
 
@@ -74,14 +33,14 @@ impl Client {
 fn replies_come_when_the_thread_has_committed() {
     let stage = Stage::new();
     let (mut puts, mut waits) = (stage.connect(), stage.connect());
-    waits.send("WAIT 200 60000\nGET 200\n");
+    waits.send(b"WAIT 200 60000\nGET 200\n");
     for n in 1..=200 {
-        puts.send(&format!("PUT text\nGET {n}\n"));
-        assert_eq!([puts.line(), puts.line()], [format!("STORED {n} text\n"), "NONE\n".into()]);
+        puts.send(format!("PUT text\nGET {n}\n").as_bytes());
+        assert_eq!([puts.line(), puts.line()], [format!("STORED {n} text"), "NONE".into()]);
     }
-    assert_eq!([waits.line(), waits.line()], ["TEXT 200 text\n", "TEXT 200 text\n"]);
+    assert_eq!([waits.line(), waits.line()], ["TEXT 200 text", "TEXT 200 text"]);
     // Very many requests at once, more than may be unsent.
-    puts.send(&format!("PUT {}\n", "x".repeat(1_000)).repeat(1_000));
+    puts.send(format!("PUT {}\n", "x".repeat(1_000)).repeat(1_000).as_bytes());
     for n in 201..=1_200 {
         assert!(puts.line().starts_with(&format!("STORED {n} x")));
     }
@@ -93,17 +52,17 @@ fn stuck_store_delays_only_its_clients() {
     let stage = Stage::new();
     stage.store.stick(true);
     let [mut puts, mut quits, mut stays, mut goes, mut asks] = [(); 5].map(|()| stage.connect());
-    puts.send("PUT a\nGET 1\n");
+    puts.send(b"PUT a\nGET 1\n");
     puts.finish();
     stage.until("the commit begins", |store| store.queued() == 1);
-    quits.send("PUT b\nQUIT\n");
+    quits.send(b"PUT b\nQUIT\n");
     stage.until("the commit begins", |store| store.queued() == 2);
     for (client, word) in [(&mut stays, "STAY"), (&mut goes, "WAIT")] {
-        client.send(&format!("{word} 2 60000\nGET 1\n"));
+        client.send(format!("{word} 2 60000\nGET 1\n").as_bytes());
         client.finish();
     }
-    asks.send("GET 1\n");
-    assert_eq!([asks.line(), goes.rest()], ["NONE\n", "GONE\nNONE\n"]);
+    asks.send(b"GET 1\n");
+    assert_eq!([asks.line(), goes.rest()], ["NONE", "GONE\nNONE\n"]);
     assert_eq!(stage.store.calls().closes, 1, "only who would not wait is closed");
     // The loop sleeps meanwhile, and makes no calls.
     let calls = stage.store.calls();
@@ -121,7 +80,7 @@ fn reset_ends_at_once_under_a_stuck_store() {
     stage.store.stick(true);
     let clients = ["PUT a\n", "STAY 9 60000\nGET 1\n", "PUT b\nQUIT\n"].map(|text| {
         let mut client = stage.connect();
-        client.send(text);
+        client.send(text.as_bytes());
         client
     });
     stage.until("all are served", |store| store.calls().serves >= 3 && store.queued() >= 1);
@@ -131,12 +90,12 @@ fn reset_ends_at_once_under_a_stuck_store() {
     }
     // Their numbers are used again when the commits are done.
     let mut others = [(); 3].map(|()| stage.connect());
-    others.iter_mut().for_each(|client| client.send("GET 1\nPUT c\n"));
-    others.iter_mut().for_each(|client| assert_eq!(client.line(), "NONE\n"));
+    others.iter_mut().for_each(|client| client.send(b"GET 1\nPUT c\n"));
+    others.iter_mut().for_each(|client| assert_eq!(client.line(), "NONE"));
     stage.store.stick(false);
     others.iter_mut().for_each(|client| {
         let line = client.line();
-        assert!(line.starts_with("STORED ") && line.ends_with(" c\n"), "{line:?}");
+        assert!(line.starts_with("STORED ") && line.ends_with(" c"), "{line:?}");
         client.finish();
         assert_eq!(client.rest(), "");
     });
@@ -149,21 +108,21 @@ fn all_waiters_hear_of_a_store_crash() {
     for round in 0..50 {
         stage.store.stick(true);
         let mut clients = [(); 4].map(|()| stage.connect());
-        clients.iter_mut().for_each(|client| client.send("PUT a\nGET 1\n"));
+        clients.iter_mut().for_each(|client| client.send(b"PUT a\nGET 1\n"));
         // Some of them come before the crash, some after it, and some in the middle of it.
         stage.until("some are served", |store| store.queued() > 0);
         stage.store.crash();
         stage.store.stick(false);
         for client in &mut clients {
             let reply = client.line();
-            assert!(reply == "LOST\n" || reply.starts_with("STORED "), "round {round}: {reply:?}");
+            assert!(reply == "LOST" || reply.starts_with("STORED "), "round {round}: {reply:?}");
             let there = client.line();
-            assert!(["NONE\n", "TEXT 1 a\n"].contains(&&*there), "round {round}: {there:?}");
+            assert!(["NONE", "TEXT 1 a"].contains(&&*there), "round {round}: {there:?}");
             client.finish();
             assert_eq!(client.rest(), "");
         }
     }
     let mut client = stage.connect();
-    client.send("PUT last\n");
-    assert_eq!(client.line(), format!("STORED {} last\n", stage.store.texts().len()));
+    client.send(b"PUT last\n");
+    assert_eq!(client.line(), format!("STORED {} last", stage.store.texts().len()));
 }

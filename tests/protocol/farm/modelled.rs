@@ -26,7 +26,7 @@ impl Modelled {
 impl Target for Modelled {
     type Client = usize;
 
-    fn connect(&mut self) -> usize {
+    fn connect(&mut self, _: u32) -> usize {
         self.server.connect()
     }
 

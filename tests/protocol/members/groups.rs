@@ -5,26 +5,6 @@ use poolcounter_testkit::histories::extend;
 use poolcounter_testkit::random::setting;
 
 #[test]
-fn a_wait_for_a_group_outlives_the_pool_that_started_a_member_for_it() {
-    let mut player = Player::new(1, PER_TICK);
-    for pool in ["p", "q"] {
-        player.say(OPERATOR, &format!("POOL {pool} 0 5 group=g"), true);
-    }
-    player.say(PROVIDER, "PROVIDE p", true);
-    assert_eq!(ask(&mut player, CONSUMER, "TAKEGROUP g 10 zone=a"), "");
-    // It does not suit the waiter, which causes no other start.
-    player.say(PROVIDER, "STARTED 1 m1", true);
-    player.say(OPERATOR, "RMPOOL p", true);
-    player.advance(TICK);
-    player.say(PROVIDER, "STOPPED m1", true);
-    assert_eq!(player.heard(PROVIDER), ["OK", "!START p 1", "OK", "!STOP p m1", "OK"]);
-    player.upgrade();
-    player.advance(Duration::from_secs(11));
-    assert_eq!(player.heard(CONSUMER), ["NO_MEMBERS timeout"]);
-    player.end();
-}
-
-#[test]
 fn nothing_is_reserved_in_a_pool_that_leaves_its_group() {
     for next in ["", "h"] {
         let mut player = Player::new(1, PER_TICK);

@@ -9,19 +9,6 @@ fn heard_soon(player: &mut Player, conn: usize) -> String {
 }
 
 #[test]
-fn a_wait_for_several_ends_once_a_pool_with_as_many_joins_its_group() {
-    let mut player = Player::new(1, PER_TICK);
-    player.say(OPERATOR, "POOL p 0 3", true);
-    (1..=3).for_each(|n| player.say(OPERATOR, &format!("ADD p m{n}"), true));
-    player.say(OPERATOR, "POOL q 0 2 group=g", true);
-    assert_eq!(ask(&mut player, CONSUMER, "TAKEGROUP g 20 n=2"), "");
-    player.say(OPERATOR, "RECONFIGURE p group=g", true);
-    let told = heard_soon(&mut player, CONSUMER);
-    assert!(told.starts_with("MEMBERS 2 | "), "{told}");
-    player.end();
-}
-
-#[test]
 fn a_member_is_checked_once_the_checks_of_others_end() {
     let mut player = Player::new(1, PER_TICK);
     player.say(OPERATOR, "POOL p 0 9 check_on_take=0.3 check_timeout=5 cull_interval=0", true);
