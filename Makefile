@@ -15,7 +15,7 @@ UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
 # Target of `make fuzz`, and its duration in seconds.
 TARGET ?= pools_stream
 TIME ?= 60
-# Duration of `make explore` and of `make soak`, in minutes.
+# Duration of `make explore`, and of each part of `make soak`, in minutes.
 MINUTES ?= 20
 
 # Architectures of `make static`, `make image` and `make release`, as words of Rust and of images.
@@ -207,8 +207,9 @@ explore:
 farm:
 	$(CARGO) test --test protocol farm:: -- --nocapture
 
-## soak: every service in a storm for a long time: make soak MINUTES=20
+## soak: the daemon under load for a long time, then every service in a storm for as long: make soak MINUTES=20
 soak:
+	SOAK_MINUTES=$(MINUTES) $(CARGO) test --release --test sockets soak:: -- --ignored --nocapture
 	STORM_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test --release --test sockets storm:: -- --nocapture
 
 # Number of times that `make soak-jobs` kills the daemon.

@@ -14,7 +14,7 @@ const BUDGETS: &[Budget] = &[
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_775, 4_500),
     ("cli", &["src/cli/"], "-", 10_614, 9_500),
     ("testkit", &["src/testkit/"], "-", 11_246, 9_000),
-    ("tests", &["tests/"], "-", 37_541, 33_000),
+    ("tests", &["tests/"], "-", 37_661, 33_000),
 ];
 
 #[test]

@@ -19,6 +19,7 @@ mod pooler_groups;
 mod proxied;
 mod python_client;
 mod scale_out;
+mod soak;
 mod storm;
 mod things;
 mod tls;
