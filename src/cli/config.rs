@@ -116,7 +116,7 @@ impl<S: Clone> File<'_, S> {
         for (value, at) in values {
             let target = if self.given.has(row) { &mut self.overruled } else { &mut *settings };
             if let Err(wanted) = (schema.set)(target, row, &value) {
-                self.note(at.start, &table::not(&key, &value, &wanted));
+                self.note(at, &table::not(&key, &value, &wanted));
             }
         }
     }
@@ -279,21 +279,17 @@ fn entries<'a>(document: &'a DeTable<'a>, tables: &[TableDoc]) -> Vec<ConfigEntr
     entries
 }
 
-/// Returns the values as text: the contents of strings, and the source text of anything else.
-fn values_of<'a>(
-    value: &'a Spanned<DeValue<'a>>,
-    text: &str,
-    repeats: bool,
-) -> Result<Vec<(String, Range<usize>)>, &'static str> {
-    match value.get_ref() {
-        DeValue::String(string) => Ok(vec![(string.to_string(), value.span())]),
-        DeValue::Array(values) if repeats => {
-            let values = values.iter().map(|value| values_of(value, text, false));
-            Ok(values.collect::<Result<Vec<_>, _>>()?.concat())
-        }
-        DeValue::Array(_) | DeValue::Table(_) => Err("this is not a single value"),
-        _ => Ok(vec![(text[value.span()].replace('_', ""), value.span())]),
-    }
+/// Returns the values as text, with their positions: the contents of strings, and the source text of anything else.
+fn values_of(value: &Spanned<DeValue<'_>>, text: &str, repeats: bool) -> Result<Vec<(String, usize)>, &'static str> {
+    let values = match table_value_of(value, text) {
+        TableValue::List(values) if repeats => values,
+        single => vec![(value.span().start, single)],
+    };
+    let text_of = |(at, value)| match value {
+        TableValue::Text(text) => Ok((text, at)),
+        TableValue::List(_) | TableValue::Table(_) => Err("this is not a single value"),
+    };
+    values.into_iter().map(text_of).collect()
 }
 
 /// Returns the tables of a list of tables. The error is a position and a description.

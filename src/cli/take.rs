@@ -339,7 +339,7 @@ fn variables(taken: &[Member<'_>], is_counted: bool) -> Vec<Variable> {
     }
     if is_counted {
         for (n, member) in taken.iter().enumerate() {
-            describe(member, &format!("{}_", n + 1), &mut variables);
+            describe(member, &format!("_{}", n + 1), &mut variables);
         }
         let list = |of: &dyn Fn(&Member<'_>) -> Vec<u8>| taken.iter().map(of).collect::<Vec<_>>().join(&b' ');
         variables.push((b"POOL_MEMBERS".to_vec(), list(&|member| member.name().to_vec())));
@@ -349,11 +349,7 @@ fn variables(taken: &[Member<'_>], is_counted: bool) -> Vec<Variable> {
 }
 
 fn describe(member: &Member<'_>, number: &str, variables: &mut Vec<Variable>) {
-    let suffix = number.trim_end_matches('_');
-    let named = |what: &str| match suffix {
-        "" => format!("POOL_{what}").into_bytes(),
-        _ => format!("POOL_{what}_{suffix}").into_bytes(),
-    };
+    let named = |what: &str| format!("POOL_{what}{number}").into_bytes();
     variables.push((named("MEMBER"), member.name().to_vec()));
     variables.push((named("LEASE"), member.lease().to_string().into()));
     if let Some(token) = member.token() {
@@ -363,7 +359,7 @@ fn describe(member: &Member<'_>, number: &str, variables: &mut Vec<Variable>) {
         // Names of variables in shells allow no other characters.
         let letter = |byte: &u8| if byte.is_ascii_alphanumeric() { *byte } else { b'_' };
         let name: Vec<u8> = name.iter().map(letter).collect();
-        variables.push(([b"POOL_ATTR_", number.as_bytes(), &name].concat(), value.to_vec()));
+        variables.push(([&named("ATTR")[..], b"_", &name].concat(), value.to_vec()));
     }
 }
 

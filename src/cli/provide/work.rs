@@ -321,7 +321,7 @@ impl<'a> Work<'a> {
         if answered == Err(Error::Lost) && has_failed && self.members.contains_key(name) {
             self.unsaid.push(name.clone());
         }
-        unless_lost(answered).map(drop)
+        unless_lost(answered)
     }
 
     /// Continues after the end of the stop command of a member: ends the process left by its start as well.
@@ -343,7 +343,7 @@ impl<'a> Work<'a> {
 
     fn stopped(&mut self, name: &[u8], asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
         self.members.remove(name);
-        unless_lost(self.answer(&Task::Stop(name.into()), &TaskResult::Done, asked_by, link)).map(drop)
+        unless_lost(self.answer(&Task::Stop(name.into()), &TaskResult::Done, asked_by, link))
     }
 
     /// Returns true if the stop command of the member runs or is pending.
@@ -361,7 +361,7 @@ impl<'a> Work<'a> {
     }
 
     fn fail(&mut self, task: &Task, reason: &str, asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
-        unless_lost(self.answer(task, &TaskResult::Failed(reason.into()), asked_by, link)).map(drop)
+        unless_lost(self.answer(task, &TaskResult::Failed(reason.into()), asked_by, link))
     }
 
     /// Sends a result on the connection that requested it, if it is still open.

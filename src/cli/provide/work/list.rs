@@ -46,15 +46,15 @@ impl Work<'_> {
         let listed = match provider.members() {
             Ok(listed) => listed,
             Err(Error::Refused(words)) if words.starts_with("NO_POOL") => Vec::new(),
-            refused => return unless_lost(refused.map(drop)).map(drop),
+            refused => return unless_lost(refused.map(drop)),
         };
-        let state_of = |name: &[u8]| listed.iter().find(|member| member.name == name).map(|member| &*member.state);
+        let is_listed = |name: &[u8]| listed.iter().any(|member| member.name == name);
         for name in std::mem::take(&mut self.unsaid) {
-            if state_of(&name).is_some() {
+            if is_listed(&name) {
                 unless_lost(provider.died(&name))?;
             }
         }
-        let gone: Vec<_> = self.members().filter(|name| state_of(name).is_none()).map(Box::from).collect();
+        let gone: Vec<_> = self.members().filter(|name| !is_listed(name)).map(Box::from).collect();
         gone.iter().for_each(|name| self.forsake(name));
         Ok(())
     }
@@ -71,7 +71,7 @@ impl Work<'_> {
         for (name, _) in self.members.iter().filter(|(_, own)| !own.is_stopping) {
             match provider.withdraw(name, false) {
                 Err(Error::Refused(words)) if words.starts_with("NO_") => gone.push(name.clone()),
-                answer => drop(unless_lost(answer)?),
+                answer => unless_lost(answer)?,
             }
         }
         gone.iter().for_each(|name| self.forsake(name));
@@ -85,14 +85,11 @@ impl Work<'_> {
         if told.is_err() {
             self.unsaid.push(name.into());
         }
-        told.map(drop)
+        told
     }
 }
 
-/// Returns true if a request succeeded. The error means that the connection is lost.
-pub(super) fn unless_lost(answer: Result<(), Error>) -> Result<bool, Error> {
-    match answer {
-        Err(Error::Lost) => Err(Error::Lost),
-        answer => Ok(answer.is_ok()),
-    }
+/// Ignores a refusal. Fails if the connection is lost.
+pub(super) fn unless_lost(answer: Result<(), Error>) -> Result<(), Error> {
+    if answer == Err(Error::Lost) { answer } else { Ok(()) }
 }

@@ -49,7 +49,7 @@ impl Work<'_> {
         if asked_by != Some(self.connection) || self.is_ending {
             self.forsake(&name);
         }
-        unless_lost(answered).map(drop)
+        unless_lost(answered)
     }
 
     /// Fails a start whose command may still run.
