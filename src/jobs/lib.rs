@@ -1,6 +1,7 @@
 //! Jobs: the adapter between the loop and the job queue, which speaks the beanstalkd protocol and its extensions. It
 //! turns bytes into requests and replies into bytes, hands changes to the store, and makes no decisions.
 
+mod buried_groups;
 mod contract;
 mod health;
 mod loading;

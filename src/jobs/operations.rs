@@ -1,7 +1,7 @@
 //! Operations on the jobs, for pages.
 
 use super::JobQueue;
-use super::pages::buried_groups::group_of;
+use super::buried_groups::group_of;
 use super::state::{JobId, JobState, State, Step};
 use super::store::Ownership;
 use poolcounter_core::text::escaped;

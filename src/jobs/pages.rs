@@ -1,6 +1,5 @@
 //! Reports and pages for people: tables, the matrix, and pages about one thing.
 
-pub mod buried_groups;
 pub mod gone_runners;
 mod matrix;
 mod report;

@@ -1,11 +1,11 @@
 //! Report of the jobs as tables: jobs by first and last part of their tubes' names, tubes and runners, with numbers of
 //! waiting jobs, ages and rates.
 
-use super::buried_groups::summary_text;
 use super::tables::{
     DELETES, PUT, READY, RUN, name_or_nothing, prose_or_nothing, runners_table, schedules_table, stores_table,
 };
 use crate::JobQueue;
+use crate::buried_groups::summary_text;
 use crate::state::periodic::text_of;
 use crate::state::queries::{JobStats, Summary};
 use crate::state::{ShownSchedule, SumBy, Summaries, Tally};

@@ -1,13 +1,13 @@
 //! Pages about one thing: a first or last part of tubes' names, a tube, a job, a root job, a runner, all buried jobs,
 //! the whole matrix.
 
-use super::buried_groups::{key_of, summary_text};
 use super::report::{MOST_ROWS, SECONDS_A_MINUTE, page, row_of_sum, row_of_tube, rows_of_buried};
 use super::tables::{
     OF_GROUP, buried_table, job_table, name_or_nothing, prose_or_nothing, ready_jobs_table, root_table, roots_table,
     runner_table, settings_table,
 };
 use crate::JobQueue;
+use crate::buried_groups::{key_of, summary_text};
 use crate::health::pattern_of;
 use crate::options::ShowBodies;
 use crate::state::queries::JobStats;

@@ -184,15 +184,12 @@ impl Batch {
                 return Ok(body.len());
             }
             Row::Named(table, name, Some(value)) => {
-                let ([first, second], value) = (name.map(|part| self.text(part)), self.text(*value));
-                let saved = match table {
-                    Named::Setting => read_setting(epoch, first, second, value).map(Saved::Setting),
-                    Named::Root => read_root(epoch, value).map(|(newest, at)| Saved::Root(first, second, newest, at)),
-                };
+                let name = name.map(|part| self.text(part));
                 let wrong = |sentence| {
-                    let [first, second] = [first, second].map(String::from_utf8_lossy);
+                    let [first, second] = name.map(String::from_utf8_lossy);
                     format!("{} {first} of {second}: {sentence}", table.words()[0])
                 };
+                let saved = read_named(epoch, *table, name, self.text(*value));
                 visit(saved.ok_or_else(|| wrong("it makes no sense"))?).map_err(wrong)?;
             }
             Row::Update(_) | Row::Delete(_) | Row::Named(_, _, None) | Row::NextId(_) | Row::Taken(..) => {}
@@ -241,6 +238,14 @@ pub fn signed(epoch: Span) -> i64 {
     i64::try_from(epoch.as_micros()).unwrap_or(i64::MAX)
 }
 
+/// Returns a row of a table of named values as a record of a handover; None if it is malformed.
+pub fn read_named<'a>(epoch: Span, table: Named, [first, second]: [&'a [u8]; 2], value: &[u8]) -> Option<Saved<'a>> {
+    match table {
+        Named::Setting => read_setting(epoch, first, second, value).map(Saved::Setting),
+        Named::Root => read_root(epoch, value).map(|(newest, changed)| Saved::Root(first, second, newest, changed)),
+    }
+}
+
 /// Returns the newest timestamp of a root job and the time of its change, of a row of their table.
 pub fn read_root(epoch: Span, value: &[u8]) -> Option<(u64, i64)> {
     let (newest, changed) = std::str::from_utf8(value).ok()?.split_once(' ')?;
@@ -248,7 +253,7 @@ pub fn read_root(epoch: Span, value: &[u8]) -> Option<(u64, i64)> {
 }
 
 /// Returns the setting of a row of the table of settings; None if the row is malformed.
-pub fn read_setting(epoch: Span, kind: &[u8], of: &[u8], value: &[u8]) -> Option<Setting> {
+fn read_setting(epoch: Span, kind: &[u8], of: &[u8], value: &[u8]) -> Option<Setting> {
     let kind = SettingKind::of_word(ascii(kind)).filter(|kind| kind.can_be_of(of))?;
     let value = Value::read(kind, value, |wall| moment(epoch, wall))?;
     Some(Setting { kind, of: of.into(), value: Some(value) })

@@ -3,7 +3,7 @@
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Body, Commit, Saved, Stored};
 use poolcounter_jobs::store::Visit;
-use poolcounter_jobs::store::batch::{Batch, JobRow, Row, read_root, read_setting};
+use poolcounter_jobs::store::batch::{Batch, JobRow, Row, read_named};
 use poolcounter_jobs::store::columns::Named;
 use poolcounter_jobs::store::page::Page;
 use std::collections::BTreeMap;
@@ -89,16 +89,8 @@ impl<'a> KeptRows<'a> {
     pub fn visit(&self, epoch: Span, visit: Visit<'_>) -> Result<(), &'static str> {
         let (next_id, committed) = (self.next_id, Commit(self.committed));
         visit(Saved::Meta { next_id, committed, is_draining: false, figures: Vec::new() })?;
-        for ((table, [first, second]), value) in &self.named {
-            visit(match table {
-                Named::Setting => {
-                    Saved::Setting(read_setting(epoch, first, second, value).ok_or("a setting makes no sense")?)
-                }
-                Named::Root => {
-                    let (newest, changed) = read_root(epoch, value).ok_or("a root job makes no sense")?;
-                    Saved::Root(first, second, newest, changed)
-                }
-            })?;
+        for ((table, name), value) in &self.named {
+            visit(read_named(epoch, *table, *name, value).ok_or("a value makes no sense")?)?;
         }
         self.jobs
             .values()

@@ -1,8 +1,8 @@
 //! Buried jobs that failed in the same way: by the last part of their tube and by their error, in which numbers count
 //! as equal.
 
-use crate::state::JobId;
-use crate::state::queries::JobStats;
+use super::state::JobId;
+use super::state::queries::JobStats;
 use poolcounter_core::time::Span;
 use poolcounter_protocol::jobs::name::last_part;
 
