@@ -78,7 +78,7 @@ fn play(event: &Event, wanted: &[String]) -> Cells {
     (event.act)(&mut stage);
     proxies.iter().filter(|_| event.name == CABLE).for_each(CutProxy::fall_silent);
     let at = [stage.address_of(Daemon::members), stage.address_of(Daemon::jobs)];
-    let longest = if event.name == CABLE { 3 * PATIENCE } else { PATIENCE };
+    let longest = if event.name == CABLE { 6 * PATIENCE } else { PATIENCE };
     let deadline = Instant::now() + longest;
     thread::sleep(CALM);
     let mut seen = look(at);

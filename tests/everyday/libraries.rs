@@ -185,7 +185,7 @@ fn play(event: &Event, wanted: &[String]) -> Cells {
     let before = look();
     assert!(before.iter().all(|cell| cell == "has it"), "{before:?}");
     (event.act)(&mut stage);
-    let longest = if event.name == CABLE { 3 * PATIENCE } else { PATIENCE };
+    let longest = if event.name == CABLE { 6 * PATIENCE } else { PATIENCE };
     proxies.iter().filter(|_| event.name == CABLE).for_each(CutProxy::fall_silent);
     let deadline = Instant::now() + longest;
     thread::sleep(CALM);

@@ -293,7 +293,7 @@ fn signal(all: &[Wrapper], signal: Signal) {
 fn each_again(all: &[Wrapper], act: fn(&CutProxy)) {
     let before: Vec<usize> = all.iter().map(|one| one.proxy.connections()).collect();
     all.iter().for_each(|one| act(&one.proxy));
-    let deadline = Instant::now() + 3 * PATIENCE;
+    let deadline = Instant::now() + 6 * PATIENCE;
     for (one, before) in all.iter().zip(before) {
         while process_state(one.work).is_some() && one.proxy.connections() == before {
             assert!(Instant::now() < deadline, "nothing comes of the cut");

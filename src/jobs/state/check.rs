@@ -97,7 +97,7 @@ impl State {
         self.tubes.check();
         let by_place = counted(self.jobs.iter().map(|(_, job)| (job.tube, job.place)));
         let users = counted(self.conns.iter().map(|(_, conn)| conn.used));
-        let watches = self.conns.iter().map(|(_, conn)| &conn.watches).chain(&self.background.left);
+        let watches = self.conns.iter().map(|(_, conn)| &conn.watches).chain(&self.background.left_watches);
         let watches = watches.flat_map(|watches| &watches.sorted);
         let watchers = counted(watches.filter_map(|watch| self.tubes.find(&watch.pattern)));
         for (id, tube) in self.tubes.iter() {
@@ -300,7 +300,7 @@ impl State {
         assert_eq!(self.sets.waiting, waiting, "waiting connections are counted");
         let is_given_back = !self.conns.has_orphans() || self.background.has(Task::Orphans);
         assert!(is_given_back, "a task returns the jobs of closed connections");
-        let is_unwatched = self.background.left.is_empty() || self.background.has(Task::Unwatch);
+        let is_unwatched = self.background.left_watches.is_empty() || self.background.has(Task::Unwatch);
         assert!(is_unwatched, "a task removes the watches of closed connections");
         for (id, sweep) in self.background.sweeps() {
             assert!(self.background.has(Task::Sweep(id)), "a command under way has a task");

@@ -172,24 +172,24 @@ impl State {
         let Some(conn) = self.conns.remove(id) else { return };
         conn.timer.into_iter().for_each(|timer| step.timers.cancel(timer));
         if let Some(sweep) = conn.sweep {
-            self.background.leave(sweep);
+            self.background.abandon(sweep);
         }
         self.tubes[conn.used].using -= 1;
         self.hide_if_unused(conn.used, step.now, step.timers);
-        self.background.left.push(conn.watches);
+        self.background.left_watches.push(conn.watches);
         self.unwatch_left(step);
     }
 
     /// Removes the watches of connections that have ended, within the slice.
     pub(super) fn unwatch_left(&mut self, step: &mut Step<'_, '_>) {
         while step.timers.spend(COST) {
-            let Some(watches) = self.background.left.last_mut() else { return };
+            let Some(watches) = self.background.left_watches.last_mut() else { return };
             match watches.pop() {
                 Some(watch) => self.unwatch_tube(&watch.pattern, step),
-                None => drop(self.background.left.pop()),
+                None => drop(self.background.left_watches.pop()),
             }
         }
-        if !self.background.left.is_empty() {
+        if !self.background.left_watches.is_empty() {
             self.go_on(Task::Unwatch, step);
         }
     }

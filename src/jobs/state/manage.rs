@@ -27,9 +27,9 @@ impl State {
         state: Option<JobState>,
         step: &mut Step<'_, '_>,
     ) {
-        let Some(target) = self.tube_for(name.bytes(), step.timers) else {
+        if !self.has_room_for_tube(name.bytes(), step.timers) {
             return step.reply(conn, Reply::OutOfMemory);
-        };
+        }
         match what {
             JobsOf::Pattern(pattern) => {
                 self.begin_sweep(Some(conn), pattern, Work::Move(name.bytes().into(), state), step);
@@ -39,14 +39,14 @@ impl State {
                 match self.waiting_job(id).filter(is_meant) {
                     None => step.reply(conn, Reply::NotFound),
                     Some(key) => {
-                        let is_moved = self.jobs[key].tube != target && self.move_one(key, name.bytes(), step);
+                        let is_there = *self.tubes[self.jobs[key].tube].name == *name.bytes();
+                        let is_moved = !is_there && self.move_one(key, name.bytes(), step);
                         let after = self.this_commit();
                         step.reply_after_of(conn, Reply::Moved(is_moved.into()), after, id);
                     }
                 }
             }
         }
-        self.hide_if_unused(target, step.now, step.timers);
     }
 
     /// Moves a job to another tube, and returns true; a superseded leaf is dropped instead, as if its turn had come.

@@ -17,7 +17,7 @@ pub(in crate::state) const TICK: Span = Span::from_millis(1);
 /// Cost of a job that changes its place, or of a tube that gets a setting: a microsecond.
 pub(in crate::state) const COST: u32 = 4;
 /// Number of commands without a client that go through tubes at once, before another that would is begun.
-const MOST_LEFT: usize = 64;
+const MOST_ABANDONED: usize = 64;
 /// Cost of a job that becomes ready because its time has come: half a microsecond.
 pub(in crate::state) const DUE_COST: u32 = 2;
 
@@ -82,14 +82,14 @@ pub(in crate::state) struct Sweep {
 pub(in crate::state) struct Background {
     sweeps: Slab<Sweep>,
     /// Number of these without a client.
-    left_sweeps: usize,
+    abandoned_sweeps: usize,
     /// Commands that are not done, each once, and other tasks, at most one of a kind.
     pub queued_sweeps: Slices<SweepId>,
     tasks: Slices<Task>,
     /// True if the next slice begins with the commands.
     begins_with_sweeps: bool,
     /// Watches of connections that have ended.
-    pub left: Vec<Watches>,
+    pub left_watches: Vec<Watches>,
     /// Progress of storing delays and pauses anew.
     pub deadlines: Option<DeadlinePlace>,
     /// Timer of the next slice while the store is as busy as it may be.
@@ -103,28 +103,28 @@ pub(in crate::state) struct Background {
 impl Background {
     /// Adds a command.
     pub fn insert(&mut self, sweep: Sweep) -> SweepId {
-        self.left_sweeps += usize::from(sweep.conn.is_none());
+        self.abandoned_sweeps += usize::from(sweep.conn.is_none());
         SweepId::from_index(self.sweeps.insert(sweep))
     }
 
     /// Removes a command that is done.
     pub fn remove(&mut self, id: SweepId) -> Sweep {
         let sweep = self.sweeps.remove(id.index());
-        self.left_sweeps -= usize::from(sweep.conn.is_none());
+        self.abandoned_sweeps -= usize::from(sweep.conn.is_none());
         sweep
     }
 
-    /// Lets a command go on without its client, which it returns.
-    pub fn leave(&mut self, id: SweepId) -> Option<ConnId> {
+    /// Lets a command go on without its client, and returns that.
+    pub fn abandon(&mut self, id: SweepId) -> Option<ConnId> {
         let conn = self[id].conn.take();
-        self.left_sweeps += usize::from(conn.is_some());
+        self.abandoned_sweeps += usize::from(conn.is_some());
         conn
     }
 
     /// Returns true while so many commands without a client are under way that no other is begun that goes through
     /// tubes: a client could begin one after the other, and leave.
     pub fn is_crowded(&self) -> bool {
-        self.left_sweeps >= MOST_LEFT
+        self.abandoned_sweeps >= MOST_ABANDONED
     }
 
     /// Returns every command.
@@ -139,7 +139,7 @@ impl Background {
 
     /// Returns true when no command is under way, and the watches of connections that have ended are removed.
     pub fn is_done(&self) -> bool {
-        self.has_no_sweeps() && self.left.is_empty()
+        self.has_no_sweeps() && self.left_watches.is_empty()
     }
 
     /// Returns whether this task is queued.
@@ -202,7 +202,7 @@ impl Background {
     /// Panics if they contradict each other.
     pub fn check(&self) {
         let left = self.sweeps().filter(|(_, sweep)| sweep.conn.is_none()).count();
-        assert_eq!(self.left_sweeps, left, "commands without a client are counted");
+        assert_eq!(self.abandoned_sweeps, left, "commands without a client are counted");
         assert_eq!(self.queued_sweeps.len(), self.sweeps.len(), "each command goes on once");
     }
 

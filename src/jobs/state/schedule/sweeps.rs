@@ -80,7 +80,7 @@ impl State {
     pub fn give_up_sweeps(&mut self, after: Span, step: &mut Step<'_, '_>) {
         let is_late = |(_, sweep): &(SweepId, &Sweep)| step.now.since(sweep.since) >= after;
         let late: Vec<SweepId> = self.background.sweeps().filter(is_late).map(|(id, _)| id).collect();
-        for conn in late.into_iter().filter_map(|id| self.background.leave(id)) {
+        for conn in late.into_iter().filter_map(|id| self.background.abandon(id)) {
             self.conns[conn].sweep = None;
             step.reply(conn, Reply::InternalError);
         }

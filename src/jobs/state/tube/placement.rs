@@ -294,21 +294,27 @@ impl State {
 
     /// Returns the tube with this name, and creates it if there is room. It must be used at once, or hidden again.
     pub(in crate::state) fn tube_for(&mut self, name: &[u8], timers: &mut Timers<'_, Timer>) -> Option<TubeId> {
+        self.has_room_for_tube(name, timers).then(|| self.tube_in_any_case(name))
+    }
+
+    /// Returns whether a client can see a tube with this name, or there is room for it: hidden tubes are forgotten where
+    /// it is needed.
+    pub(in crate::state) fn has_room_for_tube(&mut self, name: &[u8], timers: &mut Timers<'_, Timer>) -> bool {
         if !self.has_room_for_clients(TUBE_BYTES) && self.tubes.find_visible(name).is_none() {
-            return None;
+            return false;
         }
         self.forget_hidden(timers);
         // Hidden tubes make room first.
         if self.tubes.find(name).is_none() && self.tubes.len() >= self.bounds.max_tubes {
             if self.tubes.visible() >= self.bounds.max_tubes {
-                return None;
+                return false;
             }
             for _ in 0..DROPPED_AT_ONCE.min(1 + self.tubes.len() - self.bounds.max_tubes) {
-                let (_, oldest) = self.tubes.first_hidden()?;
+                let Some((_, oldest)) = self.tubes.first_hidden() else { return false };
                 self.drop_tube(oldest, timers);
             }
         }
-        Some(self.tube_in_any_case(name))
+        true
     }
 
     /// Returns the tube with this name, and creates it even beyond the limit. It must be used at once, or hidden again.
