@@ -357,7 +357,7 @@ mod tests {
         details.waits.record(Span::from_secs(4));
         assert_eq!(top_keys.details(b"key").map(|of| (of.limits, of.waits.count())), Some(([1, 2, 3], 1)));
         for n in 0..COUNTERS {
-            (0..2).for_each(|_| _ = top_keys.count(format!("key{n}").as_bytes(), KeyEvent::Wait, at(0)));
+            (0..2).for_each(|_| top_keys.count(format!("key{n}").as_bytes(), KeyEvent::Wait, at(0)));
         }
         assert!(top_keys.details(b"key").is_none());
         assert!(top_keys.details(b"key255").is_some_and(|of| of.limits == [0; 3] && of.waits.count() == 0));
