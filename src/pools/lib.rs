@@ -101,7 +101,7 @@ pub struct PoolsService {
     max_line: usize,
     /// Replies that are not written yet; empty between turns.
     replies: Vec<(ConnId, Reply)>,
-    /// Events of the present step; empty between steps.
+    /// Locks that the present step has taken back; empty between steps.
     taken_back: Vec<TakenBack>,
     /// `STATS KEYS` request of a connection, which stays in its input until it is answered. One at a time is served, to
     /// limit the memory.

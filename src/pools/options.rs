@@ -101,8 +101,8 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "warn_hold",
         default: "300",
         hint: "SECONDS",
-        doc: "Report a lock that is held for longer than this, in the status and in the log; 0: never (default: 300). \
-              Decimals are allowed.",
+        doc: "Report a lock that is held for longer than this, in the status and, up to 15 seconds later, in the log; \
+              0: never (default: 300). Decimals are allowed.",
         set: |settings, value| assign(&mut settings.warn_hold, seconds_or_forever(value)),
         idle: |settings| {
             let is_over = settings.warn_hold != Span::FOREVER && settings.max_hold <= settings.warn_hold;

@@ -1,6 +1,7 @@
 //! Tables in which operators have added constraints, or written numbers that no daemon writes.
 
-use super::{Stage, answer, until};
+use super::{Stage, answer, is_serving, until};
+use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::postgres::{Cluster, shared};
 use std::process::Command;
@@ -91,4 +92,18 @@ fn number_of_a_job_that_no_daemon_writes_is_refused_with_a_sentence() {
     let daemon = Daemon::start_with_jobs(&["--jobs-store", &url]);
     until(|| answer(daemon.jobs(), "put 0 0 9 1\r\nx").starts_with("INSERTED"), "the daemon serves");
     assert!(answer(daemon.jobs(), "stats-job 7").starts_with("OK "));
+}
+
+/// A tube may have the name of the mark that a copy leaves until it is complete.
+#[test]
+fn root_job_in_a_tube_named_as_a_mark_is_read() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 1);
+    let put = "put-job 0 0 60 1 tube=unfinished-copy root=s root-ts=7\r\nx";
+    assert!(answer(stage.daemons[0].jobs(), put).starts_with("INSERTED"));
+    stage.daemons[0].signal(Signal::SIGKILL);
+    stage.daemons.clear();
+    let daemon = stage.start(0, "127.0.0.1:0");
+    until(|| is_serving(daemon.jobs()), "the jobs are read");
+    assert!(answer(daemon.jobs(), "peek 1").starts_with("FOUND 1 1"));
 }

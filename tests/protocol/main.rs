@@ -22,6 +22,7 @@ mod jobs_schedules;
 mod jobs_slices;
 mod jobs_statements;
 mod jobs_turns;
+mod jobs_usual;
 mod limits;
 mod members;
 mod members_cost;

@@ -329,8 +329,10 @@ impl Link {
         let mut page = Page::default();
         page.rows.rows.push(Row::NextId(row.next_id));
         for (table, rows) in &named {
-            // The copy may have begun and ended since this daemon has connected.
-            refuse_part(rows)?;
+            if *table == Named::Setting {
+                // The copy may have begun and ended since this daemon has connected.
+                refuse_part(rows)?;
+            }
             rows.iter().try_for_each(|row| add_named(&mut page.rows, *table, row))?;
         }
         let number = |column, name| number_of(extent.try_get(column)?, name);

@@ -278,9 +278,9 @@ impl State {
         self.tubes.by_age(sum).next().map_or(Span::ZERO, |tube| self.oldest_of(tube, now))
     }
 
-    /// Returns the age of the oldest ready job of the first parts among the first `MOST_SURVEYED` sums: each tube has one.
+    /// Returns the age of the oldest ready job of the first `MOST_SURVEYED` sums.
     pub fn oldest_ready(&self, now: Time) -> Span {
-        let sums = self.tubes.sums.surveyed(SumBy::FirstPart);
+        let sums = self.tubes.sums.iter().take(MOST_SURVEYED);
         sums.map(|(_, sum)| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO)
     }
 
