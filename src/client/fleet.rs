@@ -35,6 +35,8 @@ struct FleetServer {
     remote: Remote,
     /// None before the first use and after a failure.
     connection: Option<NumberedConnection>,
+    /// Lines that came unasked on the last connection that failed with some, and its number.
+    last_lines: (u64, Vec<Vec<u8>>),
 }
 
 /// Connection with a number that no other connection of the fleet has had.
@@ -66,8 +68,11 @@ impl Fleet {
     pub fn new(placement: &Placement, default_port: u16, timeouts: Timeouts) -> Self {
         let tls = || placement.tls().cloned();
         let remote = |address: &String| Remote::new(address, default_port, timeouts.cut(), tls());
-        let servers =
-            placement.servers().iter().map(|address| FleetServer { remote: remote(address), connection: None });
+        let servers = placement.servers().iter().map(|address| FleetServer {
+            remote: remote(address),
+            connection: None,
+            last_lines: (0, Vec::new()),
+        });
         Fleet { servers: servers.collect(), opened: 0, greeting: None }
     }
 
@@ -145,11 +150,20 @@ impl Fleet {
     /// Returns the lines that the server has sent unasked on the connection of `held`, and whether it is still open.
     /// Does not wait.
     pub fn pending_lines(&mut self, held: HeldOn) -> (Vec<Vec<u8>>, bool) {
-        let kept = &mut self.servers[held.server].connection;
-        let Some(mut holder) = kept.take_if(|kept| kept.number == held.number) else { return (Vec::new(), false) };
+        let FleetServer { connection: kept, last_lines, .. } = &mut self.servers[held.server];
+        let Some(mut holder) = kept.take_if(|kept| kept.number == held.number) else {
+            let is_last = last_lines.0 == held.number;
+            return (if is_last { std::mem::take(&mut last_lines.1) } else { Vec::new() }, false);
+        };
         let (lines, received) = holder.connection.pending_lines();
         *kept = received.is_ok().then_some(holder);
         (lines, received.is_ok())
+    }
+
+    /// Returns the lines that came before replies on the connection of `held`.
+    pub fn notices(&mut self, held: HeldOn) -> Vec<Vec<u8>> {
+        let kept = self.servers[held.server].connection.as_mut().filter(|kept| kept.number == held.number);
+        kept.map_or(Vec::new(), |kept| kept.connection.notices())
     }
 
     /// Returns true if the connection of `held` is lost. Does not wait.
@@ -179,7 +193,7 @@ impl Fleet {
         mut numbered: NumberedConnection,
         ask: impl FnOnce(&mut ClientConnection) -> Result<T, Fault>,
     ) -> Asked<T> {
-        let FleetServer { remote, connection } = &mut self.servers[server];
+        let FleetServer { remote, connection, last_lines } = &mut self.servers[server];
         match ask(&mut numbered.connection) {
             Ok(answer) => {
                 remote.has_answered();
@@ -189,14 +203,18 @@ impl Fleet {
             }
             Err(fault) => {
                 let failure = Failure { address: numbered.connection.address().into(), fault };
-                match failure.fault {
-                    Fault::Draining => {
-                        remote.has_answered();
-                        *connection = Some(numbered);
-                    }
-                    // The end of a connection is not always that of its server: it may have been started again.
-                    Fault::Closed | Fault::Unreachable(..) => {}
-                    _ => remote.has_failed(&failure),
+                if failure.fault == Fault::Draining {
+                    remote.has_answered();
+                    *connection = Some(numbered);
+                    return Err(failure);
+                }
+                let (lines, _) = numbered.connection.pending_lines();
+                if !lines.is_empty() {
+                    *last_lines = (numbered.number, lines);
+                }
+                // The end of a connection is not always that of its server: it may have been started again.
+                if !matches!(failure.fault, Fault::Closed | Fault::Unreachable(..)) {
+                    remote.has_failed(&failure);
                 }
                 Err(failure)
             }

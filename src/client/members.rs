@@ -215,6 +215,8 @@ impl Members {
         ask: impl FnMut(&mut ClientConnection) -> Said<T>,
     ) -> Result<(T, HeldOn), Error> {
         let (said, held) = self.fleet.borrow_mut().ask_first(&self.placement.order(pool), ask)?;
+        let notices = self.fleet.borrow_mut().notices(held);
+        self.note(held, &notices);
         Ok((said?, held))
     }
 
@@ -293,17 +295,14 @@ impl Members {
         self.fleet.borrow_mut().ask_each(|connection| read_list(connection, request, parse))
     }
 
-    /// Records the leases of a connection that the server has reported as lost, and returns whether it is open. Does not
-    /// wait.
-    fn note(&self, held: HeldOn) -> bool {
-        let (lines, is_open) = self.fleet.borrow_mut().pending_lines(held);
+    /// Records the leases of a connection that these lines report as lost.
+    fn note(&self, held: HeldOn, lines: &[Vec<u8>]) {
         let mut leases = self.leases.borrow_mut();
         for notice in lines.iter().filter_map(|line| wire::parse_notice(line)) {
             let Notice::Lost(number, reason, by) = notice else { continue };
             let lease = leases.iter_mut().find(|lease| lease.held == held && lease.number == number);
             lease.into_iter().for_each(|lease| (lease.lost, lease.lost_by) = (Some(reason), by.clone()));
         }
-        is_open
     }
 }
 

@@ -7,7 +7,7 @@ use poolcounter_client::{
 use poolcounter_testkit::daemon::{Client, PATIENCE, until};
 use poolcounter_testkit::embedded::Embedded;
 use poolcounter_testkit::strange::Strange;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -154,6 +154,27 @@ fn a_server_that_talks_nonsense_is_not_believed() {
         let outcome = client.take("p", &Wanted::default());
         assert!(matches!(outcome, Err(Error::Unavailable(_))), "{}: {outcome:?}", answer.escape_ascii());
     }
+}
+
+/// The server says that it has taken the member back, and ends, while the client asks it to renew the lease.
+#[test]
+fn a_loss_reported_with_the_last_words_is_known() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = listener.local_addr().expect("is bound").to_string();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the client connects");
+        let mut requests = BufReader::new(stream.try_clone().expect("a descriptor is free")).lines();
+        requests.next().expect("it asks").expect("is text");
+        stream.write_all(format!("MEMBER 1 p m token={}\n", "7".repeat(32)).as_bytes()).expect("is sent");
+        requests.next().expect("it renews").expect("is text");
+        stream.write_all(b"!LOST 1 taken_back by=ann for a look\n").expect("is sent");
+    });
+    let client = members(&address);
+    let member = one(client.take("p", &Wanted { lease: Some(Duration::from_secs(30)), ..Wanted::default() }));
+    assert!(member.renew().is_err());
+    server.join().expect("it has answered");
+    assert_eq!(member.loss(), Some(MemberLoss::Reported(Lost::TakenBack)));
+    assert_eq!(member.taken_back_by().as_deref(), Some("ann: for a look"));
 }
 
 #[test]

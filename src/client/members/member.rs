@@ -207,7 +207,8 @@ impl Member<'_> {
 
     /// Returns the reason of its loss, if the server has reported one, and whether the connection is open.
     fn reported(&self) -> (Option<Lost>, bool) {
-        let is_open = self.members.note(self.held.get());
+        let (lines, is_open) = self.members.fleet.borrow_mut().pending_lines(self.held.get());
+        self.members.note(self.held.get(), &lines);
         (self.with_lease(|lease| lease.lost).flatten(), is_open)
     }
 
