@@ -146,7 +146,8 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
         short: "s",
         long: "server",
         hint: "HOST[:PORT]",
-        doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost). See poolcounter(1).",
+        doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: POOLCOUNTER_SERVERS in the environment, or \
+              localhost). See poolcounter(1).",
         repeats: true,
         set: |settings, value| {
             check_server(value)?;

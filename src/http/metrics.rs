@@ -23,8 +23,8 @@ const ROWS_WITH_HISTOGRAMS: usize = 64;
 /// Limit of the values of all tables in bytes, so that the page stays below the limit of a connection's unsent output;
 /// the rest of the page has some 60 KiB.
 const TABLE_BYTES: usize = 850_000;
-/// Limit of a value's line in bytes, besides its name and labels.
-const VALUE_BYTES: usize = 24;
+/// Limit of a time in bytes, or of the sum of a histogram.
+const TIME_BYTES: usize = 20;
 /// Limit of a histogram's line in bytes, besides its name and labels: `_bucket`, the bound, and the count.
 const BUCKET_BYTES: usize = 45;
 
@@ -169,11 +169,9 @@ fn write_tables<'a>(page: &mut Exposition, services: &'a [ServiceReport]) -> Vec
     let mut tables: Vec<Labelled<'_>> = tables.map(|(service, table)| Labelled::of(service, table)).collect();
     let mut room = TABLE_BYTES;
     // A histogram takes as much room as twenty values, so all values come first.
-    let costs =
-        |tables: &[Labelled<'_>], is_of_times| tables.iter().map(|it| it.costs(is_of_times)).collect::<Vec<_>>();
-    let fitting = fit(&costs(&tables, false), &mut room);
+    let fitting = fit(&tables.iter().map(Labelled::costs).collect::<Vec<_>>(), &mut room);
     tables.iter_mut().zip(fitting).for_each(|(labelled, rows)| labelled.rows.truncate(rows));
-    let fitting = fit(&costs(&tables, true), &mut room);
+    let fitting = fit(&tables.iter().map(Labelled::costs_of_histograms).collect::<Vec<_>>(), &mut room);
     tables.iter_mut().zip(fitting).for_each(|(labelled, rows)| labelled.with_histograms = rows);
     tables.iter().for_each(|labelled| labelled.write(page));
     tables
@@ -227,17 +225,24 @@ impl<'a> Labelled<'a> {
         format!("poolcounter_{}_{metric}{}", self.service, column.suffix())
     }
 
-    /// Returns the largest possible size in bytes of the histograms of each row that may have some, or of the other
-    /// values of each row.
-    fn costs(&self, is_of_times: bool) -> Vec<usize> {
-        let (rows, lines, bytes) = match is_of_times {
-            true => (ROWS_WITH_HISTOGRAMS, TIME_BOUNDS.len() + 3, BUCKET_BYTES),
-            false => (self.rows.len(), 1, VALUE_BYTES),
+    /// Returns the largest possible size of each row without its histograms, in bytes.
+    fn costs(&self) -> Vec<usize> {
+        let names: Vec<(usize, usize)> = self.columns().map(|(at, _, name)| (at, name.len())).collect();
+        let cost = |(row, label): &(usize, String)| {
+            let values = names.iter().filter_map(|(at, name)| Some(name + value_bytes(&self.table.rows[*row][*at])?));
+            values.map(|bytes| bytes + label.len() + "{} \n".len()).sum()
         };
-        let columns = self.columns().filter(|(_, column, _)| is_of_times == (column.unit == ColumnUnit::Times));
-        let names: Vec<usize> = columns.map(|(.., name)| name.len()).collect();
-        let cost = |(_, label): &(usize, String)| names.iter().map(|name| lines * (name + label.len() + bytes)).sum();
-        self.rows.iter().take(rows).map(cost).collect()
+        self.rows.iter().map(cost).collect()
+    }
+
+    /// Returns the largest possible size of the histograms of each row, in bytes, as far as rows may have some.
+    fn costs_of_histograms(&self) -> Vec<usize> {
+        let names: Vec<usize> = self.times().map(|(_, _, name)| name.len()).collect();
+        let line = |name: &usize, label: &str| name + label.len() + BUCKET_BYTES;
+        let cost =
+            |(_, label): &(usize, String)| names.iter().map(|name| (TIME_BOUNDS.len() + 3) * line(name, label)).sum();
+        let most = if names.is_empty() { 0 } else { ROWS_WITH_HISTOGRAMS };
+        self.rows.iter().take(most).map(cost).collect()
     }
 
     /// Returns the columns with histograms.
@@ -281,6 +286,15 @@ fn label_text(cell: &Cell) -> String {
     match cell {
         Cell::Text(text) => label(&cut(text, NAME_BYTES)).into_owned(),
         _ => String::new(),
+    }
+}
+
+/// Returns the largest possible size of a value, in bytes; None if there is none.
+fn value_bytes(cell: &Cell) -> Option<usize> {
+    match cell {
+        Cell::Number(number) => Some(number.checked_ilog10().map_or(1, |log| log as usize + 1)),
+        Cell::Seconds(_) => Some(TIME_BYTES),
+        _ => None,
     }
 }
 

@@ -163,10 +163,12 @@ impl<'a> Work<'a> {
     /// Performs the pending work, without waiting. Fails if the connection is lost.
     pub fn go_on(&mut self, mut link: OpenLink<'_>) -> Result<(), Error> {
         let now = Instant::now();
-        if let Some(provider) = link.as_deref_mut()
-            && self.next_withdrawal.is_some_and(|next| next <= now)
-        {
-            self.withdraw(provider)?;
+        if self.next_withdrawal.is_some_and(|next| next <= now) {
+            match link.as_deref_mut() {
+                Some(provider) => self.withdraw(provider)?,
+                // They are withdrawn on the next connection.
+                None => self.next_withdrawal = None,
+            }
         }
         let has_ends = std::mem::take(&mut self.has_ends);
         let mut index = 0;

@@ -212,8 +212,10 @@ impl State {
     /// Ends a member without a replacement. A member in use leaves at its return, or at once if `now`.
     pub(super) fn withdraw_member(&mut self, id: MemberId, now: bool, by: String, step: &mut Step<'_, '_>) {
         if self.phase_of(id) == PhaseKind::InUse && !now {
-            self.members.set_leaving(id, true);
-            self.mark_lease_of(id);
+            if !self.member(id).is_leaving {
+                self.members.set_leaving(id, true);
+                self.mark_lease_of(id);
+            }
         } else {
             self.end_anywhere(id, Lost::Withdrawn, by, None, step);
         }
