@@ -159,6 +159,38 @@ mod tests {
     use crate::state::{Ending, Lost};
 
     #[test]
+    fn each_kind_has_ten_lines_in_a_minute() {
+        let (pool, member) = (|| b"p"[..].into(), || b"m"[..].into());
+        let (held, text, by) = (Span::ZERO, || b""[..].into(), || String::new());
+        let notices = [
+            Notice::LongHold { pool: pool(), member: member(), lease: 7, held, holder: by() },
+            Notice::StartFailed { pool: pool(), provider: by(), text: text() },
+            Notice::LeaseEnded {
+                pool: pool(),
+                member: member(),
+                lease: 7,
+                held,
+                holder: by(),
+                ending: Ending::Gone,
+                by: by(),
+                note: text(),
+            },
+            Notice::Held { pool: pool(), member: member(), span: held, note: text(), by: by() },
+            Notice::NotDeclared { pool: pool(), member: None, why: Refusal::TooMany },
+            Notice::Quarantined { pool: pool(), member: member(), why: "x".into(), link: " by ", by: by() },
+            Notice::Released { pool: pool(), member: member(), release: "freed", by: by() },
+            Notice::Unclean { pool: pool(), member: member(), why: "x".into(), by: by() },
+        ];
+        let (mut log, now) = (EventLog::default(), Time::from_micros(1));
+        for (at, lines) in [(now, 10), (now + WINDOW, 10), (now + WINDOW, 0)] {
+            for notice in &notices {
+                let due = (0..11).filter(|_| log.kinds[kind_of(notice)].due(at).is_some()).count();
+                assert_eq!(due, lines, "{}", text_of(notice));
+            }
+        }
+    }
+
+    #[test]
     fn a_notice_is_one_line() {
         let (pool, member) = (|| b"p\n"[..].into(), || b"m\xff"[..].into());
         let (span, long) = (Span::from_micros(1_500_999), "x".repeat(1_000).into_bytes());

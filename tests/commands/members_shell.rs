@@ -325,6 +325,32 @@ fn a_cleaner_cleans_fixed_members() {
     }
 }
 
+/// A provider lets a cleaning run to its end before it ends itself, and starts nothing in place of what it withdraws.
+#[test]
+fn a_provider_that_ends_cleans_to_the_end() {
+    let (server, mut operator) = server("1 3 clean_timeout=60");
+    let scratch = Scratch::new();
+    let log = scratch.file("log");
+    let note = |what: &str| format!("echo {what} $POOL_MEMBER >> {}", log.display());
+    let start = format!("{}; echo m$POOL_START_ID", note("start"));
+    let until_go = format!("until test -e {}; do sleep 0.01; done", scratch.file("go").display());
+    let clean = format!("{}; {until_go}; {}", note("clean"), note("cleaned"));
+    let first = provide(&server, &scratch, &start, &["--clean", &clean]);
+    wait_for(&mut operator, "m1 free");
+    let taken = operator.ask("TAKE p 10");
+    let lease = taken.split(' ').nth(1).expect("it is free");
+    assert_eq!(operator.ask(&format!("RETURN {lease}")), "RETURNED");
+    until("it is begun", || lines_of(&log).len() == 2);
+    first.signal(Signal::SIGTERM);
+    wait_for(&mut operator, "");
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(lines_of(&log), ["start", "clean m1"]);
+    fs::write(scratch.file("go"), "").expect("there is room");
+    assert_eq!(first.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    assert_eq!(lines_of(&log), ["start", "clean m1", "cleaned m1"]);
+    assert_eq!(states(&mut operator), "");
+}
+
 #[test]
 fn a_provider_starts_checks_cleans_and_stops() {
     let (server, mut operator) = server("0 2 check_on_take=0.001 clean_timeout=9");

@@ -527,7 +527,23 @@ fn hostile_names_of_every_kind_are_text_in_every_page() {
             strings(&serde_json::from_str(&json).unwrap_or_else(|error| panic!("{path}: {error}")), &mut texts);
         }
     }
-    strings(&serde_json::from_str(&ask("/status.json").1).expect("is JSON"), &mut texts);
+    let status: serde_json::Value = serde_json::from_str(&ask("/status.json").1).expect("is JSON");
+    strings(&status, &mut texts);
+    let holders = status["pools"]["holders"].as_array().expect("is a list");
+    let keys: BTreeSet<&str> = holders.iter().map(|row| row["key"].as_str().expect("is text")).collect();
+    assert_eq!(keys.len(), 2 * HOSTILE.len(), "{keys:#?}");
+    for shown in ["<script>alert(1)</script>", r"bad\xff\xfe\xc3(", r"\u{202e}turned\u{200b}\u{2066}\u{feff}\u{2028}"] {
+        assert!(keys.contains(shown) && keys.contains(&*format!("{shown}:{shown}")), "{shown}: {keys:#?}");
+    }
+    for key in keys {
+        let path = format!("/pools/key/{}", percent_encoded(key));
+        assert_eq!(ask(&path).0, 200, "{key}");
+        let (status, view) = ask(&format!("{path}.json"));
+        let view: serde_json::Value = serde_json::from_str(&view).expect("is JSON");
+        let claims = view["pools"]["claims"].as_array().map(Vec::len);
+        let title = format!("Key {key}");
+        assert_eq!((status, claims, view["title"].as_str()), (200, Some(2), Some(&*title)), "it is found by this text");
+    }
     assert!(!texts.iter().any(|text| text.contains(UNSEEN) || text.contains(['\n', '\t'])), "a text in the JSON");
     for shown in ["<script>alert(1)</script>", r"bad\xff\xfe\xc3(", r"\u{202e}turned\u{200b}", r"nul\u{0}and\u{a}line"]
     {
@@ -548,6 +564,12 @@ fn hostile_names_of_every_kind_are_text_in_every_page() {
     assert_eq!(kinds, known.collect(), "kinds of pages that links lead to");
     let (_, metrics) = ask("/metrics");
     assert!(!metrics.contains(UNSEEN) && metrics.ends_with('\n'));
+    for label in
+        [r#"<script>alert(1)</script>"#, r"bad\\xff\\xfe\\xc3(", r#"\"><b>'&amp;`${x}"#, r#"{{label=\"x\"}}\\\\n\\\\"#]
+    {
+        let line = format!("poolcounter_pools_type_working{{type=\"{label}\"}} 1\n");
+        assert!(metrics.contains(&line), "{line}");
+    }
     for line in metrics.lines().filter(|line| !line.starts_with("# ")) {
         let (name, value) = line.rsplit_once(' ').expect("a name and a value");
         assert!(["poolcounter_", "process_"].iter().any(|begin| name.starts_with(begin)), "{line}");

@@ -272,6 +272,83 @@ fn token_of_a_providers_member_outlives_a_crash() {
     assert!(ask(&mut player, OPERATOR, "UTILIZATION db").starts_with("max 3 in_use 0 free 1 "));
 }
 
+/// Takes a member, returns it, and lets its cleaning fail this often: each time when the cleaner is asked again.
+fn in_failed_cleanings(player: &mut Player, name: &str, waits: &[u64]) {
+    assert_eq!(ask(player, CLEANER, "CLEAN ci"), "OK");
+    let lease = ask(player, OTHER, &format!("TAKE ci member={name}"));
+    let lease = lease.split(' ').nth(1).expect("its number").to_string();
+    assert_eq!(ask(player, OTHER, &format!("RETURN {lease}")), "RETURNED");
+    for wait in waits {
+        player.advance(Duration::from_secs(*wait));
+        assert_eq!(player.heard(CLEANER), [format!("!CLEAN ci {name}")]);
+        assert_eq!(ask(player, CLEANER, &format!("DEAD {name}")), "OK");
+    }
+}
+
+#[test]
+fn failed_cleanings_are_counted_on_after_a_crash() {
+    let mut player = started();
+    in_failed_cleanings(&mut player, "a1", &[0, 10]);
+    player.restart(file(&ALL));
+    assert_eq!(ask(&mut player, CLEANER, "CLEAN ci"), "OK");
+    player.advance(Duration::from_secs(61));
+    assert_eq!(player.heard(CLEANER), ["!CLEAN ci a1"]);
+    assert_eq!(ask(&mut player, CLEANER, "DEAD a1"), "OK");
+    assert!(member(&mut player, "a1").starts_with("a1 quarantined "), "this was the third time");
+}
+
+#[test]
+fn cleaning_that_was_put_off_has_its_rest_after_a_crash() {
+    let mut player = started();
+    for (waits, lasts) in [(&[0, 10][..], 60), (&[0, 10, 60], 300)] {
+        // A start sets what the file says.
+        assert_eq!(ask(&mut player, OPERATOR, "RECONFIGURE ci clean_attempts=0"), "OK");
+        in_failed_cleanings(&mut player, "a1", waits);
+        player.advance(Duration::from_secs(lasts / 3));
+        player.restart(file(&ALL));
+        assert!(member(&mut player, "a1").contains("why=cleaning%20failed%20("), "its reason is kept, too");
+        assert_eq!(ask(&mut player, CLEANER, "CLEAN ci"), "OK");
+        player.advance(Duration::from_secs(lasts - lasts / 3 - 1));
+        assert_eq!(player.heard(CLEANER), [""; 0], "{lasts}");
+        player.advance(Duration::from_secs(2));
+        assert_eq!(player.heard(CLEANER), ["!CLEAN ci a1"], "{lasts}");
+        assert_eq!(ask(&mut player, CLEANER, "CLEANED a1"), "OK");
+    }
+}
+
+#[test]
+fn cleaners_have_ten_seconds_after_a_crash() {
+    let mut player = started();
+    in_failed_cleanings(&mut player, "a1", &[0]);
+    player.advance(Duration::from_secs(9));
+    let lease = ask(&mut player, OTHER, "TAKE ci member=a2");
+    let lease = lease.split(' ').nth(1).expect("its number").to_string();
+    assert_eq!(ask(&mut player, OTHER, &format!("RETURN {lease}")), "RETURNED");
+    assert_eq!(player.heard(CLEANER), ["!CLEAN ci a2"]);
+    player.restart(file(&ALL));
+    assert_eq!(ask(&mut player, CLEANER, "CLEAN ci"), "OK");
+    player.advance(Duration::from_secs(9));
+    assert_eq!(player.heard(CLEANER), [""; 0], "the cleaner of before may come back, and go on");
+    player.advance(Duration::from_secs(2));
+    assert_eq!(player.heard(CLEANER), ["!CLEAN ci a1", "!CLEAN ci a2"]);
+}
+
+#[test]
+fn members_of_a_session_have_one_provider_again() {
+    let mut player = started();
+    assert_eq!(ask(&mut player, OPERATOR, "POOL db 0 3"), "OK");
+    assert_eq!(ask(&mut player, CLEANER, "PROVIDE db session=s"), "OK");
+    for name in ["m1", "m2"] {
+        assert_eq!(ask(&mut player, CLEANER, &format!("OFFER db {name}")), "OK");
+        let taken = ask(&mut player, CONSUMER, &format!("TAKE db lease=600 member={name}"));
+        assert!(taken.contains(" token="), "{taken}");
+    }
+    assert_eq!(player.restart(file(&ALL)).leased, 2);
+    assert_eq!(ask(&mut player, CLEANER, "PROVIDE db session=s"), "OK");
+    player.advance(Duration::from_secs(60));
+    assert!(ask(&mut player, OPERATOR, "UTILIZATION db").starts_with("max 3 in_use 2 free 0 "), "none is lost");
+}
+
 #[test]
 fn number_of_a_lease_never_goes_back() {
     let mut player = started();
