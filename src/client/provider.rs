@@ -69,8 +69,8 @@ impl Provider {
         Provider::connect_as(role, &placement.into(), timeouts, pool.as_ref(), None)
     }
 
-    /// Connects like [`Provider::connect`]. A provider with a session (a random name that it chooses once) takes over the members
-    /// of its earlier connection, which the server closes if it is still open.
+    /// Connects like [`Provider::connect`]. A provider with a session (a random name that it chooses once) takes over
+    /// the members of its earlier connection, which the server closes if it is still open.
     ///
     /// # Errors
     ///

@@ -8,6 +8,8 @@ use poolcounter_core::text::escaped;
 use poolcounter_core::time::{Span, Time};
 use std::collections::BTreeMap;
 
+/// Number of kinds of notices.
+const KINDS: usize = 8;
 /// Most lines of a kind in a [`WINDOW`].
 const MOST_LINES: u32 = 10;
 const WINDOW: Span = Span::from_secs(60);
@@ -20,7 +22,7 @@ const MOST_FAILURES: usize = 256;
 
 /// The lines of each kind in the present window, and the starts that failed lately.
 pub struct EventLog {
-    kinds: [LogLimit; LEVELS.len()],
+    kinds: [LogLimit; KINDS],
     failures: BTreeMap<Box<[u8]>, StartFailure>,
 }
 
@@ -34,7 +36,7 @@ pub struct StartFailure {
 
 impl Default for EventLog {
     fn default() -> Self {
-        EventLog { kinds: [const { LogLimit::new(MOST_LINES, WINDOW) }; LEVELS.len()], failures: BTreeMap::new() }
+        EventLog { kinds: [const { LogLimit::new(MOST_LINES, WINDOW) }; KINDS], failures: BTreeMap::new() }
     }
 }
 
@@ -44,8 +46,9 @@ impl EventLog {
         if let Notice::StartFailed { pool, provider, text } = notice {
             self.note_failure(pool, StartFailure { at: now, text: failure_of(provider, text) });
         }
-        if let Some(more) = self.kinds[kind_of(notice)].due(now) {
-            log!(LEVELS[kind_of(notice)], "{}{more}", text_of(notice));
+        let (kind, level) = kind_of(notice);
+        if let Some(more) = self.kinds[kind].due(now) {
+            log!(level, "{}{more}", text_of(notice));
         }
     }
 
@@ -65,24 +68,19 @@ impl EventLog {
     }
 }
 
-fn kind_of(notice: &Notice) -> usize {
+/// Returns the number of a notice's kind, and the level of its lines.
+fn kind_of(notice: &Notice) -> (usize, Level) {
     match notice {
-        Notice::LongHold { .. } => 0,
-        Notice::StartFailed { .. } => 1,
-        Notice::LeaseEnded { .. } => 2,
-        Notice::Held { .. } => 3,
-        Notice::NotDeclared { .. } => 4,
-        Notice::Quarantined { .. } => 5,
-        Notice::Released { .. } => 6,
-        Notice::Unclean { .. } => 7,
+        Notice::LongHold { .. } => (0, Level::Warn),
+        Notice::StartFailed { .. } => (1, Level::Warn),
+        Notice::LeaseEnded { .. } => (2, Level::Info),
+        Notice::Held { .. } => (3, Level::Info),
+        Notice::NotDeclared { .. } => (4, Level::Warn),
+        Notice::Quarantined { .. } => (5, Level::Warn),
+        Notice::Released { .. } => (6, Level::Info),
+        Notice::Unclean { .. } => (7, Level::Warn),
     }
 }
-
-/// Level of each kind, in the order of [`kind_of`].
-const LEVELS: [Level; 8] = {
-    use Level::{Info, Warn};
-    [Warn, Warn, Info, Info, Warn, Warn, Info, Warn]
-};
 
 fn text_of(notice: &Notice) -> String {
     let by_text = |before: &str, by: &str| match by {
@@ -184,7 +182,7 @@ mod tests {
         let (mut log, now) = (EventLog::default(), Time::from_micros(1));
         for (at, lines) in [(now, 10), (now + WINDOW, 10), (now + WINDOW, 0)] {
             for notice in &notices {
-                let due = (0..11).filter(|_| log.kinds[kind_of(notice)].due(at).is_some()).count();
+                let due = (0..11).filter(|_| log.kinds[kind_of(notice).0].due(at).is_some()).count();
                 assert_eq!(due, lines, "{}", text_of(notice));
             }
         }
@@ -277,7 +275,7 @@ mod tests {
                     .into(),
             ),
         ] {
-            assert_eq!((LEVELS[kind_of(&notice)], text_of(&notice)), (level, text));
+            assert_eq!((kind_of(&notice).1, text_of(&notice)), (level, text));
         }
     }
 }

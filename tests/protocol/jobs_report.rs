@@ -365,6 +365,29 @@ fn a_root_job_has_a_page() {
 }
 
 /// With 700 wikis, those with the most puts have metrics of their own and the others share one; no count ever falls.
+/// More first parts than a report examines: the job is found by its last part, which is among the first.
+#[test]
+fn the_oldest_job_of_very_many_wikis_is_found() {
+    const TUBES: usize = 33_000;
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES));
+    let client = world.connect_to("jobs");
+    for first in (0..TUBES).step_by(500) {
+        let put = |n| format!("use w{n}/mail\r\nput 1 9999 9 1\r\nx\r\n");
+        world.send(client, (first..first + 500).map(put).collect::<String>().as_bytes());
+        settle(&mut world);
+        world.take_received(client);
+    }
+    world.send(client, b"put 1 0 9 1\r\nx\r\n");
+    settle(&mut world);
+    assert_eq!(world.take_received(client), format!("INSERTED {}\r\n", TUBES + 1).as_bytes());
+    world.tick_unchecked_after(Span::from_secs(300));
+    world.send(client, b"stats\r\n");
+    settle(&mut world);
+    let stats = String::from_utf8(world.take_received(client)).expect("is text");
+    let oldest = stats.lines().find_map(|line| line.strip_prefix("oldest-ready: ")).expect("is a figure");
+    assert!(oldest.starts_with("300"), "{oldest}");
+}
+
 #[test]
 fn metrics_have_a_bounded_number_of_names() {
     const WIKIS: usize = 700;

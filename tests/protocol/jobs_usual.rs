@@ -42,7 +42,7 @@ fn request(random: &mut Random) -> String {
     }
 }
 
-/// Returns the lines without those that differ between two daemons.
+/// Removes the lines that differ between two daemons.
 fn without_chance(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let is_chance = |line: &&str| ["rusage-", "pid: ", "id: ", "OK "].iter().any(|word| line.starts_with(word));

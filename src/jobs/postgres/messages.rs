@@ -147,7 +147,7 @@ pub struct EndAnew<'a> {
     pub fence: Fence,
     /// Number of the next job.
     pub next_id: Option<u64>,
-    /// Batch that takes rows from the inbox. Its jobs are among those that are written.
+    /// Taken rows of the inbox are in this batch; its jobs are in the slices.
     pub taken: Option<&'a Batch>,
 }
 
