@@ -11,8 +11,14 @@ use poolcounter_service::contract::{
     Requester, Shown, Traffic, Unreadable,
 };
 use poolcounter_service::health::Look;
+use poolcounter_service::report::room::{self, Room};
+use poolcounter_service::report::snapshot::{Remembered, Snapshot};
 use poolcounter_service::report::{Counted, Report, Series, View};
 use std::io;
+
+/// Largest tables in an answer to `STATS REPORT`: they fit into the room that the output of a full connection still
+/// has.
+const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000 };
 
 impl Lifecycle for PoolsService {
     fn begin(&mut self, _: bool, context: &mut Context<'_>) -> Result<(), String> {
@@ -96,7 +102,13 @@ impl Inquire for PoolsService {
     fn shown(&mut self, from: Requester, shown: Shown<'_>, context: &mut Context<'_>) {
         if let Shown::Reports(moment, _) = shown {
             // Lossless: the number was made from a number of rows.
-            PoolsService::reply_report(from.conn, from.number as usize, &moment, context);
+            let room = Room { rows: REPORT_ROOM.rows.min(from.number as usize), ..REPORT_ROOM };
+            let snapshot = Snapshot::of(&moment, room, &Remembered::NOTHING);
+            context.output.reply_lines(from.conn, |bytes| {
+                snapshot.write_lines(bytes);
+                bytes.extend_from_slice(b"\n\n");
+            });
+            context.resume(from.conn);
         }
     }
 }

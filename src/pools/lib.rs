@@ -27,7 +27,7 @@ pub mod wire {
     pub mod listing;
 }
 
-use commands::PoolCommand;
+use commands::{ACQUIRE, PoolCommand};
 use health::Refusals;
 use log::{Level, debug, log_enabled, trace};
 use poolcounter_core::browser::is_from_browser;
@@ -44,17 +44,10 @@ use poolcounter_service::contract::{
 use poolcounter_service::health::Growth;
 use poolcounter_service::options::{Opt, TableOpt};
 use poolcounter_service::output::{FULL_BYTES, MAX_BYTES, Output};
-use poolcounter_service::report::Moment;
-use poolcounter_service::report::room::{self, Room};
-use poolcounter_service::report::snapshot::{Remembered, Snapshot};
 use poolcounter_service::settings::{self, Configure};
 use std::collections::HashSet;
 use wire::listing::{self, MOST_LINES};
 use wire::{PoolRequest, StatsQuery};
-
-/// Largest tables in an answer to `STATS REPORT`: they fit into the room that the output of a full connection still
-/// has.
-const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000 };
 
 /// Keys visited in one turn for an answer to `STATS KEYS`: about 0.2 ms.
 const KEYS_AT_ONCE: usize = 2048;
@@ -122,8 +115,6 @@ pub struct PoolsService {
 enum Handled {
     /// Done: the next request can be served.
     Next,
-    /// Done, and its answer is written: the next request can be served.
-    Answered,
     /// Done: other connections are served before the next request.
     Last,
     /// Done, but its answer comes later, and no other request is served before.
@@ -151,18 +142,6 @@ impl PoolsService {
             refusals: Refusals::default(),
             started: Time::START,
         }
-    }
-
-    /// Serves a well-formed acquire. Its replies may be written later in the turn.
-    #[inline]
-    fn acquire(&mut self, conn: ConnId, request: &mut AcquireLock<'_>, context: &mut Context<'_>) {
-        if context.has_rules()
-            && let Some(refusal) = self.refusal_of_acquire(conn, request, context)
-        {
-            self.replies.push((conn, refusal));
-            return;
-        }
-        self.step(context, |state, step| state.acquire(conn, Ok(request), step));
     }
 
     /// Serves one request. Its replies may be written later in the turn.
@@ -234,7 +213,7 @@ impl PoolsService {
                 return Handled::Next;
             }
         }
-        Handled::Answered
+        Handled::Next
     }
 
     /// Runs one step of the state machine, and ends the connections whose locks it has taken back.
@@ -263,56 +242,70 @@ impl PoolsService {
         self.replies.clear();
     }
 
-    /// Serves requests from the front of the input, in order.
-    fn serve_lines(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        let Input { bytes: input, seen, may_show } = input;
-        let is_logged = log_enabled!(Level::Trace);
-        let mut consumed = 0;
-        let mut unsent = context.output.len(conn);
-        for _ in 0..REQUESTS_PER_TURN {
-            if consumed > 0 && consumed == input.len() {
-                return Served { consumed, then: Then::Read };
-            }
-            if unsent >= NEARLY_FULL_BYTES {
-                self.end_turn(context.output);
-                if context.output.is_full(conn) {
+    /// Serves the usual requests at the front of the input, at most `left`, and returns the number of their bytes. Stops
+    /// before a request that a rule may refuse.
+    #[inline(always)]
+    fn serve_usual(&mut self, conn: ConnId, input: &[u8], left: &mut usize, context: &mut Context<'_>) -> usize {
+        if log_enabled!(Level::Trace) || context.output.len(conn) >= NEARLY_FULL_BYTES {
+            return 0;
+        }
+        let PoolsService { state, replies, taken_back, max_line, .. } = self;
+        let Context { timers, access, time, called, .. } = context;
+        let step = &mut PoolsStep { now: time.now, timers: &mut timers.typed(), replies, taken_back };
+        let mut rest = input;
+        while *left > 0 {
+            if let Some(after) = rest.strip_prefix(wire::RELEASE_LINE) {
+                access.count_request(conn, step.now);
+                state.release(conn, None, step);
+                rest = after;
+            } else if let Some((mut request, after)) = wire::parse_usual(rest, *max_line) {
+                let holds = || state.holds(conn);
+                if access.is_on() && !access.allows_lock(conn, called.id, (ACQUIRE, request.key), holds, step.now) {
                     break;
                 }
-                unsent = context.output.len(conn);
+                state.acquire(conn, Ok(&mut request), step);
+                rest = after;
+            } else {
+                break;
             }
-            let seen = if consumed == 0 { seen } else { 0 };
-            // Most requests are these. A line that comes in pieces is not read again from its begin.
-            if !is_logged && seen == 0 {
-                if input[consumed..].starts_with(wire::RELEASE_LINE) {
-                    context.count_request(conn);
-                    self.step(context, |state, step| state.release(conn, None, step));
-                    consumed += wire::RELEASE_LINE.len();
-                    continue;
-                }
-                if let Some(usual) = wire::parse_usual(&input[consumed..], self.max_line) {
-                    self.acquire(conn, &mut usual.request(), context);
-                    consumed += usual.len;
-                    continue;
-                }
-            }
-            match first_line(&input[consumed..], seen, self.max_line) {
-                Line::Whole(line, len) => match self.handle(conn, line, may_show, context) {
-                    Handled::Next => consumed += len,
-                    Handled::Answered => (consumed, unsent) = (consumed + len, context.output.len(conn)),
-                    Handled::Last => return Served { consumed: consumed + len, then: Then::Serve },
-                    Handled::Waits => return Served { consumed: consumed + len, then: Then::Wait },
-                    Handled::Unfinished => break,
-                    Handled::Shows => return Served { consumed, then: Then::Show },
-                    Handled::Close => return Served { consumed: input.len(), then: Then::Close },
-                },
-                Line::Partial => return Served { consumed, then: Then::Read },
-                Line::TooLong => {
-                    self.replies.push((conn, Reply::LineTooLong));
-                    return Served { consumed: input.len(), then: Then::Close };
-                }
+            *left -= 1;
+        }
+        input.len() - rest.len()
+    }
+
+    /// Serves one request of any kind behind those that are consumed, and returns the number of bytes that are consumed
+    /// then; `Err` if it is the last of the turn.
+    #[inline(never)]
+    fn serve_one(
+        &mut self,
+        conn: ConnId,
+        input: Input<'_>,
+        consumed: usize,
+        context: &mut Context<'_>,
+    ) -> Result<usize, Served> {
+        let Input { bytes: input, seen, may_show } = input;
+        if context.output.len(conn) >= NEARLY_FULL_BYTES {
+            self.end_turn(context.output);
+            if context.output.is_full(conn) {
+                return Err(Served { consumed, then: Then::Serve });
             }
         }
-        Served { consumed, then: Then::Serve }
+        let seen = if consumed == 0 { seen } else { 0 };
+        match first_line(&input[consumed..], seen, self.max_line) {
+            Line::Whole(line, len) => match self.handle(conn, line, may_show, context) {
+                Handled::Next => Ok(consumed + len),
+                Handled::Last => Err(Served { consumed: consumed + len, then: Then::Serve }),
+                Handled::Waits => Err(Served { consumed: consumed + len, then: Then::Wait }),
+                Handled::Unfinished => Err(Served { consumed, then: Then::Serve }),
+                Handled::Shows => Err(Served { consumed, then: Then::Show }),
+                Handled::Close => Err(Served { consumed: input.len(), then: Then::Close }),
+            },
+            Line::Partial => Err(Served { consumed, then: Then::Read }),
+            Line::TooLong => {
+                self.replies.push((conn, Reply::LineTooLong));
+                Err(Served { consumed: input.len(), then: Then::Close })
+            }
+        }
     }
 
     /// Examines some more keys for `STATS KEYS`, and answers it after the last key.
@@ -350,17 +343,6 @@ impl PoolsService {
         };
         context.output.reply_lines(conn, write);
     }
-
-    /// Writes the reports of all services, with at most `rows` rows of each table.
-    fn reply_report(conn: ConnId, rows: usize, moment: &Moment<'_>, context: &mut Context<'_>) {
-        let room = Room { rows: rows.min(REPORT_ROOM.rows), ..REPORT_ROOM };
-        let snapshot = Snapshot::of(moment, room, &Remembered::NOTHING);
-        context.output.reply_lines(conn, |bytes| {
-            snapshot.write_lines(bytes);
-            bytes.extend_from_slice(b"\n\n");
-        });
-        context.resume(conn);
-    }
 }
 
 impl Service for PoolsService {
@@ -369,7 +351,24 @@ impl Service for PoolsService {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        let served = self.serve_lines(conn, input, context);
+        let (mut consumed, mut left) = (0, REQUESTS_PER_TURN);
+        // A line that comes in pieces is not read again from its begin.
+        let mut is_begun = input.seen > 0;
+        let served = loop {
+            if !std::mem::take(&mut is_begun) {
+                consumed += self.serve_usual(conn, &input.bytes[consumed..], &mut left, context);
+            }
+            if consumed > 0 && consumed == input.bytes.len() {
+                break Served { consumed, then: Then::Read };
+            } else if left == 0 {
+                break Served { consumed, then: Then::Serve };
+            }
+            left -= 1;
+            match self.serve_one(conn, input, consumed, context) {
+                Ok(served) => consumed = served,
+                Err(last) => break last,
+            }
+        };
         self.end_turn(context.output);
         served
     }

@@ -48,19 +48,10 @@ impl PoolsService {
     }
 
     /// Checks if a connection may acquire this lock now, and returns the refusal if not.
-    #[inline(always)]
-    pub(super) fn refusal_of_acquire(
-        &self,
-        conn: ConnId,
-        acquire: &AcquireLock<'_>,
-        context: &mut Context<'_>,
-    ) -> Option<Reply> {
+    fn refusal_of_acquire(&self, conn: ConnId, acquire: &AcquireLock<'_>, context: &mut Context<'_>) -> Option<Reply> {
         let AcquireLock { key, purpose: _, workers: _, max_queue: _, timeout, hold: _, keep: _, who: _, also } =
             acquire;
         if also.is_empty() {
-            if context.allows_lock(conn, ACQUIRE, key, || self.state.holds(conn)) {
-                return None;
-            }
             return self.refusal_of_lock(conn, slice::from_ref(key), *timeout, context);
         }
         let further = also.iter().map(|KeyLimits { key, workers: _, max_queue: _ }| *key);
@@ -68,7 +59,6 @@ impl PoolsService {
         self.refusal_of_lock(conn, &keys, *timeout, context)
     }
 
-    #[cold]
     fn refusal_of_lock(&self, conn: ConnId, keys: &[&[u8]], timeout: Span, context: &mut Context<'_>) -> Option<Reply> {
         let (has, may_wait) = (context.holds_of(|| self.state.holds(conn)), timeout > Span::ZERO);
         // A lock counts once for each of its keys, of which there are few.

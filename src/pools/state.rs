@@ -4,14 +4,14 @@
 //! A claim is the lock or the wait of a connection in a pool. It may be on several pools at once: then it has *parts*
 //! (`parts.rs`).
 //!
-//! Invariant: between turns a pool has claims, or is one of the few that were emptied last: a lock that is taken and
+//! Invariant: between turns a pool has claims, or is one of the few that were emptied: a lock that is taken and
 //! released over and over creates its pool once. To everybody else a pool without claims does not exist. A claim is in two
 //! queues: that of its connection, oldest first, and one of its pool's three, by its phase; a part is in the latter
 //! alone. A connection has at most one waiting claim, which is its newest.
 
 use crate::options::PoolsSettings;
 use poolcounter_core::id::{ConnId, Id, id};
-use poolcounter_core::list::{Links, List, Queue};
+use poolcounter_core::list::{Links, List};
 use poolcounter_core::names::{Hash, Names};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
@@ -48,7 +48,7 @@ use held::HeldLocks;
 use kept::KeptLocks;
 use parts::Parts;
 use refusals::RefusalReason;
-use tables::Withdrawn;
+use tables::{EmptiedPools, Withdrawn};
 use types::{TypeId, Types};
 use who::ClaimOwners;
 
@@ -124,10 +124,7 @@ pub struct PoolsState {
     pools: Slab<Pool>,
     /// Pool of the latest acquire; it may be dropped by now. Often the next request has the same key.
     latest: PoolId,
-    /// Pools that were emptied in this turn. Some may have claims again, and some may be listed several times.
-    emptied: Vec<PoolId>,
-    /// Pools without claims since the end of a turn, the first to be dropped first.
-    unused: Queue<PoolId>,
+    emptied: EmptiedPools,
     /// Emptied buffers for the keys of new pools, which need no allocation then.
     spare_keys: Vec<Vec<u8>>,
     claims: Slab<Claim>,
@@ -166,8 +163,7 @@ impl PoolsState {
             names: Names::default(),
             pools: Slab::new(),
             latest: PoolId::from_index(0),
-            emptied: Vec::new(),
-            unused: Queue::default(),
+            emptied: EmptiedPools::default(),
             spare_keys: Vec::new(),
             claims: Slab::new(),
             whos: ClaimOwners::default(),
@@ -211,15 +207,13 @@ impl PoolsState {
             return;
         };
         let claim = self.withdraw(id, step);
-        let is_emptied = self.note_if_emptied(claim.pool);
         if !claim.was_held {
             self.type_of(claim.pool).given_up.bump();
-        } else if !is_emptied {
+        } else if !self.pool_at(claim.pool).is_unused() {
             self.wake_after_work(&claim, step);
             if !claim.is_kept {
                 self.grant_next(claim.pool, step);
             }
-            self.note_if_emptied(claim.pool);
         }
         self.grant_freed(claim.freed, step);
         self.figures.count(Stat::TotalReleases);
@@ -230,7 +224,6 @@ impl PoolsState {
     pub fn deny_wait(&mut self, conn: ConnId, step: &mut PoolsStep<'_, '_>) {
         let Some(id) = self.waiting_claim(conn) else { return };
         let claim = self.withdraw(id, step);
-        self.note_if_emptied(claim.pool);
         self.grant_freed(claim.freed, step);
         step.replies.push((conn, Reply::Denied));
     }
@@ -273,7 +266,6 @@ impl PoolsState {
             }
             _ => unreachable!("only waits are left"),
         }
-        self.note_if_emptied(claim.pool);
     }
 
     /// Sets whether new requests are refused. Waiters are still granted locks.
@@ -328,19 +320,35 @@ impl PoolsState {
         }
         let pool = known.unwrap_or_else(|hash| self.create(hash, request.key));
         self.latest = pool;
-        let is_lowered = hold < asked;
+        let (since, is_lowered) = (step.now, hold < asked);
         let id = ClaimId::from_index(self.claims.vacant_key());
-        let (phase, is_free) = match room {
-            Room::Busy(busy) | Room::Full(busy) => {
-                let timeout = step.timers.arm(step.now + request.timeout, PoolsTimer::Claim(id));
-                self.top_keys.count(&self.pools[busy.index()].key, KeyEvent::Wait, step.now);
-                self.note_limits(request);
-                self.type_of(pool).queued.bump();
-                (ClaimPhase::Waiting { purpose: request.purpose, hold, is_lowered, timeout }, false)
-            }
-            Room::Free => (ClaimPhase::Holding { end: Self::arm_end(id, hold, step), is_lowered }, true),
-        };
-        self.attach(id, Claim { pool, conn, since: step.now, phase });
+        if let Room::Busy(busy) | Room::Full(busy) = room {
+            let timeout = step.timers.arm(since + request.timeout, PoolsTimer::Claim(id));
+            let phase = ClaimPhase::Waiting { purpose: request.purpose, hold, is_lowered, timeout };
+            self.begin_wait(id, Claim { pool, conn, since, phase }, busy, request);
+        } else {
+            let phase = ClaimPhase::Holding { end: Self::arm_end(id, hold, step), is_lowered };
+            self.attach(id, Claim { pool, conn, since, phase });
+            self.note_hold(id, conn, pool, step);
+        }
+        if !request.who.is_empty() || request.keep > Span::ZERO || !request.also.is_empty() {
+            self.note_fields(id, request);
+        }
+        Ok(())
+    }
+
+    /// Adds and counts a claim that waits, because of a pool that is busy.
+    #[inline(never)]
+    fn begin_wait(&mut self, id: ClaimId, claim: Claim, busy: PoolId, request: &AcquireLock<'_>) {
+        self.top_keys.count(&self.pools[busy.index()].key, KeyEvent::Wait, claim.since);
+        self.note_limits(request);
+        self.type_of(claim.pool).queued.bump();
+        self.attach(id, claim);
+    }
+
+    /// Notes what a request asks for beside its lock.
+    #[cold]
+    fn note_fields(&mut self, id: ClaimId, request: &AcquireLock<'_>) {
         if !request.who.is_empty() {
             self.whos.note(id, request.who);
         }
@@ -350,10 +358,6 @@ impl PoolsState {
         if !request.also.is_empty() {
             self.attach_parts(id, request.workers, &request.also);
         }
-        if is_free {
-            self.note_hold(id, conn, pool, step);
-        }
-        Ok(())
     }
 
     /// Returns the availability of a lock of a pool for a request; a pool that does not exist yet is free.
@@ -452,7 +456,7 @@ impl Pool {
 
     /// Returns true if it has no claims.
     fn is_unused(&self) -> bool {
-        self.occupancy() == (0, 0)
+        self.holders.is_empty() && self.waiting_for_me.is_empty() && self.waiting_for_anyone.is_empty()
     }
 
     fn queue_of(&mut self, phase: &ClaimPhase) -> &mut List<ClaimId> {

@@ -17,18 +17,12 @@ pub enum Line<'a> {
     TooLong,
 }
 
-/// Request that is looked for first.
-const RELEASE: &[u8] = b"RELEASE";
 /// Answer to a line that is too long; the connection ends after it.
 pub const LINE_TOO_LONG: &[u8] = b"ERROR LINE_TOO_LONG\n";
 
 /// Returns the first line of the input, which ends in LF or CR LF. The first `seen` bytes contain no end. A line may
 /// have `max` bytes before its LF.
 pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
-    // These are half of all lines.
-    if input.starts_with(b"RELEASE\n") && max >= RELEASE.len() {
-        return Line::Whole(RELEASE, RELEASE.len() + 1);
-    }
     let searched = input.len().min(max + 1);
     let seen = seen.min(searched);
     match memchr(b'\n', &input[seen..searched]).map(|at| seen + at) {
@@ -85,37 +79,44 @@ impl<'a> LineWords<'a> {
 #[inline(always)]
 pub(crate) fn take_plain_word<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
-    let (words, tail) = bytes.as_chunks::<8>();
-    let in_words = words.iter().enumerate().find_map(|(at, word)| {
+    let mut rest = *bytes;
+    while let Some((word, after)) = rest.split_first_chunk::<8>() {
         let word = u64::from_le_bytes(*word);
         // The lowest byte whose highest bit is set here is the lowest up to a space.
         let ends = word.wrapping_sub(ONES * (b' ' + 1) as u64) & !word & (ONES << 7);
-        (ends != 0).then(|| at * 8 + ends.trailing_zeros() as usize / 8)
-    });
-    let in_tail = || Some(bytes.len() - tail.len() + tail.iter().position(|byte| *byte <= b' ')?);
-    let len = in_words.or_else(in_tail).filter(|len| *len > 0)?;
-    let (word, rest) = bytes.split_at(len);
+        if ends != 0 {
+            rest = &rest[ends.trailing_zeros() as usize / 8..];
+            break;
+        }
+        rest = after;
+    }
+    // Fewer than eight bytes are left, or the first ends the word.
+    while let [byte, after @ ..] = rest
+        && *byte > b' '
+    {
+        rest = after;
+    }
+    let word = &bytes[..bytes.len() - rest.len()];
     *bytes = rest.strip_prefix(b" ")?;
-    Some(word)
+    (!word.is_empty()).then_some(word)
 }
 
 /// Takes a number of at most nine digits and the byte behind it, which must be `end`.
 #[inline(always)]
 pub(crate) fn take_short_number(bytes: &mut &[u8], end: u8) -> Option<u32> {
-    let mut rest = bytes.iter();
-    let (mut number, mut digit) = (0_u32, rest.next()?.wrapping_sub(b'0'));
-    while digit <= 9 {
-        if number > 99_999_999 {
+    let (first, mut rest) = bytes.split_first()?;
+    let mut number = Some(u32::from(first.wrapping_sub(b'0'))).filter(|digit| *digit <= 9)?;
+    while let [byte, after @ ..] = rest {
+        let digit = byte.wrapping_sub(b'0');
+        if *byte == end {
+            *bytes = after;
+            return Some(number);
+        } else if digit > 9 || number > 99_999_999 {
             return None;
         }
         // Lossless: the number has at most eight digits.
         number = number.wrapping_mul(10).wrapping_add(u32::from(digit));
-        let byte = *rest.next()?;
-        if byte == end {
-            *bytes = rest.as_slice();
-            return Some(number);
-        }
-        digit = byte.wrapping_sub(b'0');
+        rest = after;
     }
     None
 }

@@ -205,7 +205,6 @@ impl PoolsState {
             self.grant_next(claim.pool, step);
         }
         self.grant_freed(claim.freed, step);
-        self.note_if_emptied(claim.pool);
     }
 
     /// Ends the waits for the result of finished work; very many in slices.
@@ -238,7 +237,6 @@ impl PoolsState {
                 return false;
             }
             first.into_iter().for_each(|first| self.wake(first, worked, step));
-            self.note_if_emptied(id);
         }
         false
     }

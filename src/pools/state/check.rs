@@ -11,13 +11,14 @@ impl PoolsState {
     ///
     /// Panics if they contradict each other.
     pub fn check(&self) {
-        assert!(self.emptied.is_empty(), "no emptied pool is left at the end of a turn");
-        assert!(self.unused.iter().all(|id| self.pools.contains(id.index())), "each unused pool exists");
+        assert!(self.emptied.queue.iter().all(|id| self.pools.contains(id.index())), "each emptied pool exists");
+        let in_use = self.pools.iter().filter(|(_, pool)| !pool.is_unused()).count();
+        assert_eq!(in_use, self.emptied.in_use, "the pools with claims are counted");
         let mut claims_seen = 0;
         for (index, pool) in &self.pools {
             let id = PoolId::from_index(index);
             assert_eq!(self.find(self.names.hash(&pool.key), &pool.key), Some(id), "a pool is found by its name");
-            assert_eq!(pool.is_unused(), self.unused.contains(id), "a pool without claims is listed");
+            assert!(!pool.is_unused() || self.emptied.queue.contains(id), "a pool without claims is listed");
             for queue in [&pool.holders, &pool.waiting_for_me, &pool.waiting_for_anyone] {
                 for claim in queue.iter(&self.links_by_pool).map(|claim| &self.claims[claim.index()]) {
                     assert_eq!(claim.pool, id, "a claim stands in a queue of its own pool");

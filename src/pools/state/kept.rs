@@ -118,9 +118,9 @@ impl PoolsState {
         self.whos.forget(id);
         let of = &mut self.pools[pool.index()];
         of.holders.remove(&mut self.links_by_pool, id);
+        self.emptied.note(pool, of);
         self.kept.remove(id, &of.key);
         self.grant_next(pool, step);
-        self.note_if_emptied(pool);
         end
     }
 

@@ -158,12 +158,10 @@ impl PoolsState {
         self.reserver(pool, now).is_some_and(|(first, workers)| from != Some(first) && is_last(workers))
     }
 
-    /// Removes the parts of a claim that has ended.
-    #[inline]
+    /// Removes the parts of a claim that has ended, if it has some.
+    #[cold]
     pub(super) fn detach_parts(&mut self, whole: ClaimId, (conn, own): (ConnId, PoolId), now: Time) {
-        if self.parts.count() > 0
-            && let Some(several) = self.parts.take(whole, conn)
-        {
+        if let Some(several) = self.parts.take(whole, conn) {
             self.parts.waiting.remove(&(own, several.came));
             for Part { id, .. } in several.parts {
                 let claim = self.claims.remove(id.index());
@@ -171,8 +169,8 @@ impl PoolsState {
                 self.background.skip(claim.pool, id, &self.pools, &self.links_by_pool);
                 let pool = &mut self.pools[claim.pool.index()];
                 pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
+                self.emptied.note(claim.pool, pool);
                 self.note_departure(claim.pool, claim.since, now);
-                self.note_if_emptied(claim.pool);
             }
         }
     }

@@ -147,7 +147,7 @@ impl PoolsState {
 
     /// Returns the number of keys with claims.
     pub fn keys(&self) -> usize {
-        self.pools.len() - self.unused.len() as usize
+        self.emptied.in_use
     }
 
     /// Returns the selected keys with the most claims, busiest first; among equals in the order of the keys. Beyond

@@ -3,7 +3,7 @@
 use super::parts::Freed;
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep, WorkType};
 use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::list::List;
+use poolcounter_core::list::{List, Queue};
 use poolcounter_core::names::Hash;
 use poolcounter_core::time::Time;
 
@@ -25,19 +25,36 @@ pub(super) struct Withdrawn {
     pub freed: Vec<Freed>,
 }
 
+/// Pools that were emptied, and the number of those with claims.
+#[derive(Default)]
+pub(super) struct EmptiedPools {
+    /// All pools without claims, the first emptied first, and pools that have claims again.
+    pub queue: Queue<PoolId>,
+    /// Number of pools with claims.
+    pub in_use: usize,
+}
+
+impl EmptiedPools {
+    /// Notes that a claim has left a pool.
+    #[inline(always)]
+    pub fn note(&mut self, id: PoolId, pool: &Pool) {
+        if pool.is_unused() {
+            self.in_use -= 1;
+            self.queue.push_back(id);
+        }
+    }
+}
+
 impl PoolsState {
-    /// Ends a turn: keeps the pools that were emptied in it, and drops the pools that are unused for longest.
+    /// Ends a turn: drops the pools that were emptied first, but for some.
     #[inline]
     pub fn end_turn(&mut self) {
-        while let Some(id) = self.emptied.pop() {
+        while self.emptied.queue.len() > UNUSED_POOLS
+            && let Some(id) = self.emptied.queue.pop_front()
+        {
             if self.pools[id.index()].is_unused() {
-                self.forget_late(id);
-                self.background.end_search(id);
-                self.unused.push_back(id);
+                self.drop_pool(id);
             }
-        }
-        while self.unused.len() > UNUSED_POOLS {
-            self.unused.pop_front().into_iter().for_each(|id| self.drop_pool(id));
         }
     }
 
@@ -70,14 +87,15 @@ impl PoolsState {
 
     #[inline(always)]
     pub(super) fn attach_to_pool(&mut self, id: ClaimId, claim: Claim) {
-        self.unused.remove(claim.pool);
-        self.pools[claim.pool.index()].queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
+        let pool = &mut self.pools[claim.pool.index()];
+        self.emptied.in_use += usize::from(pool.is_unused());
+        pool.queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
         let index = self.claims.insert(claim);
         debug_assert_eq!(index, id.index(), "the timer of the claim was armed for its key");
     }
 
     /// Removes a claim from every table and disarms its timer. Its pool may be left without claims.
-    #[inline]
+    #[inline(always)]
     pub(super) fn withdraw(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) -> Withdrawn {
         if self.kept.is_asked()
             && let Some(kept) = self.keep_rest(id, step)
@@ -104,7 +122,7 @@ impl PoolsState {
         &self.pools[self.claims[claim.index()].pool.index()].key
     }
     /// Removes a claim from every table. The caller must disarm its timer.
-    #[inline]
+    #[inline(always)]
     pub(super) fn detach(&mut self, id: ClaimId, now: Time) -> Claim {
         let claim = self.claims.remove(id.index());
         self.whos.forget(id);
@@ -115,6 +133,7 @@ impl PoolsState {
         let age = now.since(claim.since);
         self.clients[claim.conn.index()].remove(&mut self.links_by_client, id);
         pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
+        self.emptied.note(claim.pool, pool);
         match claim.phase {
             ClaimPhase::Waiting { .. } => {
                 of_type.waits.record(age);
@@ -127,7 +146,9 @@ impl PoolsState {
             }
             ClaimPhase::Kept { .. } | ClaimPhase::Part { .. } => unreachable!("it belongs to no client"),
         }
-        self.detach_parts(id, (claim.conn, claim.pool), now);
+        if self.parts.count() > 0 {
+            self.detach_parts(id, (claim.conn, claim.pool), now);
+        }
         claim
     }
 
@@ -162,18 +183,9 @@ impl PoolsState {
         pool
     }
 
-    /// Returns whether a pool has no claims. It becomes unused at the end of the turn if it still has none then.
-    #[inline]
-    pub(super) fn note_if_emptied(&mut self, id: PoolId) -> bool {
-        let is_empty = self.pools[id.index()].is_unused();
-        // Often it is the same pool, over and over.
-        if is_empty && self.emptied.last() != Some(&id) {
-            self.emptied.push(id);
-        }
-        is_empty
-    }
-
     fn drop_pool(&mut self, id: PoolId) {
+        self.forget_late(id);
+        self.background.end_search(id);
         let Pool { mut key, hash, .. } = self.pools.remove(id.index());
         self.names.remove(hash, id);
         if self.spare_keys.len() < SPARE_KEYS && key.capacity() <= SPARE_KEY_BYTES {

@@ -28,18 +28,6 @@ pub enum PoolRequest<'a> {
     Unknown,
 }
 
-/// Acquire in the form in which most clients write it. It is small, so that it stays in registers.
-#[derive(Clone, Copy, Debug)]
-pub struct UsualAcquire<'a> {
-    key: &'a [u8],
-    purpose: Purpose,
-    workers: u32,
-    max_queue: u32,
-    timeout_secs: u32,
-    /// Number of bytes of its line, with the end.
-    pub len: usize,
-}
-
 /// Parameter of `STATS`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StatsQuery<'a> {
@@ -66,33 +54,31 @@ pub const USUAL_KEYS: usize = 20;
 /// Most rows of each table of `STATS REPORT` by default.
 pub const USUAL_ROWS: usize = 20;
 
-const RELEASE: &[u8] = b"RELEASE";
 /// Usual line of a release.
 pub const RELEASE_LINE: &[u8] = b"RELEASE\n";
 /// Answer to `STATS` with an unknown statistic.
 pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
 
 /// Returns the request in a line without its end.
-#[inline]
 pub fn parse(line: &[u8]) -> PoolRequest<'_> {
-    // Most requests are these.
-    let (purpose, parameters) = if line == RELEASE {
-        return PoolRequest::Release(None);
-    } else if let Some(parameters) = line.strip_prefix(b"ACQ4ME ") {
-        (Purpose::Me, parameters)
-    } else if let Some(parameters) = line.strip_prefix(b"ACQ4ANY ") {
-        (Purpose::Anyone, parameters)
-    } else {
-        return parse_rare(line);
-    };
-    PoolRequest::Acquire(parse_acquire(purpose, LineWords(parameters)))
+    if line.first() == Some(&b' ') {
+        return PoolRequest::Unknown;
+    }
+    let mut words = LineWords(line);
+    match PoolCommand::of_word(words.next().unwrap_or_default()) {
+        Some(PoolCommand::Acq4Me) => PoolRequest::Acquire(parse_acquire(Purpose::Me, words)),
+        Some(PoolCommand::Acq4Any) => PoolRequest::Acquire(parse_acquire(Purpose::Anyone, words)),
+        Some(PoolCommand::Release) => PoolRequest::Release(words.next()),
+        Some(PoolCommand::Stats) => parse_stats(words),
+        None => PoolRequest::Unknown,
+    }
 }
 
-/// Returns the acquire at the front of the input and the length of its line of at most `max` bytes and its end, if it is
+/// Returns the acquire at the front of the input and what follows its line of at most `max` bytes and its end, if it is
 /// written as most clients write it: single spaces, a key without control characters, three short numbers, and a line
 /// feed. Returns None for every other input, which [`parse`] reads line by line. The line is read in one pass.
 #[inline(always)]
-pub fn parse_usual(input: &[u8], max: usize) -> Option<UsualAcquire<'_>> {
+pub fn parse_usual(input: &[u8], max: usize) -> Option<(AcquireLock<'_>, &[u8])> {
     let (purpose, mut rest) = if let Some(rest) = input.strip_prefix(b"ACQ4ME ") {
         (Purpose::Me, rest)
     } else {
@@ -101,39 +87,12 @@ pub fn parse_usual(input: &[u8], max: usize) -> Option<UsualAcquire<'_>> {
     let key = take_plain_word(&mut rest)?;
     let workers = take_short_number(&mut rest, b' ').filter(|n| *n > 0)?;
     let max_queue = take_short_number(&mut rest, b' ').filter(|n| *n > 0)?;
-    let timeout_secs = take_short_number(&mut rest, b'\n')?;
-    let len = input.len() - rest.len();
-    (len <= max + 1).then_some(UsualAcquire { key, purpose, workers, max_queue, timeout_secs, len })
+    let timeout = Span::from_secs(take_short_number(&mut rest, b'\n')?.into());
+    let (hold, keep, who, also) = (Span::FOREVER, Span::ZERO, &b""[..], Vec::new());
+    let request = AcquireLock { key, purpose, workers, max_queue, timeout, hold, keep, who, also };
+    (input.len() - rest.len() <= max + 1).then_some((request, rest))
 }
 
-impl<'a> UsualAcquire<'a> {
-    /// Returns the request.
-    #[inline(always)]
-    pub fn request(self) -> AcquireLock<'a> {
-        let UsualAcquire { key, purpose, workers, max_queue, timeout_secs, len: _ } = self;
-        let timeout = Span::from_secs(u64::from(timeout_secs));
-        let (hold, keep, who, also) = (Span::FOREVER, Span::ZERO, &b""[..], Vec::new());
-        AcquireLock { key, purpose, workers, max_queue, timeout, hold, keep, who, also }
-    }
-}
-
-/// Reads a request other than an acquire with parameters and a release without.
-#[cold]
-fn parse_rare(line: &[u8]) -> PoolRequest<'_> {
-    if line.first() == Some(&b' ') {
-        return PoolRequest::Unknown;
-    }
-    let mut parameters = LineWords(line);
-    match PoolCommand::of_word(parameters.next().unwrap_or_default()) {
-        Some(PoolCommand::Acq4Me | PoolCommand::Acq4Any) => PoolRequest::Acquire(Err(BadSyntax)),
-        Some(PoolCommand::Release) => PoolRequest::Release(parameters.next()),
-        Some(PoolCommand::Stats) => parse_stats(parameters),
-        None => PoolRequest::Unknown,
-    }
-}
-
-// It is not inlined, because the registers would not suffice.
-#[inline(never)]
 fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<AcquireLock<'a>, BadSyntax> {
     let key = parameters.take_key().ok_or(BadSyntax)?;
     let mut positive = || parameters.take_number().filter(|n| *n > 0).ok_or(BadSyntax);
@@ -239,11 +198,13 @@ pub const fn text_of(reply: Reply) -> &'static [u8] {
 /// Appends the line of a reply.
 #[inline]
 pub fn write_reply(bytes: &mut Vec<u8>, reply: Reply) {
-    match reply {
-        // Most replies are these, and a copy whose length is known takes no call.
-        Reply::Locked => bytes.extend_from_slice(text_of(Reply::Locked)),
-        Reply::Released => bytes.extend_from_slice(text_of(Reply::Released)),
-        _ => bytes.extend_from_slice(text_of(reply)),
+    // Most replies are these, and a copy whose length is known takes no call.
+    if reply == Reply::Released {
+        bytes.extend_from_slice(text_of(Reply::Released));
+    } else if reply == Reply::Locked {
+        bytes.extend_from_slice(text_of(Reply::Locked));
+    } else {
+        bytes.extend_from_slice(text_of(reply));
     }
 }
 
@@ -332,15 +293,12 @@ mod tests {
                 number /= choices.len();
             }
             for max in [10, 1_000] {
-                let Some(acquire) = parse_usual(input.as_bytes(), max) else { continue };
-                let len = acquire.len;
+                let Some((acquire, rest)) = parse_usual(input.as_bytes(), max) else { continue };
+                let len = input.len() - rest.len();
                 let line = first_line(input.as_bytes(), 0, max);
                 assert_eq!(line, Line::Whole(&input.as_bytes()[..len - 1], len), "{input:?}");
-                assert_eq!(
-                    parse(&input.as_bytes()[..len - 1]),
-                    PoolRequest::Acquire(Ok(acquire.request())),
-                    "{input:?}"
-                );
+                let request = parse(&input.as_bytes()[..len - 1]);
+                assert_eq!(request, PoolRequest::Acquire(Ok(acquire)), "{input:?}");
                 usual += 1;
             }
         }

@@ -38,13 +38,6 @@ impl Context<'_> {
         checked.inspect_err(|denial| self.log_denial(conn, need, *denial))
     }
 
-    /// Returns true if the rule of a connection allows a request for one more lock of this key; the usual case of
-    /// [`Context::check`], which is to be asked after false. `has` returns the usage of the connection.
-    #[inline]
-    pub fn allows_lock(&mut self, conn: ConnId, verb: Verb, key: &[u8], has: impl FnOnce() -> Holds) -> bool {
-        self.access.allows_lock(conn, self.called.id, (verb, key), has, self.time.now)
-    }
-
     /// Counts a request that is answered in any case: one that gives something back, or cannot be read.
     #[inline]
     pub fn count_request(&mut self, conn: ConnId) {
