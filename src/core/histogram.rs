@@ -163,10 +163,13 @@ impl Histogram {
     #[inline]
     pub fn record_number(&mut self, value: u64) {
         let bucket = bucket_of(value);
-        if bucket >= self.counts.len() {
-            self.grow(bucket + 1);
+        match self.counts.get_mut(bucket) {
+            Some(count) => count.bump(),
+            None => {
+                self.grow(bucket + 1);
+                self.counts[bucket].bump();
+            }
         }
-        self.counts[bucket].bump();
         self.sum += value;
     }
 

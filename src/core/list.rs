@@ -61,16 +61,22 @@ impl Links {
         &mut self.links[key as usize]
     }
 
+    /// Sets the link of an entry that is in no queue.
     #[inline]
-    fn make_room(&mut self, key: u32) {
-        if self.links.len() <= key as usize {
-            self.grow(key);
+    fn link(&mut self, key: u32, link: Link) {
+        match self.links.get_mut(key as usize) {
+            Some(own) => {
+                debug_assert!(own.prev == UNLINKED, "an entry is in one queue at a time");
+                *own = link;
+            }
+            None => self.grow(key, link),
         }
     }
 
     #[cold]
-    fn grow(&mut self, key: u32) {
-        self.links.resize(key as usize + 1, Link { prev: UNLINKED, next: UNLINKED });
+    fn grow(&mut self, key: u32, link: Link) {
+        self.links.resize(key as usize, Link { prev: UNLINKED, next: UNLINKED });
+        self.links.push(link);
     }
 }
 
@@ -105,9 +111,7 @@ impl<K: Id> List<K> {
     #[inline]
     pub fn push_back(&mut self, links: &mut Links, key: K) {
         let key = number_of(key);
-        links.make_room(key);
-        debug_assert!(links.at(key).prev == UNLINKED, "an entry is in one queue at a time");
-        *links.at(key) = Link { prev: self.tail, next: END };
+        links.link(key, Link { prev: self.tail, next: END });
         match self.tail {
             END => self.head = key,
             tail => links.at(tail).next = key,
@@ -119,10 +123,9 @@ impl<K: Id> List<K> {
     /// Inserts `key`, which must be in no queue of `links`, before `next`, which must be in this queue.
     pub fn insert_before(&mut self, links: &mut Links, next: K, key: K) {
         let (next, key) = (number_of(next), number_of(key));
-        links.make_room(key);
-        debug_assert!(links.at(key).prev == UNLINKED, "an entry is in one queue at a time");
-        let prev = std::mem::replace(&mut links.at(next).prev, key);
-        *links.at(key) = Link { prev, next };
+        let prev = links.at(next).prev;
+        links.link(key, Link { prev, next });
+        links.at(next).prev = key;
         match prev {
             END => self.head = key,
             prev => links.at(prev).next = key,

@@ -132,6 +132,8 @@ pub struct Wheel {
     slots: [[List<Entry>; SLOTS]; LEVELS],
     /// One bit per slot that is not empty.
     occupied: [u64; LEVELS],
+    /// One bit per level with such a slot.
+    levels: u8,
     /// Slot that the wheel has reached, while some of its timers have yet to move down. The wheel stands at its start.
     moving: Option<Place>,
     /// Background work, which takes turns with the timers.
@@ -205,6 +207,7 @@ impl Default for Wheel {
             links: Links::default(),
             slots: std::array::from_fn(|_| std::array::from_fn(|_| List::default())),
             occupied: [0; LEVELS],
+            levels: 0,
             moving: None,
             rounds: Rounds::new(PER_TICK),
             earliest: 0,
@@ -315,6 +318,7 @@ impl Wheel {
     fn link(&mut self, entry: Entry, Place { level, slot }: Place) {
         self.slots[level as usize][slot as usize].push_back(&mut self.links, entry);
         self.occupied[level as usize] |= 1 << slot;
+        self.levels |= 1 << level;
     }
 
     fn pop_front(&mut self, place: Place) -> Option<Entry> {
@@ -344,6 +348,9 @@ impl Wheel {
     fn note_if_empty(&mut self, Place { level, slot }: Place) {
         if self.slots[level as usize][slot as usize].is_empty() {
             self.occupied[level as usize] &= !(1 << slot);
+            if self.occupied[level as usize] == 0 {
+                self.levels &= !(1 << level);
+            }
         }
     }
 
@@ -359,8 +366,9 @@ impl Wheel {
     /// Returns the next slot whose timers move down or fire.
     fn first_place(&self) -> Option<Place> {
         self.moving.or_else(|| {
-            let level = self.occupied.iter().position(|bits| *bits != 0)?;
-            Some(Place { level: level as u8, slot: self.occupied[level].trailing_zeros() as u8 })
+            let level = self.levels.trailing_zeros() as u8;
+            let slot = self.occupied.get(usize::from(level))?.trailing_zeros() as u8;
+            Some(Place { level, slot })
         })
     }
 
@@ -379,6 +387,7 @@ impl Wheel {
     pub fn check(&self) {
         let mut seen = 0;
         for (level, slots) in self.slots.iter().enumerate() {
+            assert_eq!(self.levels >> level & 1 == 1, self.occupied[level] != 0, "the bit of level {level}");
             for (slot, list) in slots.iter().enumerate() {
                 assert_eq!(self.occupied[level] >> slot & 1 == 1, !list.is_empty(), "the bit of slot {level}/{slot}");
                 let here = Place { level: level as u8, slot: slot as u8 };

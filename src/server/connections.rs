@@ -154,9 +154,10 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
-    /// Returns the services whose listeners must be opened or closed, since the last call.
-    pub fn take_listening(&mut self) -> Vec<(ServiceId, bool)> {
-        std::mem::take(&mut self.dispatch.listening)
+    /// Returns the services whose listeners must be opened or closed, since the last call; None without any.
+    #[inline]
+    pub fn take_listening(&mut self) -> Option<Vec<(ServiceId, bool)>> {
+        (!self.dispatch.listening.is_empty()).then(|| std::mem::take(&mut self.dispatch.listening))
     }
 
     /// Returns true if a service has asked for the end of the daemon, and nothing is under way that would be lost.
@@ -254,13 +255,9 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Gives a connection a turn, unless it is parked.
-    #[inline]
     fn make_ready(&mut self, id: ConnId) {
-        match &self.slab[id.index()] {
-            conn if conn.parked => {}
-            conn if conn.then == Then::Show => self.showing.push_back(id),
-            _ => self.ready.push_back(id),
-        }
+        let conn = &self.slab[id.index()];
+        enqueue(conn, id, &mut self.ready, &mut self.showing);
     }
 
     fn has_ready(&self) -> bool {
@@ -381,5 +378,15 @@ impl<S: Stream> Connections<S> {
             Place::Awaited => self.awaited[service] -= 1,
             Place::Refused => self.refused -= 1,
         }
+    }
+}
+
+/// Queues a connection for its next turn, unless it is parked.
+#[inline(always)]
+fn enqueue<S>(conn: &Connection<S>, id: ConnId, ready: &mut Queue<ConnId>, showing: &mut Queue<ConnId>) {
+    match conn.then {
+        _ if conn.parked => {}
+        Then::Show => showing.push_back(id),
+        _ => ready.push_back(id),
     }
 }

@@ -60,7 +60,7 @@ impl ReadBuffer {
     }
 
     /// Starts a connection's turn with its unserved bytes. Its longest request has `request_bytes`.
-    #[inline]
+    #[inline(always)]
     pub fn load(&mut self, unserved: &mut Unserved, request_bytes: usize) {
         self.request_bytes = request_bytes;
         self.len = 0;
@@ -147,10 +147,13 @@ impl ReadBuffer {
     }
 
     /// Ends the turn, and returns the unconsumed bytes, for the connection to keep.
-    #[inline]
+    #[inline(always)]
     pub fn unserved(&mut self, consumed: usize) -> Unserved {
         if consumed == self.len {
-            (self.len, self.kept) = (0, Vec::new());
+            self.len = 0;
+            if !self.kept.is_empty() {
+                self.kept = Vec::new();
+            }
             return None;
         }
         Some(self.rest(consumed).into())

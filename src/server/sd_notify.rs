@@ -84,6 +84,7 @@ impl Notifier {
 
     /// Returns the time of the next call of [`Notifier::notify_due`].
     pub fn next_deadline(&self) -> Option<Time> {
+        self.socket.as_ref()?;
         earliest(self.pending.map(|(_, at)| at), self.watchdog_due)
     }
 

@@ -252,8 +252,7 @@ impl Server {
         self.notify_supervisor(DaemonState::Ready);
         loop {
             Connections::tick(self)?;
-            let listening = self.connections.take_listening();
-            if !listening.is_empty() {
+            if let Some(listening) = self.connections.take_listening() {
                 self.close_and_open_listeners(listening);
             }
             self.continue_upgrade();
@@ -289,16 +288,22 @@ impl Server {
     /// can come before the end of another that is older.
     fn mark_events(&mut self) {
         let last_connection = FIRST_LISTENER - self.ports.len();
-        let ended = self.events.iter().filter(|event| has_hangup(event) && event.token().0 <= last_connection);
-        for event in ended {
-            self.connections.mark(ConnId::from_index(event.token().0), readiness_of(event));
+        let has_ended = self.events.iter().any(has_hangup);
+        if has_ended {
+            let ended = self.events.iter().filter(|event| has_hangup(event) && event.token().0 <= last_connection);
+            for event in ended {
+                self.connections.mark(ConnId::from_index(event.token().0), readiness_of(event));
+            }
         }
         let mut count = 0;
         for event in &self.events {
             count += 1;
             match event.token() {
                 Token(index) if index <= last_connection => {
-                    self.connections.mark(ConnId::from_index(index), readiness_of(event));
+                    let (readable, writable) = (event.is_readable(), event.is_writable());
+                    let open = Readiness { readable, writable, ..Readiness::default() };
+                    let readiness = if has_ended { readiness_of(event) } else { open };
+                    self.connections.mark(ConnId::from_index(index), readiness);
                 }
                 SIGNALS => self.is_signalled = true,
                 VERDICT => self.upgrade.is_readable = true,
@@ -342,13 +347,13 @@ impl Server {
     }
 
     /// Returns the time for which the poll may sleep; None without a limit.
+    #[inline(always)]
     fn poll_timeout(&self, now: Time) -> Option<Duration> {
-        let mut first = self.connections.next_work().unwrap_or(Time::NEVER);
+        let mut first = self.connections.next_work().unwrap_or(Time::NEVER).min(self.connections.next_look());
         let mut note = |at: Option<Time>| first = at.map_or(first, |at| at.min(first));
         note(self.has_backlog.then(|| self.accept_paused_until.unwrap_or_default()));
         note(self.upgrade_deadline().or(self.stop_deadline));
         note(self.notifier.next_deadline());
-        note(self.connections.next_look());
         (first < Time::NEVER).then(|| first.since(now).into())
     }
 

@@ -1,8 +1,8 @@
 //! Unsent output of each connection, collected until the end of the tick. Independent of sockets.
 //!
 //! A connection owns a buffer only while it has unsent output; empty buffers are reused, so that the steady state
-//! allocates nothing. A connection that is the only one with output at the end of its turn is written to at once. All
-//! further connections are flushed in the order of their latest turns, so that the new holder of a lock is
+//! allocates nothing. The connection that has the turn writes into a buffer of the turn, unless it has unsent output
+//! already: most replies are sent from there, at the end of the turn, if no other connection has output. All further connections are flushed in the order of their latest turns, so that the new holder of a lock is
 //! written to before the releaser. But connections with requests in this tick come before a crowd that was woken in it
 //! or earlier.
 //!
@@ -34,12 +34,16 @@ const CROWD: usize = 64;
 const SPARE_HELD: usize = 16;
 
 const NO_BUFFER: u32 = u32::MAX;
+/// The buffer of the turn.
+const TURN: u32 = u32::MAX - 1;
 
 /// Unsent replies by connection.
 #[derive(Default)]
 pub struct Output {
-    /// Buffer of each connection, or `NO_BUFFER`.
+    /// Buffer of each connection, `TURN` or `NO_BUFFER`.
     owned: Vec<u32>,
+    /// Buffer of the connection that has the turn, until its end.
+    turn: Buffer,
     buffers: Vec<Buffer>,
     /// Buffers that no connection owns.
     free: Vec<u32>,
@@ -107,20 +111,46 @@ impl Output {
     #[inline]
     pub fn begin_turn(&mut self, conn: ConnId) {
         (self.asking, self.is_answered) = (Some(conn), false);
+        match self.owned.get_mut(conn.index()) {
+            Some(owned) if *owned != NO_BUFFER => {}
+            Some(owned) => *owned = TURN,
+            None => self.own(conn, TURN),
+        }
     }
 
     /// Ends a turn. Returns true if its connection alone has output to send: then it can be written to at once, and
-    /// nothing else knows of that. Else it is written to after all connections that have output so far.
+    /// nothing else knows of that; [`Output::leave_turn`] must follow. Else it is written to after all connections that
+    /// have output so far.
     #[inline]
     pub fn end_turn(&mut self, conn: ConnId) -> bool {
         self.asking = None;
-        if !self.is_answered || self.dirty.is_empty() {
-            return self.is_answered;
+        if self.is_answered && self.dirty.is_empty() {
+            return true;
         }
-        self.unlink(conn);
-        self.dirty.push_back(&mut self.links, conn);
-        self.fresh.get_or_insert(conn);
+        self.leave_turn(conn);
+        if self.is_answered {
+            self.unlink(conn);
+            self.dirty.push_back(&mut self.links, conn);
+            self.fresh.get_or_insert(conn);
+        }
         false
+    }
+
+    /// Takes the buffer of the turn from the connection that had it, which gets one of its own for what is not sent.
+    #[inline]
+    pub fn leave_turn(&mut self, conn: ConnId) {
+        if self.owned[conn.index()] == TURN {
+            self.keep_unsent(conn);
+        }
+    }
+
+    #[inline(never)]
+    fn keep_unsent(&mut self, conn: ConnId) {
+        self.owned[conn.index()] = NO_BUFFER;
+        if !self.turn.bytes.is_empty() {
+            let index = self.give_buffer(conn);
+            std::mem::swap(&mut self.turn, &mut self.buffers[index as usize]);
+        }
     }
 
     /// Marks a connection as having output to send.
@@ -128,7 +158,13 @@ impl Output {
     pub fn touch(&mut self, conn: ConnId) {
         if self.asking == Some(conn) {
             self.is_answered = true;
-        } else if !self.links.is_linked(conn) {
+        } else {
+            self.touch_other(conn);
+        }
+    }
+
+    fn touch_other(&mut self, conn: ConnId) {
+        if !self.links.is_linked(conn) {
             match self.fresh {
                 Some(fresh) if self.woken >= CROWD => return self.dirty.insert_before(&mut self.links, fresh, conn),
                 _ => self.dirty.push_back(&mut self.links, conn),
@@ -211,8 +247,7 @@ impl Output {
     /// Removes the first `len` unsent bytes, which were sent.
     #[inline]
     pub fn consume(&mut self, conn: ConnId, len: usize) {
-        let Some(index) = self.index_of(conn) else { return };
-        let buffer = &mut self.buffers[index as usize];
+        let Some(buffer) = self.buffer_mut(conn) else { return };
         buffer.sent += len;
         if buffer.sent == buffer.bytes.len() {
             self.take_back(conn);
@@ -235,47 +270,66 @@ impl Output {
     fn take_back(&mut self, conn: ConnId) {
         self.unlink(conn);
         let index = std::mem::replace(&mut self.owned[conn.index()], NO_BUFFER);
-        let buffer = &mut self.buffers[index as usize];
-        let keep = self.free.len() < SPARE_BUFFERS && buffer.bytes.capacity() <= SPARE_BYTES;
-        if !keep {
+        let buffer = if index == TURN { &mut self.turn } else { &mut self.buffers[index as usize] };
+        if self.free.len() >= SPARE_BUFFERS || buffer.bytes.capacity() > SPARE_BYTES {
             *buffer = Buffer::default();
         } else if buffer.held.capacity() > SPARE_HELD {
             buffer.held = VecDeque::new();
         }
         buffer.clear();
-        self.free.push(index);
+        if index != TURN {
+            self.free.push(index);
+        }
     }
 
     /// Returns true if no connection has unsent output, and no reply waits for a commit.
     pub fn is_empty(&self) -> bool {
-        self.free.len() == self.buffers.len() && self.dirty.is_empty() && self.pending.is_empty()
+        self.owners().next().is_none() && self.dirty.is_empty() && self.pending.is_empty()
     }
 
     fn owned_by(&self, conn: ConnId) -> Option<&Buffer> {
-        self.index_of(conn).map(|index| &self.buffers[index as usize])
+        match *self.owned.get(conn.index())? {
+            TURN => Some(&self.turn),
+            index => self.buffers.get(index as usize),
+        }
     }
 
-    fn index_of(&self, conn: ConnId) -> Option<u32> {
-        self.owned.get(conn.index()).copied().filter(|index| *index != NO_BUFFER)
+    #[inline]
+    fn buffer_mut(&mut self, conn: ConnId) -> Option<&mut Buffer> {
+        match *self.owned.get(conn.index())? {
+            TURN => Some(&mut self.turn),
+            index => self.buffers.get_mut(index as usize),
+        }
     }
 
     #[inline]
     fn buffer_of(&mut self, conn: ConnId) -> &mut Buffer {
-        let index = self.index_of(conn).unwrap_or_else(|| self.give_buffer(conn));
+        match self.owned.get(conn.index()).copied().unwrap_or(NO_BUFFER) {
+            TURN => &mut self.turn,
+            index => self.buffer_beside_turn(conn, index),
+        }
+    }
+
+    #[inline(never)]
+    fn buffer_beside_turn(&mut self, conn: ConnId, index: u32) -> &mut Buffer {
+        let index = if index == NO_BUFFER { self.give_buffer(conn) } else { index };
         &mut self.buffers[index as usize]
     }
 
-    #[inline]
     fn give_buffer(&mut self, conn: ConnId) -> u32 {
-        if self.owned.len() <= conn.index() {
-            self.owned.resize(conn.index() + 1, NO_BUFFER);
-        }
         let index = self.free.pop().unwrap_or_else(|| {
             self.buffers.push(Buffer::default());
             self.buffers.len() as u32 - 1
         });
-        self.owned[conn.index()] = index;
+        self.own(conn, index);
         index
+    }
+
+    fn own(&mut self, conn: ConnId, index: u32) {
+        if self.owned.len() <= conn.index() {
+            self.owned.resize(conn.index() + 1, NO_BUFFER);
+        }
+        self.owned[conn.index()] = index;
     }
 
     /// Checks the tables against each other.
@@ -285,14 +339,16 @@ impl Output {
     /// Panics if they contradict each other.
     pub fn check(&self) {
         let mut owners = vec![0; self.buffers.len()];
-        for index in self.owned.iter().filter(|index| **index != NO_BUFFER).chain(&self.free) {
+        for index in self.owned.iter().filter(|index| **index < TURN).chain(&self.free) {
             owners[*index as usize] += 1;
         }
+        let in_turn = self.owned.iter().filter(|index| **index == TURN).count();
+        assert!(in_turn == 0 && self.turn.bytes.is_empty() || in_turn == 1, "one connection at most has the turn");
         assert!(owners.iter().all(|owners| *owners == 1), "each buffer belongs to one connection or is free");
         let has_output = |conn: ConnId| self.owned_by(conn).is_some();
         assert!(self.dirty.iter(&self.links).all(has_output), "only what has output is to be written to");
         assert!(self.fresh.is_none_or(|conn| self.links.is_linked(conn)), "what is fresh is to be written to");
-        self.buffers.iter().for_each(Buffer::check);
+        self.buffers.iter().chain([&self.turn]).for_each(Buffer::check);
     }
 }
 
@@ -336,6 +392,24 @@ mod tests {
     }
 
     #[test]
+    fn usual_reply_needs_no_buffer_of_its_own() {
+        let mut output = Output::default();
+        let ask = |output: &mut Output, conn, sent| {
+            output.begin_turn(id(conn));
+            say(output, conn, "LOCKED\n");
+            assert!(output.end_turn(id(conn)));
+            output.consume(id(conn), sent);
+            output.leave_turn(id(conn));
+            output.check();
+        };
+        (0..100).for_each(|conn| ask(&mut output, conn, 7));
+        assert!(output.buffers.is_empty() && output.is_empty());
+        ask(&mut output, 1, 3);
+        ask(&mut output, 2, 7);
+        assert_eq!((output.unsent(id(1)), output.unsent(id(2)), output.buffers.len()), (&b"KED\n"[..], &b""[..], 1));
+    }
+
+    #[test]
     fn single_reply_is_sent_before_a_crowd() {
         let mut output = Output::default();
         let ask = |output: &mut Output, conn| {
@@ -345,6 +419,7 @@ mod tests {
         };
         output.begin_turn(id(0));
         (0..CROWD + 5).for_each(|conn| say(&mut output, 1000 + conn, "DONE\n"));
+        assert!(!output.end_turn(id(0)), "there is no reply");
         ask(&mut output, 6);
         ask(&mut output, 3);
         output.discard(id(6));

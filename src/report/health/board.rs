@@ -3,7 +3,7 @@
 use super::{Condition, HealthSettings, Level, Look, MOST_CONDITIONS};
 use log::{Level as LogLevel, log};
 use poolcounter_core::log_limit::LogLimit;
-use poolcounter_core::time::{Span, Time, earliest};
+use poolcounter_core::time::{Span, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,8 +24,8 @@ pub struct Board {
     pub settings: HealthSettings,
     /// Earliest time of the next look.
     next: Time,
-    /// Time of the next look even without events.
-    wake_at: Option<Time>,
+    /// Time of the next look even without events; [`Time::NEVER`] if none is needed.
+    wake_at: Time,
     /// Limits of log lines: for critical conditions, and for all other conditions.
     logs: [LogLimit; 2],
 }
@@ -94,7 +94,7 @@ impl Default for Board {
             past: VecDeque::new(),
             settings: HealthSettings::default(),
             next: Time::START,
-            wake_at: None,
+            wake_at: Time::NEVER,
             logs: [const { LogLimit::new(MOST_LINES, Span::from_secs(60)) }; 2],
         }
     }
@@ -106,8 +106,8 @@ impl Board {
         now >= self.next && self.settings.interval < Span::FOREVER
     }
 
-    /// Returns the time of the next look even without events.
-    pub fn wake_at(&self) -> Option<Time> {
+    /// Returns the time of the next look even without events; [`Time::NEVER`] if none is needed.
+    pub fn wake_at(&self) -> Time {
         self.wake_at
     }
 
@@ -115,13 +115,13 @@ impl Board {
     #[inline]
     pub fn look_later(&mut self) {
         if self.settings.interval < Span::FOREVER {
-            self.wake_at = earliest(self.wake_at, Some(self.next));
+            self.wake_at = self.wake_at.min(self.next);
         }
     }
 
     /// Starts a look at all services.
     pub fn begin(&mut self, now: Time) {
-        (self.next, self.wake_at) = (now + self.settings.interval, None);
+        (self.next, self.wake_at) = (now + self.settings.interval, Time::NEVER);
     }
 
     /// Applies the look at the service of this title.
@@ -168,8 +168,10 @@ impl Board {
             }
             !is_over
         });
-        let wake = if !kept.is_empty() { Some(now + interval) } else { is_moving.then(|| now + SLOW_INTERVAL) };
-        self.wake_at = earliest(self.wake_at, wake);
+        if !kept.is_empty() || is_moving {
+            let interval = if kept.is_empty() { SLOW_INTERVAL } else { interval };
+            self.wake_at = self.wake_at.min(now + interval);
+        }
         let of = &mut self.services[place];
         (of.standing, of.more, of.looked_at) = (standing, more, now);
         for (level, text) in turned {
@@ -276,7 +278,7 @@ mod tests {
         let mut board = Board::default();
         let full = [condition(&FULL, "a", 1)];
         assert_eq!(look(&mut board, 0, &[]), (Level::Ok, "well".into()));
-        assert_eq!(board.wake_at(), None, "an idle daemon sleeps");
+        assert_eq!(board.wake_at(), Time::NEVER, "an idle daemon sleeps");
         assert_eq!(look(&mut board, 1, &full), (Level::Ok, "well".into()));
         assert_eq!(look(&mut board, 5, &full), (Level::Ok, "well".into()));
         assert_eq!(look(&mut board, 6, &full), (Level::Critical, "a is full".into()));
@@ -299,7 +301,7 @@ mod tests {
         let all = [condition(&SLOW, "s", 99), condition(&FULL, "a", 1), condition(&FULL, "b", 2)];
         look(&mut board, 0, &all);
         assert_eq!(look(&mut board, 10, &all), (Level::Critical, "b is full, and 2 more".into()));
-        assert_eq!(board.wake_at(), Some(Time::START + Span::from_secs(11)));
+        assert_eq!(board.wake_at(), Time::START + Span::from_secs(11));
     }
 
     #[test]

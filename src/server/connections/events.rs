@@ -1,6 +1,6 @@
 //! Events of the poll: they mark connections, without reading or writing.
 
-use super::Connections;
+use super::{Connections, enqueue};
 use crate::connection::{Readiness, Stream};
 use poolcounter_core::id::{ConnId, Id};
 
@@ -18,7 +18,7 @@ impl<S: Stream> Connections<S> {
             conn.lost |= readiness.lost;
             // A peer that has closed its side without reading is parked again, this time with a timer.
             conn.parked &= !conn.hangup;
-            self.make_ready(id);
+            enqueue(conn, id, &mut self.ready, &mut self.showing);
         }
     }
 

@@ -215,7 +215,7 @@ impl<S: Stream> Connections<S> {
     #[inline]
     pub(super) fn note_usage(&mut self, id: ConnId, now: Time) {
         self.note_holds(id);
-        if self.dispatch.access.counts_memory() {
+        if self.dispatch.access.counts_memory() && !self.dispatch.output.is_dirty_for(id) {
             self.note_memory(id, now);
         }
     }

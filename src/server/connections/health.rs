@@ -17,8 +17,8 @@ impl<S: Stream> Connections<S> {
         self.dispatch.health.board.lines()
     }
 
-    /// Returns the time of the next look without other events.
-    pub fn next_look(&self) -> Option<Time> {
+    /// Returns the time of the next look without other events; [`Time::NEVER`] if none is needed.
+    pub fn next_look(&self) -> Time {
         self.dispatch.health.board.wake_at()
     }
 

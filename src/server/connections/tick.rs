@@ -176,6 +176,7 @@ impl<S: Stream> Connections<S> {
 
     /// Writes once to each connection with output, including connections that are granted the locks of a connection
     /// that fails now. Half of the writes of a tick are kept for connections without a request in it.
+    #[inline(always)]
     pub(super) fn flush(&mut self, now: Time) {
         for n in 0..WRITES_PER_TICK {
             let output = &mut self.dispatch.output;

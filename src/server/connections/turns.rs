@@ -67,12 +67,9 @@ impl<S: Stream> Connections<S> {
         }
         if self.dispatch.output.end_turn(id) {
             self.write_to(id, now);
+            self.dispatch.output.leave_turn(id);
         }
-        if self.dispatch.output.is_dirty_for(id) {
-            self.note_holds(id);
-        } else {
-            self.note_usage(id, now);
-        }
+        self.note_usage(id, now);
         now
     }
 

@@ -71,8 +71,8 @@ impl Output {
         // Rewords all replies of a connection at once, because the bytes behind a reply must be moved.
         for of_one in meant.chunk_by(|(one, _), (other, _)| one == other) {
             let numbers: Vec<u64> = of_one.iter().map(|(_, number)| *number).collect();
-            if let Some(index) = self.index_of(of_one[0].0) {
-                self.buffers[index as usize].reword(&numbers, &text, whole);
+            if let Some(buffer) = self.buffer_mut(of_one[0].0) {
+                buffer.reword(&numbers, &text, whole);
                 self.touch(of_one[0].0);
             }
         }
@@ -95,7 +95,7 @@ impl Output {
 
     /// Returns true if any reply is held.
     pub fn is_held(&self) -> bool {
-        self.buffers.iter().any(|buffer| !buffer.held.is_empty())
+        self.buffers.iter().chain([&self.turn]).any(|buffer| !buffer.held.is_empty())
     }
 
     /// Returns true if a reply to this connection is held.
@@ -119,8 +119,7 @@ impl Output {
 
     /// Returns the buffer whose first held reply is this one.
     fn buffer_with_first(&mut self, pending: &PendingReply) -> Option<&mut Buffer> {
-        let index = self.index_of(pending.conn)?;
-        let buffer = &mut self.buffers[index as usize];
+        let buffer = self.buffer_mut(pending.conn)?;
         buffer.held.front().is_some_and(|held| held.number == pending.number).then_some(buffer)
     }
 }
