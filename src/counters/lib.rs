@@ -302,6 +302,9 @@ impl Service for CountersService {
         let input = input.bytes;
         let mut consumed = 0;
         for _ in 0..REQUESTS_PER_TURN {
+            if consumed > 0 && consumed == input.len() {
+                return Served { consumed, then: Then::Read };
+            }
             if context.output.is_full(conn) {
                 break;
             }

@@ -94,6 +94,8 @@ pub struct CountersState {
     settings: CountersSettings,
     names: Names<CounterId>,
     counters: Slab<Counter>,
+    /// Counter of the latest request; it may be dropped by now. Often the next request has the same name.
+    latest: CounterId,
     /// Number of slots in use: all counters have a lower index.
     slots: usize,
     /// By slot, the maximum that the last request named; 0 without one. A handover does not contain it.
@@ -128,6 +130,7 @@ impl CountersState {
             settings,
             names: Names::with_capacity(0),
             counters: Slab::new(),
+            latest: CounterId::from_index(0),
             slots: 0,
             maxima: Vec::new(),
             refusals: Refusals::default(),
@@ -341,17 +344,27 @@ impl CountersState {
         true
     }
 
+    #[inline(always)]
     fn find(&mut self, name: &[u8], step: &mut CountersStep<'_>) -> Option<CounterId> {
+        if self.counters.get(self.latest.index()).is_none_or(|latest| *latest.name() != *name) {
+            self.latest = self.find_by_hash(name)?;
+        }
+        (!self.drop_if_expired(self.latest, step)).then_some(self.latest)
+    }
+
+    #[inline(never)]
+    fn find_by_hash(&self, name: &[u8]) -> Option<CounterId> {
         let hash = self.names.hash(name);
         let is_named = |id: CounterId| {
             let other = self.counters[id.index()].name();
+            let is_named = *other == *name;
             // The table also compares names of which only a few bits of the hashes are equal.
-            let is_conflict = *other != *name && self.names.hash(other) == hash;
-            self.conflicts.set(self.conflicts.get() + u64::from(is_conflict));
-            *other == *name
+            if !is_named && self.names.hash(other) == hash {
+                self.conflicts.set(self.conflicts.get() + 1);
+            }
+            is_named
         };
-        let id = self.names.find(hash, is_named)?;
-        (!self.drop_if_expired(id, step)).then_some(id)
+        self.names.find(hash, is_named)
     }
 
     fn create(&mut self, counter: Counter, step: &mut CountersStep<'_>) -> CounterId {
@@ -512,6 +525,18 @@ mod tests {
                 act(&mut state, &mut wheel, now, |state, step| state.expire(due.key(), step));
             }
         }
+    }
+
+    #[test]
+    fn latest_counter_is_found_without_its_hash() {
+        let (mut state, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
+        let mut step = CountersStep { now: Time::START, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) };
+        let acquire = AcquireUnits { name: b"a", resources: 1, maximum: 10 };
+        assert_eq!(state.acquire(ConnId::from_index(0), acquire, &mut step), Ok(1));
+        assert_eq!(state.get(b"a", &mut step), Ok(1));
+        state.names = Names::with_capacity(0);
+        assert_eq!(state.get(b"a", &mut step), Ok(1));
+        assert_eq!(state.get(b"b", &mut step), Err(CounterRefusal::NotFound));
     }
 
     /// The budget is shared by any number of connections that close in a tick.

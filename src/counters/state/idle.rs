@@ -60,6 +60,7 @@ impl Idle {
 
 impl CountersState {
     /// Adds a counter to the queue or removes it, after a change of its held units.
+    #[inline(always)]
     pub(super) fn note_if_idle(&mut self, id: CounterId) {
         let counter = &self.counters[id.index()];
         match counter.levels().consumption() {
