@@ -14,7 +14,7 @@ const BUDGETS: &[Budget] = &[
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_780, 4_500),
     ("cli", &["src/cli/"], "-", 10_605, 9_500),
     ("testkit", &["src/testkit/"], "-", 11_238, 9_000),
-    ("tests", &["tests/"], "-", 37_907, 33_000),
+    ("tests", &["tests/"], "-", 37_908, 33_000),
 ];
 
 #[test]
