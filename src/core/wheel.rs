@@ -48,7 +48,6 @@ pub trait TimerKey: Copy {
 /// An id alone is the key of an owner whose timers all have one purpose.
 impl<I: Id> TimerKey for I {
     fn pack(self) -> (u8, u32) {
-        // Lossless: every Id is made from a u32.
         (0, self.index() as u32)
     }
 
@@ -177,9 +176,7 @@ impl<K: TimerKey> Timers<'_, K> {
     pub fn deadline(&self, timer: &TimerId) -> Time {
         self.wheel.deadline(timer)
     }
-}
 
-impl<K: TimerKey> Timers<'_, K> {
     /// Returns the result of [`Wheel::expire`] for a timer of this key.
     fn due(&self, key: K) -> Due {
         let (variant, index) = key.pack();
@@ -347,10 +344,9 @@ impl Wheel {
 
     fn note_if_empty(&mut self, Place { level, slot }: Place) {
         if self.slots[level as usize][slot as usize].is_empty() {
-            self.occupied[level as usize] &= !(1 << slot);
-            if self.occupied[level as usize] == 0 {
-                self.levels &= !(1 << level);
-            }
+            let slots = &mut self.occupied[level as usize];
+            *slots &= !(1 << slot);
+            self.levels &= !(u8::from(*slots == 0) << level);
         }
     }
 
@@ -367,8 +363,7 @@ impl Wheel {
     fn first_place(&self) -> Option<Place> {
         self.moving.or_else(|| {
             let level = self.levels.trailing_zeros() as u8;
-            let slot = self.occupied.get(usize::from(level))?.trailing_zeros() as u8;
-            Some(Place { level, slot })
+            Some(Place { level, slot: self.occupied.get(usize::from(level))?.trailing_zeros() as u8 })
         })
     }
 

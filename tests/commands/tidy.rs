@@ -47,7 +47,6 @@ const LONG: usize = 400;
 /// Files that may be longer, because their contents belong together, and their maximum.
 const LONGER: (&[&str], usize) = (
     &[
-        "core/wheel",
         "pools/state",
         "counters/state",
         "members",
