@@ -46,10 +46,11 @@ impl<K: Ord> Default for Marks<K> {
     }
 }
 
-impl<K: Ord> Marks<K> {
-    pub fn add(&mut self, key: K) {
+impl<K: Ord + Clone> Marks<K> {
+    #[inline]
+    pub fn add(&mut self, key: &K) {
         if !self.is_off {
-            self.changed.insert(key);
+            self.changed.insert(key.clone());
             self.count += 1;
         }
     }
@@ -232,7 +233,7 @@ impl State {
         let pools: Vec<PoolId> = self.pools.after(None).collect();
         pools.into_iter().for_each(|id| self.pools.mark(id));
         self.members.mark_all_fixed();
-        self.kept.unknown.keys().for_each(|name| self.members.marks.add(name.clone()));
+        self.kept.unknown.keys().for_each(|name| self.members.marks.add(name));
         self.leases.mark_all();
         self.take_changes(clock).into_iter().filter_map(|change| Some((change.key, change.value?))).collect()
     }

@@ -103,11 +103,19 @@ impl State {
         self.members.get_mut(id).proved = step.now;
         let pool = self.member(id).pool;
         self.members.push_free(id, &self.pools.get(pool).settings, step);
-        self.pools.touch(pool);
+        self.note_idle(pool);
         if !self.offer_member(id, step)
             && let Cause::Start(place) = cause
         {
             self.waiters.spend_start(place);
+        }
+    }
+
+    /// Notes that a pool has more free members, or fewer: it is settled if its demand depends on their number.
+    pub(super) fn note_idle(&mut self, id: PoolId) {
+        let Pool { group, settings, .. } = self.pools.get(id);
+        if group.is_some() || settings.min_free > 0 || self.waiters.queued(Place::Pool(id)) > 0 {
+            self.pools.touch(id);
         }
     }
 

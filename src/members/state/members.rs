@@ -329,19 +329,20 @@ impl MemberTable {
     pub fn mark(&mut self, id: MemberId) {
         let Member { owner, name, .. } = &self.members[id.index()];
         if *owner == MemberOwner::Fixed {
-            self.marks.add(name.clone());
+            self.marks.add(name);
         }
     }
 
     /// Notes that all fixed members have changed.
     pub fn mark_all_fixed(&mut self) {
-        self.fixed.keys().for_each(|name| self.marks.add(name.clone()));
+        self.fixed.keys().for_each(|name| self.marks.add(name));
     }
 
     /// Takes the note that a member will be held when it becomes free.
     pub fn take_hold(&mut self, id: MemberId) -> Option<ComingHold> {
+        let hold = self.holds.remove(&id)?;
         self.mark(id);
-        self.holds.remove(&id)
+        Some(hold)
     }
 
     pub fn set_leaving(&mut self, id: MemberId, is_leaving: bool) {
