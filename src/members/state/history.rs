@@ -6,8 +6,7 @@ use poolcounter_core::id::ConnId;
 use poolcounter_protocol::members::request::{Lost, Named, Refusal};
 use poolcounter_protocol::members::wire::replies::lost_of;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Most holders that are kept for a fixed member.

@@ -32,18 +32,13 @@ const FEWEST_LEFT: u64 = 1 << 19;
 pub type Moment = u64;
 
 /// Keys of what has changed since the last query.
+#[derive(Default)]
 pub(super) struct Marks<K> {
     changed: BTreeSet<K>,
     /// True if nothing is kept.
     is_off: bool,
     /// Number of marks so far.
     count: u64,
-}
-
-impl<K: Ord> Default for Marks<K> {
-    fn default() -> Self {
-        Marks { changed: BTreeSet::new(), is_off: false, count: 0 }
-    }
 }
 
 impl<K: Ord + Clone> Marks<K> {
@@ -158,7 +153,7 @@ impl State {
     }
 
     /// Refuses a take of a fixed member or with a token while nothing can be kept.
-    pub(super) fn refuse_unkept(&self, has_token: bool, place: Place) -> Result<(), Refusal> {
+    pub(super) fn refuse_unkept(&self, has_token: bool, place: Place) -> Answer {
         let has_fixed = match place {
             Place::Pool(pool) => self.members.in_pool(pool).is_fixed(),
             Place::Group(group) => self.pools.group(group).fixed > 0,
@@ -296,7 +291,7 @@ impl State {
             attributes: self.members.attributes(id).cloned(),
             hold: hold.map(|hold| ComingHold { since: at(hold.since), reason: hold.reason.clone(), ..*hold }),
             reason: self.members.reasons.get(&id).map(|(since, reason)| (at(*since), reason.clone())),
-            failed: self.cleanings.failed.get(&id).copied(),
+            failed: self.failed_cleanings.get(&id).copied(),
             history: self.history.of(id).cloned().unwrap_or_default(),
         }
     }

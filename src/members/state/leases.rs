@@ -379,7 +379,7 @@ impl Leases {
 
     /// Returns a number above every connection that has a name.
     pub fn conns(&self) -> usize {
-        self.consumers.len()
+        self.consumers.slots()
     }
 
     pub fn name(&self, conn: ConnId) -> Option<&Arc<[u8]>> {

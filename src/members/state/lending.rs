@@ -104,7 +104,7 @@ impl State {
         let lease = self.leases.remove(id, step);
         self.note_end(&lease, holder, end, step);
         let Lease { member, since, .. } = lease;
-        // Nothing is settled before it has its next phase.
+        // Its pool is settled once it has its next phase.
         self.members.leave_state(member);
         self.members.get_mut(member).since = step.now;
         self.pools.times(self.members.get(member).pool).hold.record(step.now.since(since));

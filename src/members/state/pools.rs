@@ -11,7 +11,7 @@ mod groups;
 
 pub(super) use groups::{Group, Supply};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Pool {
     pub name: Arc<[u8]>,
     pub settings: Settings,
@@ -292,26 +292,6 @@ impl Pool {
     }
 
     fn new(name: Arc<[u8]>, settings: Settings) -> Self {
-        Pool {
-            name,
-            group: None,
-            joined: 0,
-            is_leaving: false,
-            is_from_file: false,
-            is_removed: false,
-            is_to_grow: false,
-            owed: 0,
-            walk: None,
-            excess: 0,
-            is_behind: false,
-            offering: None,
-            cull: None,
-            figures: Figures::default(),
-            times: Box::default(),
-            is_touched: false,
-            is_to_reconsider: false,
-            supply: Supply::default(),
-            settings,
-        }
+        Pool { name, settings, ..Pool::default() }
     }
 }

@@ -24,11 +24,6 @@ impl State {
         false
     }
 
-    /// Returns the queues whose waiters a pool can serve.
-    fn queues_for(&self, pool: PoolId) -> impl Iterator<Item = Place> {
-        [Place::Pool(pool)].into_iter().chain(self.pool(pool).group.map(Place::Group))
-    }
-
     /// Returns the first waiter for several members, for which the free members of a pool that it can use are kept.
     #[inline]
     pub(super) fn reserving_waiter(&self, pool: PoolId) -> Option<Turn> {
@@ -43,8 +38,8 @@ impl State {
     fn waiters_for(&self, id: MemberId, step: &mut Step<'_, '_>) -> Vec<Turn> {
         let Member { pool, name, .. } = self.member(id);
         let attributes = self.members.attributes(id).map(|attributes| &**attributes);
-        let all = self.queues_for(*pool).flat_map(|place| self.waiters.firsts_under(place, name, attributes));
-        let mut all: Vec<Turn> = all.collect();
+        let places = [Some(Place::Pool(*pool)), self.pool(*pool).group.map(Place::Group)].into_iter().flatten();
+        let mut all: Vec<Turn> = places.flat_map(|place| self.waiters.firsts_under(place, name, attributes)).collect();
         // Lossless: there are fewer waiters.
         step.timers.charge(OFFER_COST + all.len() as u32 * background::COST);
         all.retain(|(_, waiter)| self.fits(*waiter, id));
@@ -198,7 +193,7 @@ impl State {
     }
 
     /// `CANCEL`.
-    pub(super) fn cancel(&mut self, conn: ConnId, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    pub(super) fn cancel(&mut self, conn: ConnId, step: &mut Step<'_, '_>) -> Answer {
         let id = self.waiters.of_conn(conn).ok_or(Refusal::NotWaiting)?;
         self.refuse_wait(id, What::NoMembers(NoMembers::Cancelled), step);
         Ok(())

@@ -155,7 +155,7 @@ impl State {
             (Phase::Cleaning { .. } | Phase::CleanLater(_), _) => {
                 report.to_clean += 1;
                 if let Some(failed) = failed {
-                    self.cleanings.failed.insert(id, FailedCleanings { by: None, ..*failed });
+                    self.failed_cleanings.insert(id, FailedCleanings { by: None, ..*failed });
                 }
                 let (after, reason) = match (phase, reason) {
                     (Phase::CleanLater(until), Some((_, reason))) => (at(until).since(step.now), reason.clone()),
