@@ -30,6 +30,8 @@ pub mod random;
 #[cfg(feature = "daemon")]
 pub mod record;
 #[cfg(feature = "daemon")]
+pub mod side_table;
+#[cfg(feature = "daemon")]
 pub mod sorted;
 pub mod stats;
 pub mod text;

@@ -186,10 +186,20 @@ impl KeptRecords {
     ///
     /// Fails if there is no record, or it has another type.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<T, Unreadable> {
-        let mut rest = &self.bytes[self.read..];
-        let value = Reader::new(&mut rest).take()?;
-        self.read = self.bytes.len() - rest.len();
-        Ok(value)
+        postcard::from_bytes(self.take_bytes()?).map_err(damaged)
+    }
+
+    /// Reads one record as bytes, if it begins with this byte.
+    pub fn take_if(&mut self, first: u8) -> Option<&[u8]> {
+        let is_next = self.bytes.get(self.read + size_of::<u32>()) == Some(&first);
+        if is_next { self.take_bytes().ok() } else { None }
+    }
+
+    fn take_bytes(&mut self) -> Result<&[u8], Unreadable> {
+        let (len, rest) = self.bytes[self.read..].split_first_chunk().ok_or_else(contradiction)?;
+        let record = rest.get(..u32::from_be_bytes(*len) as usize).ok_or_else(contradiction)?;
+        self.read += len.len() + record.len();
+        Ok(record)
     }
 }
 

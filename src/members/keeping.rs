@@ -1,11 +1,10 @@
 //! Keeping: writes what outlives the process to a ledger, reads it at the start, and holds replies back until what they
 //! say is durable.
 
-use super::Members;
 use super::ledger::{self, Event as News, Ledger, Row};
 use super::options::StoreKind;
 use super::state::{Clock, Event, RestoredKept, State, Step, What};
-use super::wire;
+use super::{Members, wire};
 use log::{info, warn};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::log_limit::Fault;

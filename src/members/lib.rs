@@ -226,7 +226,9 @@ impl Members {
                 context.access.note_leases(&rule, leases);
             }
         }
-        self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.time.now));
+        if !self.notices.is_empty() {
+            self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.time.now));
+        }
         self.arm_pacing(context);
         done
     }

@@ -13,6 +13,7 @@ use poolcounter_core::id::{ConnId, Id, compact_id, id};
 use poolcounter_core::list::{Links, List};
 use poolcounter_core::names::{Hash, Names};
 use poolcounter_core::random::Random;
+use poolcounter_core::record::KeptRecords;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
@@ -46,7 +47,6 @@ mod queries;
 mod reasons;
 mod restored;
 mod saved;
-mod side_table;
 mod starts;
 mod takes;
 mod waiter_list;
@@ -71,7 +71,7 @@ pub use waiters::Rank;
 
 use agents::{Agent, Agents, PROVEN_AGE, ProviderState};
 use background::{Background, Task};
-use cleaning::{Cleanings, FailedCleanings, Release};
+use cleaning::{FailedCleanings, Release};
 use fixed::RefusedMembers;
 use history::History;
 use kept::{Kept, KeptMember, Marks, SavedMember};
@@ -79,10 +79,10 @@ use leases::{Holding, Lease, LeaseToken, Leases};
 use members::{ComingHold, Member, MemberOwner, MemberTable, Wanted};
 use pairs::Pairs;
 use phase::{MemberPhase, Phase, PhaseKind};
+use poolcounter_core::side_table::SideTable;
 use pools::{Pool, Pools};
 use reasons::Reason;
 use restored::Loading;
-use side_table::SideTable;
 use starts::{Start, Starts};
 use waiters::{Cursor, Place, Waiter, Waiters};
 
@@ -167,11 +167,8 @@ pub struct Limits {
     pub most: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { most: 1 << 20 }
-    }
-}
+/// Result of a request: the connection has its reply, or gets this refusal.
+type Answer = Result<(), Refusal>;
 
 /// One step of the state machine: its time, and the places of its effects.
 pub struct Step<'a, 'w> {
@@ -198,6 +195,7 @@ impl Step<'_, '_> {
 }
 
 /// All pools and members, with the leases and waits of connections.
+#[derive(Default)]
 pub struct State {
     /// Most members, starts under way and waiters together.
     most: usize,
@@ -212,40 +210,25 @@ pub struct State {
     agents: Agents,
     starts: Starts,
     background: Background,
-    cleanings: Cleanings,
+    failed_cleanings: BTreeMap<MemberId, FailedCleanings>,
     history: History,
     refused: RefusedMembers,
     /// Connections that were replaced by another one with the same session, and must be closed.
     pub replaced: Vec<ConnId>,
     kept: Kept,
     /// Members of another process that are not read yet.
-    loading: Option<Box<Loading>>,
+    loading: Option<Box<(KeptRecords, Loading)>>,
 }
 
 impl State {
     /// Returns a state without pools. Its leases are numbered from `microsecond`, the time of day, so that no number is
     /// used again after a restart.
     pub fn new(limits: Limits, microsecond: u64) -> Self {
-        let mut leases = Leases::default();
-        leases.number_from(microsecond);
-        State {
-            most: limits.most,
-            refuses_new: false,
-            walked: Cell::new(0),
-            pools: Pools::default(),
-            members: MemberTable::default(),
-            leases,
-            waiters: Waiters::default(),
-            agents: Agents::default(),
-            starts: Starts::default(),
-            background: Background::default(),
-            cleanings: Cleanings::default(),
-            history: History::default(),
-            refused: RefusedMembers::default(),
-            kept: Kept::default(),
-            loading: None,
-            replaced: Vec::new(),
-        }
+        let mut state = State { most: limits.most, ..State::default() };
+        state.leases.number_from(microsecond);
+        state.waiters.next_arrival = first_before(u32::MAX.into());
+        state.starts.next_number = 1 + first_before(u32::MAX.into());
+        state
     }
 
     /// Numbers leases from `microsecond` on, unless they have come further.
@@ -267,7 +250,7 @@ impl State {
     }
 
     /// Serves a request, and sends the connection its result unless it is refused.
-    fn answer(&mut self, conn: ConnId, request: Request<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    fn answer(&mut self, conn: ConnId, request: Request<'_>, step: &mut Step<'_, '_>) -> Answer {
         match request {
             Request::Take(take) => return self.take(conn, take, step),
             Request::Return { lease, condition } => self.give_back(conn, lease, condition, step),

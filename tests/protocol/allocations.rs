@@ -182,9 +182,12 @@ fn steady_state_of_counters_allocates_nothing() {
 
 #[test]
 fn taking_and_returning_a_member_allocates_nothing() {
-    // The holders of fixed members are remembered, so these are members of a provider.
-    let before = "POOL p 0 3\nPROVIDE p\nOFFER p a-member-with-a-name-of-some-length os=linux\nOFFER p b\nOFFER p c\n";
-    assert_steady("members", before, &[[b"RETURN #\n".to_vec(), b"TAKE p 5\n".to_vec()]]);
+    for (before, add) in [("PROVIDE p\n", "OFFER"), ("", "ADD")] {
+        let names = ["a-member-with-a-name-of-some-length os=linux", "b", "c"];
+        let members: String = names.iter().map(|name| format!("{add} p {name}\n")).collect();
+        let before = format!("POOL p 0 3\n{before}{members}");
+        assert_steady("members", &before, &[[b"RETURN #\n".to_vec(), b"TAKE p 5\n".to_vec()]]);
+    }
 }
 
 /// A put allocates its body, and now and then a leaf of its tube's queue; a reserve shrinks a leaf now and then; a delete

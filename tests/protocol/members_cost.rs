@@ -387,3 +387,28 @@ fn cleaners_share_the_work_however_many() {
     let asked: BTreeSet<usize> = timed.events.iter().map(|event| event.conn.index()).filter(|n| *n >= MANY).collect();
     assert_eq!(asked.len(), 1_000, "each is asked to clean one");
 }
+
+#[test]
+fn a_take_from_a_group_looks_at_few_pools() {
+    const POOLS: usize = 6_000;
+    let mut timed = Timed::new();
+    for n in 0..POOLS {
+        timed.say(OPERATOR, &format!("POOL p{n} 0 3 group=g"));
+        let kind = if n == 4_000 { "gpu" } else { "cpu" };
+        timed.say(OPERATOR, &format!("ADD p{n} m{n} os=linux kind={kind}"));
+    }
+    assert_eq!(borrow(&mut timed, CONSUMER, "TAKEGROUP g 0 kind=gpu"), "m4000");
+    assert_eq!(borrow(&mut timed, CONSUMER, "TAKEGROUP g 0 os=linux kind=gpu"), "m4000");
+    assert_eq!(borrow(&mut timed, CONSUMER, "TAKEGROUP g 0 member=m5000"), "m5000");
+    for filter in ["kind=tpu", "member=m6000", "member=m4000 kind=cpu"] {
+        assert_eq!(ask(&mut timed, CONSUMER, &format!("TAKEGROUP g 9 {filter}")), "ERROR NO_SUCH_MEMBER", "{filter}");
+    }
+    timed.say(OPERATOR, "ADD p9 more kind=gpu");
+    timed.say(OPERATOR, "ADD p9 spare");
+    assert_eq!(borrow(&mut timed, CONSUMER, "TAKEGROUP g 0 kind=gpu"), "more", "its pool has most free");
+    timed.say(OPERATOR, "DEL p9 more");
+    assert!(ask(&mut timed, CONSUMER, "TAKEGROUP g 0 kind=gpu").contains(" m4000 "));
+    assert_eq!(ask(&mut timed, OTHER, "TAKEGROUP g 0 kind=gpu"), "NO_MEMBERS at_capacity");
+    timed.say(OPERATOR, "RECONFIGURE p4000 group=");
+    assert_eq!(ask(&mut timed, OTHER, "TAKEGROUP g 0 kind=gpu"), "ERROR NO_SUCH_MEMBER");
+}

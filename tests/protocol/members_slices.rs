@@ -5,6 +5,7 @@ use nix::time::{ClockId, clock_gettime};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter;
 use poolcounter_core::random::Random;
+use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
 use poolcounter_members::state::{Event, Limits, State, Step, Timer};
@@ -80,6 +81,12 @@ impl Timed {
         }
         self.now = end;
         self.wheel.end_tick();
+    }
+
+    /// Returns the members of the pool `p`, as text.
+    fn rows(&self) -> Vec<String> {
+        let rows = self.state.members_after(b"p", None, self.now, |conn| format!("peer:{}", conn.index()));
+        rows.expect("it exists").map(|row| format!("{row:?}")).collect()
     }
 
     /// Returns the time of the longest step since the last call, and the number of events.
@@ -169,6 +176,38 @@ fn play(members: usize) -> Vec<(&'static str, Duration, Duration, u64)> {
         (*name, longest, all, steps)
     };
     CASES.iter().map(play_one).collect()
+}
+
+/// One record a member takes four times as long, while everybody waits.
+#[test]
+fn members_of_a_provider_are_handed_over_in_blocks() {
+    const MANY: usize = 3_000;
+    let mut timed = crowd(MANY, " queue=5");
+    timed.pass(Span::from_secs(3));
+    timed.say(CONSUMER, "TAKE p");
+    timed.say(CONSUMER, "BYE");
+    timed.say(CONSUMER, "TAKE p n=2");
+    timed.say(OPERATOR, "HOLD p member-7 9 broken");
+    timed.pass(Span::from_secs(2));
+    let mut bytes = Vec::new();
+    timed.state.save(&mut Writer::new(&mut bytes), &timed.wheel.of(OWNER)).expect("memory takes all");
+    let (mut input, mut records) = (&bytes[..], 0);
+    let mut saved = Reader::new(&mut input);
+    while saved.take_bytes().is_ok() {
+        records += 1;
+    }
+    assert!(records < 50 && bytes.len() < 60 * MANY, "{records} records, {} bytes", bytes.len());
+
+    let mut successor = Timed { now: timed.now, wheel: Wheel::default(), ..Timed::new() };
+    successor.state.restore(&mut Reader::new(&mut &bytes[..])).expect("its end is there");
+    let mut is_over = false;
+    while !is_over {
+        successor.step(|state, step| is_over = state.restore_more(step).expect("nothing contradicts it"));
+    }
+    successor.state.check();
+    let (before, after) = (timed.rows(), successor.rows());
+    assert_eq!(before.len(), MANY);
+    assert_eq!(before, after);
 }
 
 #[test]

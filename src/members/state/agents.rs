@@ -297,7 +297,7 @@ impl Agents {
 
     /// Returns a number above every connection that is or was a provider or cleaner.
     pub fn conns(&self) -> usize {
-        self.by_conn.len()
+        self.by_conn.slots()
     }
 
     /// Removes a connection whose agents are lost.

@@ -32,7 +32,7 @@ impl State {
         assert_eq!(members, self.members.len(), "each member is of a pool that exists");
         self.check_agents();
         let is_known = |(id, _): (&MemberId, &_)| self.members.find(*id).is_some();
-        assert!(self.cleanings.failed.iter().all(is_known), "a failed cleaning is of a member");
+        assert!(self.failed_cleanings.iter().all(is_known), "a failed cleaning is of a member");
         let is_fixed =
             |(id, _): (&MemberId, &_)| self.members.find(*id).is_some_and(|member| member.owner == MemberOwner::Fixed);
         assert!(self.history.iter().all(is_fixed), "the holders of fixed members are kept");

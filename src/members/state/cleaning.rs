@@ -6,7 +6,7 @@
 use super::background;
 use super::lifecycle::{Cause, FailedBy};
 use super::{
-    AgentId, BTreeMap, ConnId, Member, MemberId, MemberOwner, MemberPhase, Named, Notice, PhaseKind, Pool, PoolId,
+    AgentId, Answer, ConnId, Member, MemberId, MemberOwner, MemberPhase, Named, Notice, PhaseKind, Pool, PoolId,
     Reason, Refusal, Span, Stat, State, Step, Timer, What,
 };
 use poolcounter_protocol::line::WireSeconds;
@@ -21,13 +21,7 @@ pub(super) const CLEANER_GRACE: Span = Span::from_secs(10);
 /// Times after which a cleaning that has failed is tried again: once, twice, and more often.
 const TRY_AGAIN: [Span; 3] = [Span::from_secs(10), Span::from_secs(60), Span::from_secs(300)];
 
-/// Failed cleanings of members since their last use.
-#[derive(Default)]
-pub(super) struct Cleanings {
-    pub failed: BTreeMap<MemberId, FailedCleanings>,
-}
-
-/// Failed cleanings of one member.
+/// Failed cleanings of one member since its last use.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct FailedCleanings {
     pub times: u32,
@@ -70,7 +64,7 @@ impl State {
         if let Some(hold) = self.members.take_hold(id) {
             return self.hold_for(id, hold.span, hold.reason, step);
         }
-        self.cleanings.failed.remove(&id);
+        self.failed_cleanings.remove(&id);
         self.members.get_mut(id).since = step.now;
         self.members.enter_state(id, MemberPhase::Unclean);
         self.pools.touch(pool);
@@ -96,7 +90,7 @@ impl State {
                 MemberOwner::Agent(agent) => Some(agent),
                 MemberOwner::Fixed => None,
             };
-            let failed = self.cleanings.failed.get(&member).and_then(|failed| failed.by);
+            let failed = self.failed_cleanings.get(&member).and_then(|failed| failed.by);
             let Some(agent) = self.agents.cleaner_for(id, provider, failed) else { return };
             self.leave_state(member, step);
             self.begin_cleaning(member, agent, step);
@@ -127,14 +121,14 @@ impl State {
     }
 
     /// `CLEANED member`.
-    pub(super) fn cleaned(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    pub(super) fn cleaned(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
         let id = self.members.find_named(pool, name).ok_or(Refusal::NoSuchMember)?;
         step.tell(conn, What::Ok);
         if self.is_cleaned_by(id, agent) {
             let took = step.now.since(self.member(id).proved);
             self.pools.times(pool).clean.record(took);
-            self.cleanings.failed.remove(&id);
+            self.failed_cleanings.remove(&id);
             self.leave_state(id, step);
             self.release_member(id, Cause::Other, step);
         }
@@ -143,7 +137,7 @@ impl State {
 
     /// `CLEANING member`: a cleaner that has connected again goes on. `NOT_TAKEN` tells it to stop, because the member is
     /// in use, kept out or cleaned by another.
-    pub(super) fn cleaning(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    pub(super) fn cleaning(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
         let id = self.members.find_named(pool, name).ok_or(Refusal::NoSuchMember)?;
         let is_open = matches!(self.phase_of(id), PhaseKind::Free | PhaseKind::Unclean | PhaseKind::CleanLater)
@@ -176,19 +170,19 @@ impl State {
     ) {
         let Member { pool, .. } = *self.member(id);
         let limit = self.pool(pool).settings.clean_attempts;
-        let times = self.cleanings.failed.get(&id).map_or(0, |failed| failed.times).saturating_add(1);
+        let times = self.failed_cleanings.get(&id).map_or(0, |failed| failed.times).saturating_add(1);
         let by = self.who(conn, step);
         self.pools.count(pool, Stat::CleaningsFailed);
         self.leave_state(id, step);
         if limit > 0 && times >= limit {
-            self.cleanings.failed.remove(&id);
+            self.failed_cleanings.remove(&id);
             let why = Reason::said("cleaning failed", text);
             return self.fail_member(id, Stat::Failed, FailedBy(why.into(), ", says ", by), step);
         }
         let of = if limit > 0 { format!(" of {limit}") } else { String::new() };
         let why = Reason::said(&format!("cleaning failed ({times}{of})"), text);
         self.report_unclean(id, &why, &by, step);
-        self.cleanings.failed.insert(id, FailedCleanings { times, by: self.agents.get(agent).place });
+        self.failed_cleanings.insert(id, FailedCleanings { times, by: self.agents.get(agent).place });
         let after = TRY_AGAIN[TRY_AGAIN.len().min(times as usize) - 1];
         self.clean_later(id, after, Reason::new(why, by), step);
     }
@@ -240,7 +234,7 @@ impl State {
         named: Named<'_>,
         release: Release,
         step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    ) -> Answer {
         let id = self.find_member(named)?;
         step.tell(conn, What::Ok);
         if !release.ends(self.phase_of(id)) {

@@ -3,12 +3,12 @@
 use super::lifecycle::{Cause, Then};
 use super::pools::Supply;
 use super::{
-    AgentId, GroupId, MemberOwner, Notice, PhaseKind, Place, Pool, PoolId, Start, StartId, State, Step, background,
+    AgentId, Answer, GroupId, MemberOwner, Notice, PhaseKind, Place, Pool, PoolId, Start, StartId, State, Step,
+    background,
 };
 use crate::stats::MemberStat as Stat;
 use poolcounter_core::id::ConnId;
-use poolcounter_core::time::Span;
-use poolcounter_core::time::Time;
+use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::members::pool_settings::Settings;
 use poolcounter_protocol::members::request::{Attributes, NoMembers, Refusal, What};
@@ -72,6 +72,7 @@ impl State {
             room: roomiest.map(|(share, _)| share),
             most: settings.max,
             is_fixed: self.members.in_pool(id).is_fixed(),
+            is_provided: self.agents.is_provided(id),
             places: settings.queue.saturating_sub(queued),
             reason: Some(self.miss_reason(id)).filter(|reason| *reason != NoMembers::NoProvider),
         }
@@ -250,7 +251,7 @@ impl State {
         number: u64,
         named: Result<(&[u8], Attributes), Refusal>,
         step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    ) -> Answer {
         let found = match self.find_start(conn, number) {
             Ok(found) => found,
             Err(refusal) => return Err(named.err().unwrap_or(refusal)),
@@ -280,7 +281,7 @@ impl State {
     }
 
     /// Requests a stop of a member whose start has ended. A member that the connection provides was answered before.
-    fn refuse_late(&self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    fn refuse_late(&self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
         let pool = self.agents.last_pool(conn).filter(|_| self.own_member(conn, name).is_err());
         let pool = pool.ok_or(Refusal::BadStart)?.clone();
         step.tell(conn, What::Error(Refusal::TooLate));
@@ -289,13 +290,7 @@ impl State {
     }
 
     /// `FAILED id [text]`.
-    pub(super) fn start_failed(
-        &mut self,
-        conn: ConnId,
-        number: u64,
-        text: &[u8],
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    pub(super) fn start_failed(&mut self, conn: ConnId, number: u64, text: &[u8], step: &mut Step<'_, '_>) -> Answer {
         if let Some(id) = self.find_start(conn, number)? {
             let (pool, agent, _) = self.finish_start(id, step);
             if !self.pool(pool).is_leaving {

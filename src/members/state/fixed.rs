@@ -5,7 +5,8 @@ use super::background;
 use super::lifecycle::Cause;
 use super::pool_changes::{DeclaredMember, NOT_CHECKED, checks_of};
 use super::{
-    Attributes, ConnId, MemberId, MemberOwner, Named, Notice, PoolId, Refusal, Span, State, Step, Timer, TimerId, What,
+    Answer, Attributes, ConnId, MemberId, MemberOwner, Named, Notice, PoolId, Refusal, Span, State, Step, Timer,
+    TimerId, What,
 };
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ impl State {
         named: Named<'_>,
         attributes: Attributes,
         step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    ) -> Answer {
         let pool = self.lasting_pool(named.pool)?;
         self.check_fixed(pool, named.member, step)?;
         step.tell(conn, What::Ok);
@@ -38,7 +39,7 @@ impl State {
     }
 
     /// Checks that a pool can have a new fixed member of this name.
-    pub(super) fn check_fixed(&mut self, pool: PoolId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    pub(super) fn check_fixed(&mut self, pool: PoolId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
         if self.agents.is_provided(pool) || self.members.in_pool(pool).is_provided() {
             return Err(Refusal::BadSyntax("the pool has providers, and so no fixed members"));
         }
@@ -68,13 +69,7 @@ impl State {
     }
 
     /// `DEL pool member [NOW]`.
-    pub(super) fn delete(
-        &mut self,
-        conn: ConnId,
-        named: Named<'_>,
-        now: bool,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    pub(super) fn delete(&mut self, conn: ConnId, named: Named<'_>, now: bool, step: &mut Step<'_, '_>) -> Answer {
         let id = self.find_member(named)?;
         if self.member(id).owner != MemberOwner::Fixed {
             return Err(Refusal::NoSuchMember);
@@ -109,12 +104,7 @@ impl State {
     /// # Errors
     ///
     /// Fails if the pool cannot have it, or is not there any more.
-    fn try_to_configure(
-        &mut self,
-        pool: &[u8],
-        declared: &DeclaredMember,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    fn try_to_configure(&mut self, pool: &[u8], declared: &DeclaredMember, step: &mut Step<'_, '_>) -> Answer {
         let pool = self.lasting_pool(pool)?;
         let own = self.members.find_fixed(&declared.name).filter(|id| self.member(*id).pool == pool);
         let id = match own {

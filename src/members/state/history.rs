@@ -6,8 +6,7 @@ use poolcounter_core::id::ConnId;
 use poolcounter_protocol::members::request::{Lost, Named, Refusal};
 use poolcounter_protocol::members::wire::replies::lost_of;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Most holders that are kept for a fixed member.
@@ -82,7 +81,7 @@ pub struct PastLease {
     /// Time of the take.
     pub since: Moment,
     /// Time of the end, how it ended, and by whom if not by the holder; None while it lasts.
-    pub end: Option<(Moment, Ending, Arc<[u8]>)>,
+    pub end: Option<(Moment, Ending, Box<[u8]>)>,
 }
 
 /// The last leases of fixed members, by member.
@@ -101,7 +100,7 @@ impl History {
         leases.push_back(lease);
     }
 
-    fn end(&mut self, member: MemberId, number: u64, end: (Moment, Ending, Arc<[u8]>)) {
+    fn end(&mut self, member: MemberId, number: u64, end: (Moment, Ending, Box<[u8]>)) {
         let mut leases = self.leases.get_mut(&member).into_iter().flatten().rev();
         if let Some(lease) = leases.find(|lease| lease.lease == number) {
             lease.end = Some(end);
@@ -132,15 +131,13 @@ impl History {
 impl State {
     /// Notes the holder of a fixed member that was taken.
     pub(super) fn note_holder(&mut self, id: LeaseId, conn: ConnId, step: &Step<'_, '_>) {
-        let lease = self.leases.get(id);
-        if self.member(lease.member).owner != MemberOwner::Fixed {
-            return;
+        let Lease { number: lease, member, since, .. } = *self.leases.get(id);
+        if self.member(member).owner == MemberOwner::Fixed {
+            let address = self.leases.address_of(conn, step.peer);
+            let holder = self.leases.name(conn).unwrap_or(&address).clone();
+            let past = PastLease { lease, holder, address, since: self.moment(since), end: None };
+            self.history.begin(member, past);
         }
-        let address = (step.peer)(conn);
-        let holder = self.leases.name(conn).cloned().unwrap_or_else(|| address.as_bytes().into());
-        let (member, address) = (lease.member, address.into_bytes().into());
-        let past = PastLease { lease: lease.number, holder, address, since: self.moment(lease.since), end: None };
-        self.history.begin(member, past);
     }
 
     /// Notes the end of a lease: for a fixed member in its history, and without a return for the operator.

@@ -32,6 +32,7 @@ const FEWEST_LEFT: u64 = 1 << 19;
 pub type Moment = u64;
 
 /// Keys of what has changed since the last query.
+#[derive(Default)]
 pub(super) struct Marks<K> {
     changed: BTreeSet<K>,
     /// True if nothing is kept.
@@ -40,16 +41,11 @@ pub(super) struct Marks<K> {
     count: u64,
 }
 
-impl<K: Ord> Default for Marks<K> {
-    fn default() -> Self {
-        Marks { changed: BTreeSet::new(), is_off: false, count: 0 }
-    }
-}
-
-impl<K: Ord> Marks<K> {
-    pub fn add(&mut self, key: K) {
+impl<K: Ord + Clone> Marks<K> {
+    #[inline]
+    pub fn add(&mut self, key: &K) {
         if !self.is_off {
-            self.changed.insert(key);
+            self.changed.insert(key.clone());
             self.count += 1;
         }
     }
@@ -157,7 +153,7 @@ impl State {
     }
 
     /// Refuses a take of a fixed member or with a token while nothing can be kept.
-    pub(super) fn refuse_unkept(&self, has_token: bool, place: Place) -> Result<(), Refusal> {
+    pub(super) fn refuse_unkept(&self, has_token: bool, place: Place) -> Answer {
         let has_fixed = match place {
             Place::Pool(pool) => self.members.in_pool(pool).is_fixed(),
             Place::Group(group) => self.pools.group(group).fixed > 0,
@@ -232,7 +228,7 @@ impl State {
         let pools: Vec<PoolId> = self.pools.after(None).collect();
         pools.into_iter().for_each(|id| self.pools.mark(id));
         self.members.mark_all_fixed();
-        self.kept.unknown.keys().for_each(|name| self.members.marks.add(name.clone()));
+        self.kept.unknown.keys().for_each(|name| self.members.marks.add(name));
         self.leases.mark_all();
         self.take_changes(clock).into_iter().filter_map(|change| Some((change.key, change.value?))).collect()
     }
@@ -295,7 +291,7 @@ impl State {
             attributes: self.members.attributes(id).cloned(),
             hold: hold.map(|hold| ComingHold { since: at(hold.since), reason: hold.reason.clone(), ..*hold }),
             reason: self.members.reasons.get(&id).map(|(since, reason)| (at(*since), reason.clone())),
-            failed: self.cleanings.failed.get(&id).copied(),
+            failed: self.failed_cleanings.get(&id).copied(),
             history: self.history.of(id).cloned().unwrap_or_default(),
         }
     }

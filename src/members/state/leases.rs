@@ -40,7 +40,7 @@ pub(super) struct LeaseToken {
 pub(super) struct Holding {
     /// Connection; None after its end.
     pub conn: Option<ConnId>,
-    /// Address of a connection that has ended.
+    /// Address of the connection, once it was needed.
     pub address: Arc<[u8]>,
     /// True after a `BYE`, which returns the members in good state.
     pub is_bye: bool,
@@ -240,14 +240,14 @@ impl Leases {
     /// Notes that a lease has changed, if it has a token.
     pub fn mark(&mut self, id: LeaseId) {
         if let Some(token) = &self.leases[id.index()].token {
-            self.marks.add(token.token);
+            self.marks.add(&token.token);
         }
     }
 
     /// Notes that all leases with a token have changed.
     pub fn mark_all(&mut self) {
         let tokens = self.leases.iter().filter_map(|(_, lease)| lease.token.as_ref());
-        tokens.for_each(|token| self.marks.add(token.token));
+        tokens.for_each(|token| self.marks.add(&token.token));
     }
 
     /// Adds a lease to the indexes.
@@ -267,7 +267,7 @@ impl Leases {
     pub fn detach(&mut self, id: LeaseId, pool: PoolId) {
         let lease = &mut self.leases[id.index()];
         let Some(holding) = lease.holding.take() else { return };
-        lease.token.iter().for_each(|token| self.marks.add(token.token));
+        lease.token.iter().for_each(|token| self.marks.add(&token.token));
         let holding = &mut self.holdings[holding.index()];
         holding.leases.remove(&mut self.links, id);
         holding.of_rules -= u32::from(lease.token.as_ref().is_some_and(|token| token.rule.is_some()));
@@ -286,7 +286,7 @@ impl Leases {
         self.by_number.remove(hash_number(lease.number), id);
         if let Some(token) = &mut lease.token {
             self.by_token.remove(hash_token(&token.token), id);
-            self.marks.add(token.token);
+            self.marks.add(&token.token);
             token.rule.take().into_iter().for_each(|rule| self.uncount_for_rule(rule));
         }
         lease
@@ -379,7 +379,7 @@ impl Leases {
 
     /// Returns a number above every connection that has a name.
     pub fn conns(&self) -> usize {
-        self.consumers.len()
+        self.consumers.slots()
     }
 
     pub fn name(&self, conn: ConnId) -> Option<&Arc<[u8]>> {
@@ -394,6 +394,16 @@ impl Leases {
         let holdings = &mut self.holdings;
         let insert = || HoldingId::from_index(holdings.insert(Holding { conn: Some(conn), ..Holding::default() }));
         *self.consumers.get_mut(conn).holding.get_or_insert_with(insert)
+    }
+
+    /// Returns the address of a connection that holds members. Its text is made once.
+    pub fn address_of(&mut self, conn: ConnId, peer: &dyn Fn(ConnId) -> String) -> Arc<[u8]> {
+        let id = self.holding_of(conn);
+        let address = &mut self.holdings[id.index()].address;
+        if address.is_empty() {
+            *address = peer(conn).into_bytes().into();
+        }
+        address.clone()
     }
 
     /// Separates a holding from its connection, which has ended. Returns None if the connection has taken nothing.

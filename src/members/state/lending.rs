@@ -26,7 +26,8 @@ impl State {
 
     fn begin_lease(&mut self, asker: &Asker, member: MemberId, step: &mut Step<'_, '_>) -> Taken {
         let pool = self.member(member).pool;
-        self.leave_state(member, step);
+        let timer = self.members.leave_state(member).into_timer();
+        timer.into_iter().for_each(|timer| step.timers.cancel(timer));
         let id = self.leases.begin(asker.conn, member, pool, asker.lease, step);
         self.members.enter_state(member, MemberPhase::InUse(id));
         let uses = &mut self.members.get_mut(member).uses;
@@ -35,6 +36,7 @@ impl State {
         self.arm_lease(id, step);
         self.pools.count(pool, Stat::Takes);
         self.pools.note_free(pool, self.members.in_pool(pool).idle());
+        self.note_idle(pool);
         let lease = self.leases.get(id);
         Taken {
             lease: lease.number,
@@ -102,7 +104,8 @@ impl State {
         let lease = self.leases.remove(id, step);
         self.note_end(&lease, holder, end, step);
         let Lease { member, since, .. } = lease;
-        self.leave_state(member, step);
+        // Its pool is settled once it has its next phase.
+        self.members.leave_state(member);
         self.members.get_mut(member).since = step.now;
         self.pools.times(self.members.get(member).pool).hold.record(step.now.since(since));
         member

@@ -43,7 +43,8 @@ impl State {
     ) -> MemberId {
         let share = u16::from_le_bytes(step.random.bytes());
         let member = Member::new(pool, name.into(), owner, share, step.now);
-        let id = self.members.create(member, attributes).expect("the callers have looked for this name");
+        let id = self.members.create(member).expect("the callers have looked for this name");
+        self.members.set_attributes(id, attributes);
         if let MemberOwner::Agent(agent) = owner {
             self.note_room(agent);
         }
@@ -103,11 +104,19 @@ impl State {
         self.members.get_mut(id).proved = step.now;
         let pool = self.member(id).pool;
         self.members.push_free(id, &self.pools.get(pool).settings, step);
-        self.pools.touch(pool);
+        self.note_idle(pool);
         if !self.offer_member(id, step)
             && let Cause::Start(place) = cause
         {
             self.waiters.spend_start(place);
+        }
+    }
+
+    /// Notes that a pool has more free members, or fewer: it is settled if its demand depends on their number.
+    pub(super) fn note_idle(&mut self, id: PoolId) {
+        let Pool { group, settings, .. } = self.pools.get(id);
+        if group.is_some() || settings.min_free > 0 || self.waiters.queued(Place::Pool(id)) > 0 {
+            self.pools.touch(id);
         }
     }
 
@@ -171,7 +180,7 @@ impl State {
     pub(super) fn drop_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.leave_state(id, step);
         let owner = self.member(id).owner;
-        self.cleanings.failed.remove(&id);
+        self.failed_cleanings.remove(&id);
         self.history.forget(id);
         self.members.remove(id, step);
         if let MemberOwner::Agent(agent) = owner {
@@ -300,7 +309,7 @@ impl State {
     }
 
     /// `ALIVE member`. A checked member is free again, at its position among the idle.
-    pub(super) fn alive(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    pub(super) fn alive(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
         let id = self.own_member(conn, name)?;
         step.tell(conn, What::Ok);
         if self.phase_of(id) != PhaseKind::Checking {

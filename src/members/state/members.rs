@@ -235,9 +235,9 @@ impl MemberTable {
         self.fixed.get(name).copied()
     }
 
-    /// Adds a member in no queue, whose lifetime is not timed yet. Returns None if the pool has a member of this name, or
+    /// Adds a member in no queue and without attributes, whose lifetime is not timed yet. Returns None if the pool has a member of this name, or
     /// members of the other kind, or there is a fixed one of this name.
-    pub fn create(&mut self, member: Member, attributes: impl Into<Arc<Attributes>>) -> Option<MemberId> {
+    pub fn create(&mut self, member: Member) -> Option<MemberId> {
         let id = MemberId::from_index(self.members.vacant_key());
         let (pool, name, is_fixed) = (member.pool, member.name.clone(), member.owner == MemberOwner::Fixed);
         let of_pool = self.in_pool(pool);
@@ -248,7 +248,6 @@ impl MemberTable {
             self.fixed.insert(name, id);
         }
         self.members.insert(member);
-        self.set_attributes(id, attributes);
         let of_pool = self.by_pool.get_mut(pool);
         of_pool.counts[PhaseKind::Orphaned as usize] += 1;
         of_pool.fixed += u32::from(is_fixed);
@@ -329,19 +328,20 @@ impl MemberTable {
     pub fn mark(&mut self, id: MemberId) {
         let Member { owner, name, .. } = &self.members[id.index()];
         if *owner == MemberOwner::Fixed {
-            self.marks.add(name.clone());
+            self.marks.add(name);
         }
     }
 
     /// Notes that all fixed members have changed.
     pub fn mark_all_fixed(&mut self) {
-        self.fixed.keys().for_each(|name| self.marks.add(name.clone()));
+        self.fixed.keys().for_each(|name| self.marks.add(name));
     }
 
     /// Takes the note that a member will be held when it becomes free.
     pub fn take_hold(&mut self, id: MemberId) -> Option<ComingHold> {
+        let hold = self.holds.remove(&id)?;
         self.mark(id);
-        self.holds.remove(&id)
+        Some(hold)
     }
 
     pub fn set_leaving(&mut self, id: MemberId, is_leaving: bool) {

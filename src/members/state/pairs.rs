@@ -3,8 +3,7 @@
 use super::PairId;
 use poolcounter_core::id::Id as _;
 use poolcounter_core::meter::Metered as _;
-use poolcounter_core::names::Hash;
-use poolcounter_core::names::Names;
+use poolcounter_core::names::{Hash, Names};
 use slab::Slab;
 
 /// A name with its value, and the owner's data for it.

@@ -1,6 +1,6 @@
 //! Declaration, change and removal of pools, by requests and by the configuration file.
 
-use super::{MOST_POOLS, Member, Notice, Pool, PoolId, State, Step, Task, background};
+use super::{Answer, MOST_POOLS, Member, Notice, Pool, PoolId, State, Step, Task, background};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
 use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};
@@ -39,13 +39,7 @@ pub fn checks_of(settings: &Settings) -> Option<Key> {
 
 impl State {
     /// `POOL name init max [key=value ...]`.
-    pub(super) fn declare(
-        &mut self,
-        conn: ConnId,
-        name: &[u8],
-        changes: &[Change],
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    pub(super) fn declare(&mut self, conn: ConnId, name: &[u8], changes: &[Change], step: &mut Step<'_, '_>) -> Answer {
         let settings = Settings::default().with(changes).map_err(Refusal::BadSettings)?;
         match self.pools.find(name) {
             Ok(known) if self.pool(known).is_leaving || self.pool(known).settings != settings => {
@@ -76,7 +70,7 @@ impl State {
         name: &[u8],
         changes: &[Change],
         step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    ) -> Answer {
         let id = self.pools.find(name)?;
         let settings = self.pool(id).settings.with(changes).map_err(Refusal::BadSettings)?;
         if self.members.in_pool(id).is_fixed() && checks_of(&settings).is_some() {

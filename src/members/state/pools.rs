@@ -11,7 +11,7 @@ mod groups;
 
 pub(super) use groups::{Group, Supply};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Pool {
     pub name: Arc<[u8]>,
     pub settings: Settings,
@@ -185,7 +185,7 @@ impl Pools {
     /// Replaces the settings of a pool, and returns the previous ones.
     pub fn set_settings(&mut self, id: PoolId, settings: Settings) -> Settings {
         let pool = &mut self.pools[id.index()];
-        self.marks.add(pool.name.clone());
+        self.marks.add(&pool.name);
         if let Some(group) = pool.group {
             let limits = &mut self.groups[group.index()].limits;
             limits.remove(&(pool.settings.per_client, id));
@@ -197,7 +197,7 @@ impl Pools {
     pub fn set_leaving(&mut self, id: PoolId, is_leaving: bool) {
         let pool = &mut self.pools[id.index()];
         let was_leaving = std::mem::replace(&mut pool.is_leaving, is_leaving);
-        self.marks.add(pool.name.clone());
+        self.marks.add(&pool.name);
         if let Some(group) = pool.group {
             let lasting = &mut self.groups[group.index()].lasting;
             *lasting = *lasting + usize::from(was_leaving) - usize::from(is_leaving);
@@ -211,7 +211,7 @@ impl Pools {
 
     /// Notes that a pool has changed.
     pub fn mark(&mut self, id: PoolId) {
-        self.marks.add(self.pools[id.index()].name.clone());
+        self.marks.add(&self.pools[id.index()].name);
     }
 
     /// Notes that the demand of a pool may have changed, so that it is settled at the end of the step.
@@ -249,8 +249,10 @@ impl Pools {
     /// Notes that a take has left `free` members free: if they are few, more are started.
     pub fn note_free(&mut self, id: PoolId, free: u32) {
         let pool = &mut self.pools[id.index()];
-        pool.is_to_grow |= pool.settings.grow_at.is_some_and(|grow_at| free <= grow_at);
-        self.touch(id);
+        if pool.settings.grow_at.is_some_and(|grow_at| free <= grow_at) {
+            pool.is_to_grow = true;
+            self.touch(id);
+        }
     }
 
     /// Arms the timer of the next cull, by the settings.
@@ -290,26 +292,6 @@ impl Pool {
     }
 
     fn new(name: Arc<[u8]>, settings: Settings) -> Self {
-        Pool {
-            name,
-            group: None,
-            joined: 0,
-            is_leaving: false,
-            is_from_file: false,
-            is_removed: false,
-            is_to_grow: false,
-            owed: 0,
-            walk: None,
-            excess: 0,
-            is_behind: false,
-            offering: None,
-            cull: None,
-            figures: Figures::default(),
-            times: Box::default(),
-            is_touched: false,
-            is_to_reconsider: false,
-            supply: Supply::default(),
-            settings,
-        }
+        Pool { name, settings, ..Pool::default() }
     }
 }

@@ -25,7 +25,7 @@ impl State {
         capacity: Option<u32>,
         session: Option<&[u8]>,
         step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    ) -> Answer {
         if let Some((agent, pool)) = self.agents.serving(conn) {
             let Agent { provides, session: known, .. } = self.agents.get(agent);
             if self.pools.find(name) != Ok(pool) {
@@ -113,7 +113,7 @@ impl State {
     }
 
     /// `CLEAN pool`.
-    pub(super) fn clean(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    pub(super) fn clean(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
         let id = self.enlist(conn, name)?;
         self.agents.set_cleaner(id);
         step.tell(conn, What::Ok);
@@ -146,7 +146,7 @@ impl State {
         named: Named<'_>,
         attributes: Attributes,
         step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    ) -> Answer {
         let pool = self.lasting_pool(named.pool)?;
         let agent = self.agents.serving(conn).filter(|(agent, of)| *of == pool && self.agents.get(*agent).provides);
         let (agent, _) = agent.ok_or(Refusal::NotProvider)?;
@@ -164,7 +164,7 @@ impl State {
     }
 
     /// Checks that a pool has room for one more member, and that its name is new: `known` is None.
-    pub(super) fn check_room(&self, pool: PoolId, known: Option<MemberId>) -> Result<(), Refusal> {
+    pub(super) fn check_room(&self, pool: PoolId, known: Option<MemberId>) -> Answer {
         if !self.has_slot(pool) {
             return Err(Refusal::PoolFull);
         }
@@ -191,13 +191,7 @@ impl State {
     }
 
     /// `WITHDRAW pool member [NOW]`.
-    pub(super) fn withdraw(
-        &mut self,
-        conn: ConnId,
-        named: Named<'_>,
-        now: bool,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    pub(super) fn withdraw(&mut self, conn: ConnId, named: Named<'_>, now: bool, step: &mut Step<'_, '_>) -> Answer {
         let id = self.find_member(named)?;
         let agent = self.agents.serving(conn).map(|(agent, _)| MemberOwner::Agent(agent));
         if agent != Some(self.member(id).owner) {
@@ -222,7 +216,7 @@ impl State {
     }
 
     /// `STOPPED member`. A member that is not there was stopped before.
-    pub(super) fn stopped(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    pub(super) fn stopped(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
         if !self.agents.knows(conn) {
             return Err(Refusal::NoSuchMember);
         }
@@ -237,13 +231,7 @@ impl State {
     }
 
     /// `DEAD member [text]`.
-    pub(super) fn dead(
-        &mut self,
-        conn: ConnId,
-        name: &[u8],
-        text: &[u8],
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    pub(super) fn dead(&mut self, conn: ConnId, name: &[u8], text: &[u8], step: &mut Step<'_, '_>) -> Answer {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NoSuchMember)?;
         let id = self.members.find_named(pool, name).ok_or(Refusal::NoSuchMember)?;
         let (is_own, is_asked) = (self.member(id).owner == MemberOwner::Agent(agent), self.is_cleaned_by(id, agent));
@@ -328,7 +316,7 @@ impl State {
         span: Span,
         note: &[u8],
         step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    ) -> Answer {
         let id = self.find_member(named)?;
         step.tell(conn, What::Ok);
         let (pool, member) = self.names_of(id);

@@ -1,8 +1,7 @@
 //! Reasons for which members are kept out, for operators.
 
 use super::{Member, MemberId, MemberOwner, PhaseKind, State};
-use poolcounter_core::time::Span;
-use poolcounter_core::time::Time;
+use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::members::wire::NO_CLEANER;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

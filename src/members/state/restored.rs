@@ -1,9 +1,9 @@
 //! Reading of a handover, in slices after an upgrade. Until the last record is read nothing else happens to the state.
 //! Records that contradict each other are refused.
 
-use super::saved::Saved;
+use super::saved::{self, Saved};
 use super::*;
-use poolcounter_core::record::{KeptRecords, Reader, Unreadable};
+use poolcounter_core::record::{Reader, Unreadable};
 
 /// Records that are read in a slice: about a millisecond.
 const SLICE: usize = 1024;
@@ -11,8 +11,8 @@ const SLICE: usize = 1024;
 const MOST_ROOM: usize = 1 << 20;
 
 /// Progress of reading a handover.
+#[derive(Default)]
 pub(super) struct Loading {
-    records: KeptRecords,
     /// Present ids by saved ones.
     pools: BTreeMap<PoolId, PoolId>,
     groups: BTreeMap<GroupId, GroupId>,
@@ -30,14 +30,7 @@ impl State {
     pub fn restore(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
         // A record of nothing is the last.
         let records = saved.keep_records(|record| record == [0])?;
-        self.loading = Some(Box::new(Loading {
-            records,
-            pools: BTreeMap::new(),
-            groups: BTreeMap::new(),
-            agents: BTreeMap::new(),
-            holdings: BTreeMap::new(),
-            joins: 0,
-        }));
+        self.loading = Some(Box::new((records, Loading::default())));
         Ok(())
     }
 
@@ -50,15 +43,25 @@ impl State {
         let Some(mut loading) = self.loading.take() else { return Ok(true) };
         // Background work goes on later, as it would have.
         step.timers.exhaust_budget();
-        for _ in 0..SLICE {
-            let Some(record) = loading.records.take::<Option<Saved>>()? else {
-                self.finish_restore(*loading);
+        let (records, known) = &mut *loading;
+        let contradiction = || Unreadable("members: a record refers to nothing, or stands there twice".into());
+        let mut read = 0;
+        while read < SLICE {
+            if let Some(mut block) = records.take_if(saved::BLOCK).map(|block| &block[1..]) {
+                while !block.is_empty() {
+                    let member = saved::unpack(&mut block).ok_or_else(contradiction)?;
+                    known.read_member(member, self, step).ok_or_else(contradiction)?;
+                    read += 1;
+                }
+                continue;
+            }
+            let Some(record) = records.take::<Option<Saved>>()? else {
+                self.finish_restore(loading.1);
                 self.settle(step);
                 return Ok(true);
             };
-            loading.read(record, self, step).ok_or_else(|| {
-                Unreadable("members: a record refers to what there is not, or stands there twice".into())
-            })?;
+            known.read(record, self, step).ok_or_else(contradiction)?;
+            read += 1;
         }
         self.loading = Some(loading);
         Ok(false)
@@ -180,7 +183,8 @@ impl Loading {
         // Queues are in the order of time.
         member.since = member.since.min(step.now);
         let pool = member.pool;
-        let id = state.members.create(member, attributes.unwrap_or_default())?;
+        let id = state.members.create(member)?;
+        attributes.into_iter().for_each(|attributes| state.members.set_attributes(id, attributes));
         let kind = phase.kind();
         let mut phase = phase.map(|at| step.timers.arm(*at, Timer::Phase(id)));
         match &mut phase {
@@ -197,7 +201,7 @@ impl Loading {
             PhaseKind::REASONED.contains(&kind).then_some(())?;
             state.members.set_reason(id, since, reason);
         }
-        failed.into_iter().for_each(|failed| _ = state.cleanings.failed.insert(id, failed));
+        failed.into_iter().for_each(|failed| _ = state.failed_cleanings.insert(id, failed));
         if !history.is_empty() {
             state.history.restore(id, history);
         }

@@ -5,9 +5,15 @@
 //! zero in the order in which they come; leases refer to these numbers.
 
 use super::*;
-use poolcounter_core::record::Writer;
+use poolcounter_core::record::{Writer, push_bytes, take_array, take_bytes};
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::io;
+
+/// First byte of a block of members. Other records begin with 0 or 1.
+pub(super) const BLOCK: u8 = 2;
+/// Number of bytes at which a block is written: some 300 members.
+const BLOCK_BYTES: usize = 16 * 1024;
 
 /// Saved entry.
 #[derive(Serialize, Deserialize)]
@@ -68,61 +74,129 @@ impl State {
     ///
     /// Fails if it cannot be written.
     pub fn save(&self, out: &mut Writer<'_>, timers: &Timers<'_, Timer>) -> io::Result<()> {
-        let mut put = |record| out.put(&Some(record));
-        put(Saved::Numbers {
-            lease: self.leases.next_number,
-            arrival: self.waiters.next_arrival,
-            start: self.starts.next_number,
-            joins: self.pools.joins,
-            members: self.members.len(),
-            past: self.pools.past.save(),
-        })?;
+        put(
+            out,
+            Saved::Numbers {
+                lease: self.leases.next_number,
+                arrival: self.waiters.next_arrival,
+                start: self.starts.next_number,
+                joins: self.pools.joins,
+                members: self.members.len(),
+                past: self.pools.past.save(),
+            },
+        )?;
         let nameless = self.pools.iter().filter(|(_, pool)| pool.is_removed).map(|(id, _)| id);
         let pools: Vec<PoolId> = self.pools.after(None).chain(nameless).collect();
         for id in &pools {
             let pool = self.pool(*id);
             let cull = pool.cull.as_ref().map(|timer| timers.deadline(timer));
-            put(Saved::Pool { id: *id, pool: pool.to_save().into(), cull, figures: pool.figures.save() })?;
+            put(out, Saved::Pool { id: *id, pool: pool.to_save().into(), cull, figures: pool.figures.save() })?;
         }
         for (id, group) in self.pools.groups() {
             let pools = group.pools.iter().map(|(joined, pool)| (*joined, *pool)).collect();
-            put(Saved::Group { id, name: group.name.clone(), pools, removal: group.removal })?;
+            put(out, Saved::Group { id, name: group.name.clone(), pools, removal: group.removal })?;
         }
         let mut agents: Vec<(AgentId, &Agent)> = self.agents.iter().collect();
         agents.sort_by_key(|(_, agent)| agent.place);
         for (id, agent) in agents {
             let state = agent.state.map(|timer| timers.deadline(timer));
             let backoff = agent.backoff.timer.as_ref().map(|timer| timers.deadline(timer));
-            put(Saved::Agent { id, agent: agent.to_save().into(), state, backoff })?;
+            put(out, Saved::Agent { id, agent: agent.to_save().into(), state, backoff })?;
         }
         for (id, holding) in self.leases.holdings() {
-            put(Saved::Holding { id, holding: holding.to_save() })?;
+            put(out, Saved::Holding { id, holding: holding.to_save() })?;
         }
         let (mut numbers, mut next) = (vec![MemberId::from_index(0); self.members.slots()], 0);
+        let mut block = vec![BLOCK];
         for id in pools.iter().flat_map(|pool| self.members.queued_first(*pool)) {
             numbers[id.index()] = MemberId::from_index(next);
             next += 1;
-            put(Saved::Member(self.save_member(id, timers, |at| at).into()))?;
+            let is_packed = self.pack(id, &mut block);
+            if !is_packed || block.len() >= BLOCK_BYTES {
+                end_block(&mut block, out)?;
+            }
+            if !is_packed {
+                put(out, Saved::Member(self.save_member(id, timers, |at| at).into()))?;
+            }
         }
+        end_block(&mut block, out)?;
         let mut leases: Vec<&Lease> = self.leases.iter().map(|(_, lease)| lease).collect();
         leases.sort_unstable_by_key(|lease| lease.number);
         for lease in leases {
-            put(Saved::Lease(Lease { member: numbers[lease.member.index()], ..lease.to_save() }.into()))?;
+            put(out, Saved::Lease(Lease { member: numbers[lease.member.index()], ..lease.to_save() }.into()))?;
         }
-        self.kept.unknown.values().try_for_each(|kept| put(Saved::Unknown(kept.clone())))?;
+        self.kept.unknown.values().try_for_each(|kept| put(out, Saved::Unknown(kept.clone())))?;
         let mut waiters: Vec<&Waiter> = self.waiters.iter().map(|(_, waiter)| waiter).collect();
         waiters.sort_unstable_by_key(|waiter| waiter.rank.1);
-        waiters.into_iter().try_for_each(|waiter| put(Saved::Waiter(waiter.to_save().into())))?;
+        waiters.into_iter().try_for_each(|waiter| put(out, Saved::Waiter(waiter.to_save().into())))?;
         for Start { number, agent, since, timer, .. } in self.starts.iter() {
-            put(Saved::Start { number: *number, agent: *agent, since: *since, until: timers.deadline(timer) })?;
+            put(out, Saved::Start { number: *number, agent: *agent, since: *since, until: timers.deadline(timer) })?;
         }
         for conn in (0..self.leases.conns().max(self.agents.conns())).map(ConnId::from_index) {
             let name = self.leases.name(conn).cloned();
             let pool = self.agents.last_pool(conn).cloned();
             if name.is_some() || pool.is_some() {
-                put(Saved::Client { conn, name, pool })?;
+                put(out, Saved::Client { conn, name, pool })?;
             }
         }
         out.put(&None::<Saved>)
     }
+
+    /// Appends a member of a provider to a block: there may be a million, for which others wait. Returns false, and
+    /// appends nothing, if there is more to say of it.
+    fn pack(&self, id: MemberId, block: &mut Vec<u8>) -> bool {
+        let Member { name, pool, owner, born, since, proved, uses, share, is_leaving, phase, .. } = self.member(id);
+        let (MemberOwner::Agent(agent), MemberPhase::Free(None) | MemberPhase::InUse(_)) = (owner, phase) else {
+            return false;
+        };
+        let MemberTable { holds, reasons, .. } = &self.members;
+        if *is_leaving || self.members.attributes(id).is_some() || holds.contains_key(&id) || reasons.contains_key(&id)
+        {
+            return false;
+        }
+        block.push(u8::from(phase.kind() == PhaseKind::Free));
+        for index in [pool.index(), agent.index()] {
+            // Lossless: an id is a u32.
+            block.extend_from_slice(&(index as u32).to_le_bytes());
+        }
+        for time in [born, since, proved] {
+            block.extend_from_slice(&time.as_micros().to_le_bytes());
+        }
+        block.extend_from_slice(&uses.to_le_bytes());
+        block.extend_from_slice(&share.to_le_bytes());
+        push_bytes(block, name);
+        true
+    }
+}
+
+/// Removes a member from the front of a block; None if there is none.
+pub(super) fn unpack(block: &mut &[u8]) -> Option<SavedMember> {
+    let [is_free] = take_array(block)?;
+    let [pool, agent] = [take_array(block)?, take_array(block)?].map(u32::from_le_bytes);
+    let [born, since, proved] = [take_array(block)?, take_array(block)?, take_array(block)?];
+    let [born, since, proved] = [born, since, proved].map(|micros| Time::from_micros(u64::from_le_bytes(micros)));
+    let (uses, share) = (u32::from_le_bytes(take_array(block)?), u16::from_le_bytes(take_array(block)?));
+    let owner = MemberOwner::Agent(AgentId::from_index((agent < u32::MAX).then_some(agent as usize)?));
+    let new = Member::new(PoolId::from_index(pool as usize), take_bytes(block)?.into(), owner, share, born);
+    Some(SavedMember {
+        member: Member { since, proved, uses, ..new },
+        phase: if is_free > 0 { Phase::Free(None) } else { Phase::InUse(LeaseId::from_index(0)) },
+        attributes: None,
+        hold: None,
+        reason: None,
+        failed: None,
+        history: VecDeque::new(),
+    })
+}
+
+fn put(out: &mut Writer<'_>, record: Saved) -> io::Result<()> {
+    out.put(&Some(record))
+}
+
+fn end_block(block: &mut Vec<u8>, out: &mut Writer<'_>) -> io::Result<()> {
+    if block.len() > 1 {
+        out.put_bytes(block)?;
+        block.truncate(1);
+    }
+    Ok(())
 }

@@ -1,10 +1,9 @@
 //! Table of the starts under way. A start that has failed is not remembered: an answer to it is late.
 
-use super::side_table::SideTable;
 use super::{AgentId, PoolId, StartId, Step, Timer};
-use poolcounter_core::count::first_before;
 use poolcounter_core::id::Id as _;
 use poolcounter_core::list::{Links, List};
+use poolcounter_core::side_table::SideTable;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
 use slab::Slab;
@@ -20,6 +19,7 @@ pub(super) struct Start {
 }
 
 /// All starts under way, by number, by pool and by provider.
+#[derive(Default)]
 pub(super) struct Starts {
     starts: Slab<Start>,
     /// Number of the next start.
@@ -29,20 +29,6 @@ pub(super) struct Starts {
     pool_links: Links,
     by_agent: SideTable<AgentId, List<StartId>>,
     agent_links: Links,
-}
-
-impl Default for Starts {
-    fn default() -> Self {
-        Starts {
-            starts: Slab::new(),
-            next_number: 1 + first_before(u32::MAX.into()),
-            by_number: BTreeMap::new(),
-            by_pool: SideTable::default(),
-            pool_links: Links::default(),
-            by_agent: SideTable::default(),
-            agent_links: Links::default(),
-        }
-    }
 }
 
 impl Starts {

@@ -37,7 +37,7 @@ impl Deref for Picked {
 
 impl State {
     /// `TAKE` and `TAKEGROUP`.
-    pub(super) fn take(&mut self, conn: ConnId, take: Take<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    pub(super) fn take(&mut self, conn: ConnId, take: Take<'_>, step: &mut Step<'_, '_>) -> Answer {
         if self.waiters.of_conn(conn).is_some() {
             return Err(Refusal::Waiting);
         }
@@ -63,9 +63,7 @@ impl State {
         let rank = (take.priority, u64::MAX);
         let found = if is_limited { None } else { self.find(place, filter, members, rank) };
         // A member that is found need not be looked for again.
-        if found.is_none()
-            && filter.is_some_and(|filter| !self.pools_in(place).any(|pool| self.could_have(pool, filter)))
-        {
+        if found.is_none() && filter.is_some_and(|filter| !self.could_have(place, filter)) {
             return Err(Refusal::NoSuchMember);
         }
         if is_limited {
@@ -89,7 +87,7 @@ impl State {
         take: Take<'_>,
         to_check: &[MemberId],
         step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    ) -> Answer {
         let mut timeout = take.timeout;
         if let Some(first) = to_check.first().filter(|_| timeout == Span::ZERO) {
             timeout = self.pool(self.member(*first).pool).settings.check_timeout;
@@ -202,9 +200,12 @@ impl State {
     /// Returns free members for a take or waiter of this rank: as many as it asks for, of a pool or of the pools of a
     /// group, beginning with the one that has most free. Members that are kept for a waiter before it are left out.
     pub(super) fn find(&self, place: Place, filter: Option<&Filter>, members: u32, rank: Rank) -> Option<Picked> {
-        let (one, group) = match place {
-            Place::Pool(pool) => (Some(pool), None),
-            Place::Group(group) => (None, Some(self.members.pools_with_free(group))),
+        let (one, few, group) = match place {
+            Place::Pool(pool) => (Some(pool), None, None),
+            Place::Group(group) => match filter.and_then(|filter| self.few_pools(group, filter)) {
+                Some(few) => (None, Some(few), None),
+                None => (None, None, Some(self.members.pools_with_free(group))),
+            },
         };
         if matches!(place, Place::Group(_))
             && let Some((first, waiter)) = self.waiters.first_for_several(place)
@@ -213,7 +214,8 @@ impl State {
         {
             return None;
         }
-        let mut pools = one.into_iter().chain(group.into_iter().flatten().inspect(|_| self.note_walk()));
+        let of_group = few.into_iter().flatten().chain(group.into_iter().flatten());
+        let mut pools = one.into_iter().chain(of_group.inspect(|_| self.note_walk()));
         if members == 1 {
             let mut found = None;
             pools.find(|pool| {
@@ -284,8 +286,38 @@ impl State {
         members.iter().filter(is_unproved).copied().collect()
     }
 
-    /// Returns whether the pool may ever have a member that matches.
-    fn could_have(&self, id: PoolId, filter: &Filter) -> bool {
+    /// Returns the pools of a group that may have free members which match; None if all may.
+    fn few_pools(&self, group: GroupId, filter: &Filter) -> Option<Vec<PoolId>> {
+        match &filter.member {
+            Some(name) if self.has_fixed_alone(group) => {
+                let pool = self.members.find_fixed(name).map(|id| self.member(id).pool);
+                Some(pool.into_iter().filter(|pool| self.members.in_pool(*pool).group == Some(group)).collect())
+            }
+            Some(_) => None,
+            None => self.members.few_pools(group, &filter.attributes),
+        }
+    }
+
+    /// Returns whether all pools of a group have fixed members, each of which has a name of its own.
+    fn has_fixed_alone(&self, group: GroupId) -> bool {
+        let group = self.pools.group(group);
+        group.fixed == group.pools.len()
+    }
+
+    /// Returns whether a pool, or a pool of a group, may ever have a member that matches.
+    fn could_have(&self, place: Place, filter: &Filter) -> bool {
+        match (place, &filter.member) {
+            (Place::Group(group), None) if self.pools.group(group).provided > 0 => true,
+            (Place::Group(group), None) => self.members.has_any_in(group, &filter.attributes),
+            (Place::Group(group), Some(_)) if self.has_fixed_alone(group) => {
+                let mut pools = self.few_pools(group, filter).into_iter().flatten();
+                pools.any(|pool| self.pool_could_have(pool, filter))
+            }
+            _ => self.pools_in(place).any(|pool| self.pool_could_have(pool, filter)),
+        }
+    }
+
+    fn pool_could_have(&self, id: PoolId, filter: &Filter) -> bool {
         let is_provided = self.agents.is_provided(id);
         match &filter.member {
             Some(name) => {

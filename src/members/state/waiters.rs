@@ -83,6 +83,7 @@ struct WaitQueue {
 }
 
 /// All waiters, in the queues of their pools and groups.
+#[derive(Default)]
 pub(super) struct Waiters {
     waiters: Slab<Waiter>,
     classes: Classes,
@@ -93,20 +94,6 @@ pub(super) struct Waiters {
     by_conn: SideTable<ConnId, Option<WaiterId>>,
     /// Links of the lists `wanting`.
     links: Links,
-}
-
-impl Default for Waiters {
-    fn default() -> Self {
-        Waiters {
-            waiters: Slab::new(),
-            classes: Classes::default(),
-            next_arrival: first_before(u32::MAX.into()),
-            by_pool: SideTable::default(),
-            by_group: SideTable::default(),
-            by_conn: SideTable::default(),
-            links: Links::default(),
-        }
-    }
 }
 
 impl Waiters {

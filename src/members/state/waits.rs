@@ -11,7 +11,11 @@ impl State {
     /// Gives a free member to the first waiter whom it fits. The first that waits for several keeps it until it has all.
     /// Returns whether it goes to a waiter, now or later.
     pub(super) fn offer_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> bool {
-        let reserving = self.reserving_waiter(self.member(id).pool);
+        let pool = self.member(id).pool;
+        if self.queued(pool) == 0 {
+            return false;
+        }
+        let reserving = self.reserving_waiter(pool);
         for turn in self.waiters_for(id, step) {
             if self.try_to_serve(turn, id, step) || reserving == Some(turn) {
                 return true;
@@ -20,27 +24,24 @@ impl State {
         false
     }
 
-    /// Returns the queues whose waiters a pool can serve.
-    fn queues_for(&self, pool: PoolId) -> impl Iterator<Item = Place> {
-        [Place::Pool(pool)].into_iter().chain(self.pool(pool).group.map(Place::Group))
-    }
-
     /// Returns the first waiter for several members, for which the free members of a pool that it can use are kept.
     #[inline]
     pub(super) fn reserving_waiter(&self, pool: PoolId) -> Option<Turn> {
-        self.queues_for(pool).filter_map(|place| self.waiters.first_for_several(place)).min()
+        let own = self.waiters.first_for_several(Place::Pool(pool));
+        match self.pool(pool).group {
+            Some(group) => own.into_iter().chain(self.waiters.first_for_several(Place::Group(group))).min(),
+            None => own,
+        }
     }
 
     /// Returns the first waiter of each kind whom a member fits, in the order in which they are served.
     fn waiters_for(&self, id: MemberId, step: &mut Step<'_, '_>) -> Vec<Turn> {
         let Member { pool, name, .. } = self.member(id);
         let attributes = self.members.attributes(id).map(|attributes| &**attributes);
-        let all = self.queues_for(*pool).flat_map(|place| self.waiters.firsts_under(place, name, attributes));
-        let mut all: Vec<Turn> = all.collect();
-        if !all.is_empty() {
-            // Lossless: there are fewer waiters.
-            step.timers.charge(OFFER_COST + all.len() as u32 * background::COST);
-        }
+        let places = [Some(Place::Pool(*pool)), self.pool(*pool).group.map(Place::Group)].into_iter().flatten();
+        let mut all: Vec<Turn> = places.flat_map(|place| self.waiters.firsts_under(place, name, attributes)).collect();
+        // Lossless: there are fewer waiters.
+        step.timers.charge(OFFER_COST + all.len() as u32 * background::COST);
         all.retain(|(_, waiter)| self.fits(*waiter, id));
         all.sort_unstable();
         all
@@ -192,7 +193,7 @@ impl State {
     }
 
     /// `CANCEL`.
-    pub(super) fn cancel(&mut self, conn: ConnId, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    pub(super) fn cancel(&mut self, conn: ConnId, step: &mut Step<'_, '_>) -> Answer {
         let id = self.waiters.of_conn(conn).ok_or(Refusal::NotWaiting)?;
         self.refuse_wait(id, What::NoMembers(NoMembers::Cancelled), step);
         Ok(())

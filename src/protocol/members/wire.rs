@@ -3,7 +3,7 @@
 use super::commands::MemberCommand;
 use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Value};
 use super::request::{Attributes, Condition, From, LeaseName, Named, Refusal, Request, Take, Token};
-use crate::line::LineWords;
+use crate::line::{LineWords, take_plain_word};
 use poolcounter_core::decimal::{parse_number, parse_seconds};
 use poolcounter_core::time::Span;
 
@@ -19,6 +19,8 @@ pub const MOST_ATTRIBUTES: usize = 16;
 pub const ATTRIBUTE_BYTES: usize = 1024;
 /// Reason for which a member is not cleaned.
 pub const NO_CLEANER: &str = "waits for a cleaner; none is connected";
+/// Priority of a take that names none.
+const PRIORITY: u8 = 5;
 /// Names of a take's own options, which no attribute may have.
 const OPTIONS: [&[u8]; 5] = [b"member", b"n", b"pri", b"lease", b"token"];
 
@@ -70,6 +72,13 @@ pub enum Query<'a> {
 ///
 /// Fails if it is no well-formed request.
 pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
+    if let Some(request) = parse_usual(line) {
+        return Ok(Line::Request(request));
+    }
+    parse_any(line)
+}
+
+fn parse_any(line: &[u8]) -> Result<Line<'_>, Refusal> {
     if line.first() == Some(&b' ') {
         return Err(Refusal::BadCommand);
     }
@@ -77,6 +86,17 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
     let command = words.next().and_then(MemberCommand::of_word).ok_or(Refusal::BadCommand)?;
     let line = read(command, &mut words)?;
     words.end(line)
+}
+
+/// Reads `TAKE pool seconds` and `RETURN lease` as most clients write them; None for any other line.
+fn parse_usual(line: &[u8]) -> Option<Request<'_>> {
+    if let Some(lease) = line.strip_prefix(b"RETURN ") {
+        return Some(Request::Return { lease: parse_lease(lease).ok()?, condition: Condition::Ok });
+    }
+    let mut rest = line.strip_prefix(b"TAKE ")?;
+    let pool = take_plain_word(&mut rest).filter(|name| name.len() <= LONGEST_NAME)?;
+    let (from, timeout) = (From::Pool(pool), parse_seconds(rest)?);
+    Some(Request::Take(Take { from, timeout, filter: None, count: None, priority: PRIORITY, lease: None }))
 }
 
 /// Reads the parameters of a command.
@@ -249,10 +269,15 @@ pub fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
 }
 
 fn number_of(word: &[u8]) -> Result<u32, Refusal> {
-    parse_number(word).ok_or(match word {
+    parse_number(word).ok_or_else(|| no_number(word))
+}
+
+#[cold]
+fn no_number(word: &[u8]) -> Refusal {
+    match word {
         [_, ..] if word.iter().all(u8::is_ascii_digit) => Refusal::BadSyntax("the number is too large"),
         _ => Refusal::BadSyntax(NO_NUMBER),
-    })
+    }
 }
 
 fn seconds_of(word: &[u8]) -> Result<Span, Refusal> {
@@ -264,26 +289,25 @@ fn positive_seconds_of(word: &[u8]) -> Result<Span, Refusal> {
     if span == Span::ZERO { Err(Refusal::BadSyntax("lease must be more than 0")) } else { Ok(span) }
 }
 
-/// Most decimal digits that always fit into 64 bits.
-const DIGITS_OF_ANY: usize = 19;
-
-/// Reads a number of 64 bits. Each return has one, so the first digits, which always fit, are read without overflow
-/// checks.
+/// Reads a number of 64 bits. Each return has one of sixteen digits, so eight are read at a time.
 fn parse_long(word: &[u8]) -> Result<u64, Refusal> {
-    const WRONG: Refusal = Refusal::BadSyntax(NO_NUMBER);
-    const TOO_LARGE: Refusal = Refusal::BadSyntax("the number is too large");
-    let (short, rest) = word.split_at(word.len().min(DIGITS_OF_ANY));
-    let (mut number, mut highest) = (0_u64, if short.is_empty() { u8::MAX } else { 0 });
-    for byte in short {
-        let digit = byte.wrapping_sub(b'0');
-        highest = highest.max(digit);
-        number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
-    }
-    if highest > 9 || !rest.iter().all(u8::is_ascii_digit) {
-        return Err(WRONG);
-    }
-    let add = |number: u64, byte: &u8| number.checked_mul(10)?.checked_add(u64::from(byte - b'0'));
-    rest.iter().try_fold(number, add).ok_or(TOO_LARGE)
+    let (eights, rest) = word.as_chunks();
+    let digit = |byte: &u8| byte.checked_sub(b'0').filter(|digit| *digit <= 9);
+    let head = |number: u64, eight| number.checked_mul(100_000_000)?.checked_add(eight_digits(eight)?);
+    let tail = |number: u64, byte| number.checked_mul(10)?.checked_add(digit(byte)?.into());
+    let number = eights.iter().try_fold(0, |number, eight| head(number, *eight));
+    let number = number.and_then(|number| rest.iter().try_fold(number, tail));
+    number.filter(|_| !word.is_empty()).ok_or_else(|| no_number(word))
+}
+
+/// Returns the number of eight decimal digits. Neighbours become one number in each step: of two, four and eight digits.
+fn eight_digits(digits: [u8; 8]) -> Option<u64> {
+    let all = |byte: u8| u64::from_ne_bytes([byte; 8]);
+    let bytes = u64::from_le_bytes(digits);
+    let is_digit = (bytes & all(0xf0)) | (bytes.wrapping_add(all(6)) & all(0xf0)) >> 4 == all(0x33);
+    let twos = (bytes & all(0x0f)).wrapping_mul(2561) >> 8;
+    let fours = (twos & 0x00ff_00ff_00ff_00ff).wrapping_mul(6_553_601) >> 16;
+    is_digit.then_some((fours & 0x0000_ffff_0000_ffff).wrapping_mul(42_949_672_960_001) >> 32)
 }
 
 fn parse_lease(word: &[u8]) -> Result<LeaseName, Refusal> {
@@ -419,7 +443,7 @@ fn parse_take<'a>(from: From<'a>, words: &mut LineWords<'a>) -> Result<Request<'
         }
     }
     check_attributes(&filter.attributes)?;
-    let priority = u8::try_from(priority.unwrap_or(5)).ok().filter(|priority| *priority <= 9);
+    let priority = u8::try_from(priority.unwrap_or(PRIORITY.into())).ok().filter(|priority| *priority <= 9);
     let priority = priority.ok_or(Refusal::BadSyntax("pri is 0 to 9"))?;
     match count {
         Some(0) => return Err(Refusal::BadSyntax("n is at least 1")),

@@ -79,7 +79,7 @@ impl State {
                     let id = self.create_pool(name, settings, step);
                     leaving.extend(is_leaving.then_some(id));
                 }
-                _ => self.pools.marks.add(name),
+                _ => self.pools.marks.add(&name),
             }
         }
         for kept in all.members {
@@ -87,7 +87,7 @@ impl State {
         }
         for (token, kept) in all.provided {
             if self.restore_provided(&kept, &mut report, step).is_none() {
-                self.leases.marks.add(token);
+                self.leases.marks.add(&token);
             }
         }
         leaving.into_iter().for_each(|id| self.remove(id, true, step));
@@ -115,7 +115,7 @@ impl State {
                     report.unknown.push(name.clone());
                     self.kept.unknown.insert(name.clone(), KeptMember { unknown_since: Some(since), ..kept }.into());
                 }
-                self.members.marks.add(name);
+                self.members.marks.add(&name);
             }
         }
     }
@@ -155,7 +155,7 @@ impl State {
             (Phase::Cleaning { .. } | Phase::CleanLater(_), _) => {
                 report.to_clean += 1;
                 if let Some(failed) = failed {
-                    self.cleanings.failed.insert(id, FailedCleanings { by: None, ..*failed });
+                    self.failed_cleanings.insert(id, FailedCleanings { by: None, ..*failed });
                 }
                 let (after, reason) = match (phase, reason) {
                     (Phase::CleanLater(until), Some((_, reason))) => (at(until).since(step.now), reason.clone()),

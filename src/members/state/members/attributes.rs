@@ -6,13 +6,15 @@
 //! examined.
 
 use super::*;
-use poolcounter_core::meter;
+use poolcounter_core::meter::{self, Metered as _};
 
 /// Most members of the shortest queue that a search examines, besides those that it returns, before it uses the sets.
 const MOST_WALKED: usize = 256;
 /// Most matches in the sets that a search examines: more than may be reserved for a waiter and asked for by a take
 /// together.
 const MOST_MATCHES: usize = 2 * MOST_AT_ONCE as usize;
+/// Owner of an attribute in any pool.
+const ANY_POOL: u64 = u64::MAX;
 /// Number of words of a set that take as long as a visit of a member.
 const WORDS_OF_A_VISIT: usize = 8;
 
@@ -26,6 +28,8 @@ id! {
 pub(super) struct MemberAttributes {
     of_members: Vec<Option<OfMember>>,
     pairs: Pairs<Having>,
+    /// Pools that have members with an attribute.
+    pools: Pairs<BTreeSet<PoolId>>,
     postings: Slab<Posting>,
     links: Links,
     /// The free members among them, as bits.
@@ -80,6 +84,28 @@ impl MemberTable {
         self.attributes.has_any(pool, attributes)
     }
 
+    /// Returns the pools of a group that may have free members which match, the one with most free first; None without
+    /// attributes, or if so many pools have them that a walk from the pool with most free soon finds one.
+    pub fn few_pools(&self, group: GroupId, attributes: &Attributes) -> Option<Vec<PoolId>> {
+        let most = self.by_group.get(group).len() / 8;
+        let pools = self.attributes.pools_with(attributes).filter(|pools| pools.len() <= most)?;
+        let free = |pool: &PoolId| self.by_pool.get(*pool).count(PhaseKind::Free);
+        let mut few: Vec<PoolId> = self.in_group(pools, group).filter(|pool| free(pool) > 0).collect();
+        few.sort_unstable_by_key(|pool| Reverse((free(pool), Reverse(*pool))));
+        Some(few)
+    }
+
+    /// Returns whether a member of a group, free or not, has all of some attributes.
+    pub fn has_any_in(&self, group: GroupId, attributes: &Attributes) -> bool {
+        let pools = self.attributes.pools_with(attributes);
+        pools.is_some_and(|pools| self.in_group(pools, group).any(|pool| self.has_any(pool, attributes)))
+    }
+
+    fn in_group(&self, pools: &BTreeSet<PoolId>, group: GroupId) -> impl Iterator<Item = PoolId> {
+        let is_in = move |pool: &PoolId| self.by_pool.get(*pool).group == Some(group);
+        pools.iter().metered().copied().filter(is_in)
+    }
+
     /// Returns free members of a pool that have the wanted attributes and for which `is_meant` is true, in the order in
     /// which they are handed out: as many as are wanted, or all that there are.
     pub fn find_free(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
@@ -116,14 +142,19 @@ impl MemberAttributes {
 
     /// Sets the attributes of a member that is not idle.
     pub fn set(&mut self, id: MemberId, pool: PoolId, attributes: Arc<Attributes>) {
-        self.clear(id);
+        self.clear(id, pool);
         if attributes.is_empty() {
             return;
         }
         let mut postings = Vec::with_capacity(attributes.len());
         for (name, value) in &*attributes {
             let pair = self.pairs.find_or_add(owner_of(pool), name, value);
-            self.pairs.get_mut(pair).all.insert(id);
+            let all = &mut self.pairs.get_mut(pair).all;
+            if all.words.is_empty() {
+                let pools = self.pools.find_or_add(ANY_POOL, name, value);
+                self.pools.get_mut(pools).insert(pool);
+            }
+            all.insert(id);
             postings.push(PostingId::from_index(self.postings.insert(Posting { member: id, pair })));
         }
         if self.of_members.len() <= id.index() {
@@ -133,16 +164,35 @@ impl MemberAttributes {
         self.of_members[id.index()] = Some(OfMember { attributes, postings: postings.into() });
     }
 
-    fn clear(&mut self, id: MemberId) {
+    fn clear(&mut self, id: MemberId, pool: PoolId) {
         let Some(of_member) = self.of_members.get_mut(id.index()).and_then(Option::take) else { return };
-        for posting in of_member.postings {
+        for (posting, (name, value)) in of_member.postings.iter().zip(&*of_member.attributes) {
             let Posting { pair, .. } = self.postings.remove(posting.index());
             let all = &mut self.pairs.get_mut(pair).all;
             all.remove(id);
             if all.words.is_empty() {
                 self.pairs.remove(pair);
+                self.leave_pools(pool, name, value);
             }
         }
+    }
+
+    /// Removes a pool that has no member with an attribute any more.
+    fn leave_pools(&mut self, pool: PoolId, name: &[u8], value: &[u8]) {
+        let pair = self.pools.find(ANY_POOL, name, value).expect("an attribute of a pool has its pools");
+        let pools = self.pools.get_mut(pair);
+        pools.remove(&pool);
+        if pools.is_empty() {
+            self.pools.remove(pair);
+        }
+    }
+
+    /// Returns the pools that have members with the attribute that the fewest pools have; None without attributes.
+    fn pools_with(&self, attributes: &Attributes) -> Option<&BTreeSet<PoolId>> {
+        const NONE: &BTreeSet<PoolId> = &BTreeSet::new();
+        let pools = |(name, value): &(Box<[u8]>, Box<[u8]>)| self.pools.find(ANY_POOL, name, value);
+        let pools = attributes.iter().map(|attribute| pools(attribute).map_or(NONE, |pair| self.pools.get(pair)));
+        pools.min_by_key(|pools| pools.len())
     }
 
     /// Appends a member to the queues of its attributes.
@@ -256,6 +306,8 @@ impl MemberAttributes {
             }
         }
         let sets = || self.pairs.iter().map(|(_, having)| having);
+        let pools = self.pools.iter().map(|(_, pools)| pools.len()).sum::<usize>();
+        assert_eq!(pools, sets().count(), "an attribute of a pool has its pools");
         let members = sets().flat_map(|having| &having.all.words).map(|(_, bits)| bits.count_ones()).sum::<u32>();
         assert_eq!((members as usize, self.postings.len()), (having, having), "a set has its own members");
         assert_eq!(sets().map(|having| having.idle.len()).sum::<u32>(), queued, "a queue has its own members");

@@ -28,6 +28,7 @@ impl Pools {
             assert_eq!((group.spare, group.kept), (spare, kept), "the supply of a group");
             assert_eq!(group.most, supplies().map(|(of, _)| u64::from(of.most)).sum::<u64>(), "the maximum of a group");
             assert_eq!(group.fixed, supplies().filter(|(of, _)| of.is_fixed).count(), "pools with fixed members");
+            assert_eq!(group.provided, supplies().filter(|(of, _)| of.is_provided).count(), "pools with providers");
             let count = |reason| supplies().filter(|(of, _)| of.reason == Some(reason)).count();
             let reasons = [NoMembers::Starting, NoMembers::AtCapacity].map(count);
             assert_eq!([group.starting, group.at_capacity], reasons, "reasons for which members are missing");

@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// Pools from which members are taken together.
+#[derive(Default)]
 pub(in crate::state) struct Group {
     pub name: Arc<[u8]>,
     /// Its pools by the number of their entry.
@@ -17,6 +18,7 @@ pub(in crate::state) struct Group {
     pub kept: u64,
     pub most: u64,
     pub fixed: usize,
+    pub provided: usize,
     /// Number of pools in which a start is under way or waits for a backoff, and number of pools at their capacity.
     pub(super) starting: usize,
     pub(super) at_capacity: usize,
@@ -47,6 +49,8 @@ pub(in crate::state) struct Supply {
     /// Its maximum of members.
     pub most: u32,
     pub is_fixed: bool,
+    /// True if it has providers.
+    pub is_provided: bool,
     /// Number of waiters for whom it has places, besides waiters for the group.
     pub places: u32,
     /// Reason for which a take has none of its members, unless that is the lack of a provider.
@@ -95,24 +99,7 @@ impl Pools {
 
     pub fn find_or_add_group(&mut self, name: &Arc<[u8]>) -> GroupId {
         self.find_group(name).unwrap_or_else(|| {
-            let group = Group {
-                name: name.clone(),
-                pools: BTreeMap::new(),
-                lasting: 0,
-                spare: 0,
-                kept: 0,
-                most: 0,
-                fixed: 0,
-                starting: 0,
-                at_capacity: 0,
-                places: BTreeSet::new(),
-                able: BTreeSet::new(),
-                limits: BTreeSet::new(),
-                to_reconsider: 0,
-                next: 0,
-                removal: None,
-                is_touched: false,
-            };
+            let group = Group { name: name.clone(), ..Group::default() };
             let id = GroupId::from_index(self.groups.insert(group));
             self.group_names.insert(name.clone(), id);
             id
@@ -152,6 +139,7 @@ impl Pools {
         group.kept = group.kept + supply.kept - before.kept;
         group.most = group.most + u64::from(supply.most) - u64::from(before.most);
         group.fixed = group.fixed + usize::from(supply.is_fixed) - usize::from(before.is_fixed);
+        group.provided = group.provided + usize::from(supply.is_provided) - usize::from(before.is_provided);
         let is = |of: Supply, reason| usize::from(of.reason == Some(reason));
         let change = |count: usize, reason| count + is(supply, reason) - is(before, reason);
         group.starting = change(group.starting, NoMembers::Starting);

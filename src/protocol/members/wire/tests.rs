@@ -20,6 +20,27 @@ fn a_take_has_its_options() {
     assert_eq!(take.filter, None);
 }
 
+#[test]
+fn usual_lines_are_read_as_any_line() {
+    assert!(
+        ["TAKE p 60", "TAKE p 1.5", "RETURN 1790000000000001"]
+            .iter()
+            .all(|line| parse_usual(line.as_bytes()).is_some())
+    );
+    let names = ["", "p", "a\tb", "a\0b", &"n".repeat(LONGEST_NAME), &"n".repeat(LONGEST_NAME + 1)];
+    let numbers = ["", "0", "60", "1.5", "x", "1234567a90", "1790000000000001", "resume", "a=b", "12345678 OK"];
+    let long = ["18446744073709551615", "18446744073709551616", "99999999999999999999x", "000000000000000000000007"];
+    let token = ["0123456789abcdef0123456789abcdef"];
+    for word in ["TAKE", "TAKE ", "RETURN", "RETURN ", "take"] {
+        for (name, space) in names.iter().flat_map(|name| ["", " ", "  "].map(|space| (name, space))) {
+            for number in numbers.iter().chain(&long).chain(&token) {
+                let line = format!("{word} {name}{space}{number}");
+                assert_eq!(parse(line.as_bytes()), parse_any(line.as_bytes()), "{line:?}");
+            }
+        }
+    }
+}
+
 /// Commands, each with wrong parameters.
 const MALFORMED: &[(&str, &[&str])] = &[
     (

@@ -1,10 +1,10 @@
 //! Rows beside the slab of another owner, by its ids.
 
-use poolcounter_core::id::Id;
+use crate::id::Id;
 use std::marker::PhantomData;
 
 /// Table of one row for each id. A row is at its default until it is written, and must be cleared when its id is freed.
-pub(super) struct SideTable<K, T> {
+pub struct SideTable<K, T> {
     rows: Vec<T>,
     blank: T,
     key: PhantomData<K>,
@@ -46,7 +46,7 @@ impl<K: Id, T: Default> SideTable<K, T> {
     }
 
     /// Returns a number above every id whose row was ever written.
-    pub fn len(&self) -> usize {
+    pub fn slots(&self) -> usize {
         self.rows.len()
     }
 
