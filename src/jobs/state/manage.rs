@@ -128,7 +128,7 @@ impl State {
             last.pop_front();
         }
         last.push_back((self.jobs[key].id, Arc::clone(who)));
-        self.delete_job(key, step.now, step.timers);
+        self.delete_job(key, None, step.now, step.timers);
     }
 
     /// Returns the name of a client, or its address.

@@ -48,11 +48,9 @@ impl State {
         self.figures.count(Stat::Delete);
         let may = |key: &JobKey| self.jobs[*key].place != JobPlacement::Reserved || self.is_held_by(conn, *key);
         let Some(key) = self.visible(id).filter(may) else { return step.reply(conn, Reply::NotFound) };
-        let tube = self.jobs[key].tube;
-        self.tubes[tube].deletes.bump();
-        self.tubes.note(tube, Noted::Delete(self.run_time(key, step.now)), step.now);
+        let noted = Noted::Delete(self.run_time(key, step.now));
         self.conns[conn].rates.count(Rated::Delete, step.now);
-        self.delete_job(key, step.now, step.timers);
+        self.delete_job(key, Some(noted), step.now, step.timers);
         let after = self.this_commit();
         step.reply_after_of(conn, Reply::Deleted, after, id);
         self.serve_waiting(step);
@@ -161,9 +159,7 @@ impl State {
     pub fn delete_buried(&mut self, id: JobId, step: &mut Step<'_, '_>) {
         if let Some(key) = self.find_buried(id) {
             self.figures.count(Stat::Delete);
-            self.tubes[self.jobs[key].tube].deletes.bump();
-            self.tubes.note(self.jobs[key].tube, Noted::Delete(None), step.now);
-            self.delete_job(key, step.now, step.timers);
+            self.delete_job(key, Some(Noted::Delete(None)), step.now, step.timers);
         }
     }
 
@@ -197,7 +193,7 @@ impl State {
         match which {
             Peek::Ready => {
                 self.figures.count(Stat::PeekReady);
-                tube.first_ready(&self.tubes[tube.main]).map(Rank::id)
+                tube.first_ready().map(Rank::id)
             }
             Peek::Delayed => {
                 self.figures.count(Stat::PeekDelayed);
