@@ -223,7 +223,7 @@ impl State {
         let tube = job.tube;
         self.conns[conn].rates.count(Rated::Reserve, step.now);
         let noted = Some(Noted::Reserve(waited));
-        self.move_noted(key, To::Reserved(conn, is_begun), noted, step.now, step.timers);
+        self.move_noted(key, To::Reserved(conn, is_begun), noted, step);
         // Delayed jobs are counted by it.
         self.jobs[key].reserves.bump();
         self.note_start(tube, self.jobs.group_of(key), step);
@@ -240,7 +240,7 @@ impl State {
         let tube = self.jobs[key].tube;
         self.tubes[tube].rare().dropped += 1;
         self.figures.count(Stat::Superseded);
-        self.delete_job(key, Some(Noted::Superseded), step.now, step.timers);
+        self.delete_job(key, Some(Noted::Superseded), step);
     }
 
     /// `dropped`: takes the number of superseded jobs that were dropped in a tube, which may be hidden.

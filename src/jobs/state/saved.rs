@@ -306,7 +306,7 @@ impl State {
             (None, Some(until)) => To::Delayed(until),
             (None, None) => To::Ready,
         };
-        self.move_job(key, to, step.now, step.timers);
+        self.move_job(key, to, step);
         match (to, held) {
             (To::Reserved(conn, _), Some((_, deadline, _))) => {
                 self.set_deadline(conn, key, (since.unwrap_or(step.now), deadline), step);

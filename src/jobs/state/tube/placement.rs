@@ -25,19 +25,13 @@ type Moved = (JobKey, TubeId, Rank, Option<GroupId>);
 
 impl State {
     /// Moves a job to another place, and makes it hold or release its key as that place demands.
-    pub(in crate::state) fn move_job(&mut self, key: JobKey, to: To, now: Time, timers: &mut Timers<'_, Timer>) {
-        self.move_noted(key, to, None, now, timers);
+    pub(in crate::state) fn move_job(&mut self, key: JobKey, to: To, step: &mut Step<'_, '_>) {
+        self.move_noted(key, to, None, step);
     }
 
     /// Moves a job, and counts an event of its tube.
-    pub(in crate::state) fn move_noted(
-        &mut self,
-        key: JobKey,
-        to: To,
-        noted: Option<Noted>,
-        now: Time,
-        timers: &mut Timers<'_, Timer>,
-    ) {
+    pub(in crate::state) fn move_noted(&mut self, key: JobKey, to: To, noted: Option<Noted>, step: &mut Step<'_, '_>) {
+        let (now, timers) = (step.now, &mut *step.timers);
         let job = &self.jobs[key];
         let (tube, from, has_extra) = (job.tube, job.state(), job.has_extra);
         let (place, at, rank) = (job.place, job.at, Rank::new(job.pri, job.id));
@@ -168,7 +162,7 @@ impl State {
                 return;
             }
             let key = self.jobs.find(job).expect("a tube knows only jobs that there are");
-            self.move_job(key, To::Ready, step.now, step.timers);
+            self.move_job(key, To::Ready, step);
             self.serve_waiting(step);
         }
         self.arm_delay(id, step.timers);
@@ -293,23 +287,15 @@ impl State {
     }
 
     /// Deletes a job from its place, and counts an event of its tube.
-    pub(in crate::state) fn delete_job(
-        &mut self,
-        key: JobKey,
-        noted: Option<Noted>,
-        now: Time,
-        timers: &mut Timers<'_, Timer>,
-    ) {
+    pub(in crate::state) fn delete_job(&mut self, key: JobKey, noted: Option<Noted>, step: &mut Step<'_, '_>) {
         let (tube, group) = (self.jobs[key].tube, self.jobs.group_of(key));
-        self.move_noted(key, To::Nowhere, noted, now, timers);
+        self.move_noted(key, To::Nowhere, noted, step);
         let job = self.jobs.remove(key);
-        if let Some(group) = group {
-            self.limits.leave_group(group);
-        }
+        group.into_iter().for_each(|group| self.limits.leave_group(group));
         if job.is_stored {
             self.note_change(Change::Gone(job.id));
         }
-        self.hide_if_unused(tube, now, timers);
+        self.hide_if_unused(tube, step.now, step.timers);
     }
 
     /// Returns the tube with this name, and creates it if there is room. It must be used at once, or hidden again.
