@@ -16,7 +16,7 @@ pub trait Id: Copy + Eq + fmt::Debug {
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
         #[derive(serde::Serialize, serde::Deserialize)]
         pub struct $name(u32);
 
@@ -32,6 +32,27 @@ macro_rules! id {
     };
 }
 pub use id;
+
+/// Lets a table be indexed by the ids of its entries, which are in this field of it.
+#[macro_export]
+macro_rules! index_by {
+    ($($id:ty => $table:ident.$field:ident: $entry:ty),+) => {
+        $(impl std::ops::Index<$id> for $table {
+            type Output = $entry;
+
+            fn index(&self, id: $id) -> &$entry {
+                &self.$field[$crate::id::Id::index(id)]
+            }
+        }
+
+        impl std::ops::IndexMut<$id> for $table {
+            fn index_mut(&mut self, id: $id) -> &mut $entry {
+                &mut self.$field[$crate::id::Id::index(id)]
+            }
+        })+
+    };
+}
+pub use index_by;
 
 /// Declares an [`Id`] whose `Option` takes no more memory: for tables with very many entries.
 #[macro_export]

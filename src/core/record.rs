@@ -376,6 +376,14 @@ pub fn take_bytes<'a>(block: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
+/// Removes and returns bytes of a given number from the front of `bytes`; None if there are fewer.
+#[inline]
+pub fn take_array<const LEN: usize>(bytes: &mut &[u8]) -> Option<[u8; LEN]> {
+    let (array, behind) = bytes.split_first_chunk()?;
+    *bytes = behind;
+    Some(*array)
+}
+
 /// Returns the number of bytes at the front that are the same in both.
 #[inline]
 fn shared_prefix(one: &[u8], other: &[u8]) -> usize {

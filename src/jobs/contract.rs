@@ -1,6 +1,7 @@
 //! The contract of the jobs service beside the tick: start, handover, reports.
 
-use super::state::State;
+use super::pages::tables::{DELETES, PUT, READY};
+use super::state::{JobState, State};
 use super::store::Ownership;
 use super::{JobQueue, saving};
 use poolcounter_core::id::{ConnId, Id};
@@ -52,7 +53,9 @@ impl Lifecycle for JobQueue {
     }
 
     fn is_finished(&self) -> bool {
-        self.has_committed_enough()
+        // On a slow disk, no other batch is begun.
+        let is_done = self.state.last_uncommitted().is_none() || self.driver.is_slow;
+        self.store.is_failing() || self.driver.under_way.is_none() && is_done
     }
 
     fn quiesce(&mut self, context: &mut Context<'_>) {
@@ -110,8 +113,13 @@ impl Observe for JobQueue {
         self.note_conditions(look);
     }
 
+    /// Buried jobs do not count.
     fn at_risk(&self) -> u64 {
-        self.jobs_at_risk()
+        let given_out = self.state.count_in(JobState::Reserved);
+        match self.store.is_immediate() {
+            true => given_out + self.state.count_in(JobState::Ready) + self.state.count_in(JobState::Delayed),
+            false => given_out,
+        }
     }
 
     fn unhealthy_reason(&self) -> Option<&'static str> {
@@ -132,7 +140,8 @@ impl Observe for JobQueue {
     }
 
     fn sample(&self, note: &mut dyn FnMut(Series)) {
-        self.series().into_iter().for_each(note);
+        let [put, deleted, ready] = self.state.totals();
+        [(&READY, ready), (&DELETES, deleted), (&PUT, put)].into_iter().for_each(note);
     }
 
     fn sample_things(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {

@@ -157,23 +157,38 @@ impl JobQueue {
     }
 
     /// Takes one step of the state machine, and passes on its events.
-    fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
+    fn step<T>(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>) -> T) -> T {
+        self.step_in_turn(true, context, take)
+    }
+
+    /// Takes one step of the state machine. `is_first` is false if nothing but steps has happened since another step of
+    /// the same turn.
+    #[inline]
+    fn step_in_turn<T>(
+        &mut self,
+        is_first: bool,
+        context: &mut Context<'_>,
+        take: impl FnOnce(&mut State, &mut Step<'_, '_>) -> T,
+    ) -> T {
         let mut events = std::mem::take(&mut self.events);
         let Context { time, timers, random, conns, .. } = context;
         let (now, timers, peer) = (time.now, &mut timers.typed(), &|conn| conns.peers.peer(conn));
         let mut step = Step { now, timers, random, events: &mut events, peer };
-        let ownership = self.store.ownership();
-        self.state.ends_connections = ownership == Ownership::Expired;
-        self.state.set_shut(self.keeps_jobs || ownership != Ownership::Owns, &mut step);
-        self.state.note_time(time.now);
-        if self.state.set_wall(time.wall) {
-            self.state.reckon_schedules(&mut step);
+        if is_first {
+            let ownership = self.store.ownership();
+            self.state.ends_connections = ownership == Ownership::Expired;
+            self.state.set_shut(self.keeps_jobs || ownership != Ownership::Owns, &mut step);
+            self.state.note_time(time.now);
+            if self.state.set_wall(time.wall) {
+                self.state.reckon_schedules(&mut step);
+            }
         }
-        take(&mut self.state, &mut step);
+        let taken = take(&mut self.state, &mut step);
         self.state.commit_at_once(&mut step);
         events.iter().for_each(|event| self.send(event, context));
         events.clear();
         self.events = events;
+        taken
     }
 }
 
@@ -224,7 +239,7 @@ impl Service for JobQueue {
             }
             if is_plain
                 && !context.output.is_full(conn)
-                && let Some(served) = self.serve_usual(conn, &input.bytes[consumed..], context)
+                && let Some(served) = self.serve_usual(conn, &input.bytes[consumed..], consumed == 0, context)
             {
                 consumed += served;
             } else if !self.write_unsent(conn, context) || context.output.is_full(conn) {

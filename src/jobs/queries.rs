@@ -5,7 +5,7 @@ use super::process::processor_time;
 use super::replies::ReplyBody;
 use super::sessions::{Query, Question, session_of};
 use super::state::queries::Summary;
-use super::state::{JobId, JobState, Listing, Pattern, Reply, State, SumBy, Watchers};
+use super::state::{JobId, Listing, Pattern, Reply, State, SumBy, Watchers};
 use super::stats::Jobs as Stat;
 use super::wire::yaml::{self, ServerStats};
 use poolcounter_core::id::{ConnId, Id};
@@ -24,15 +24,6 @@ const JOBS_AT_ONCE: usize = 2048;
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 impl JobQueue {
-    /// Returns the number of jobs that would be done twice or lost if the daemon ended now. Buried jobs do not count.
-    pub(super) fn jobs_at_risk(&self) -> u64 {
-        let given_out = self.state.count_in(JobState::Reserved);
-        match self.store.is_immediate() {
-            true => given_out + self.state.count_in(JobState::Ready) + self.state.count_in(JobState::Delayed),
-            false => given_out,
-        }
-    }
-
     /// Answers a request that changes nothing. Returns the next action if the connection's turn ends with it: after a
     /// request that examines every tube or job, other connections are served before the next request.
     pub(super) fn ask(&mut self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) -> Option<Then> {
@@ -67,23 +58,13 @@ impl JobQueue {
                 self.reply_text(conn, text, context);
             }
             Request::StoreCopy(name) => return self.begin_copy(conn, name, context),
-            other => {
-                self.ask_all(conn, other, context);
-                return Some(Then::Serve);
-            }
-        }
-        None
-    }
-
-    /// Answers a request that examines every tube, job or connection.
-    fn ask_all(&mut self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) {
-        let now = context.time.now;
-        let mut text = yaml::begin();
-        match request {
             Request::Stats => {
                 self.state.count(Stat::Stats);
                 let server = self.server_stats(context);
-                yaml::write_stats(&mut text, &self.figures(now), &server);
+                let mut text = yaml::begin();
+                yaml::write_stats(&mut text, &self.figures(context.time.now), &server);
+                self.reply_text(conn, text, context);
+                return Some(Then::Serve);
             }
             Request::ListTubes => {
                 self.state.count(Stat::ListTubes);
@@ -99,27 +80,33 @@ impl JobQueue {
                 return self.begin_query(conn, question, context);
             }
             Request::ListSchedules => {
-                self.state.schedules(now).for_each(|schedule| yaml::write_schedule(&mut text, &schedule));
+                let mut text = yaml::begin();
+                let schedules = self.state.schedules(context.time.now);
+                schedules.for_each(|schedule| yaml::write_schedule(&mut text, &schedule));
+                self.reply_text(conn, text, context);
+                return Some(Then::Serve);
             }
             Request::ListSettings(of) => {
                 let of = of.map(|pattern| pattern.bytes().into());
                 return self.begin_query(conn, Question::Settings(of), context);
             }
             Request::ListJobs(tube, which, limit, after) => {
-                if !self.state.has_tube(tube.bytes()) {
-                    return self.reply(conn, Reply::NotFound, context);
+                if self.state.has_tube(tube.bytes()) {
+                    return self.begin_query(conn, Question::Jobs(Listing::new(tube, which, limit, after)), context);
                 }
-                return self.begin_query(conn, Question::Jobs(Listing::new(tube, which, limit, after)), context);
+                self.reply(conn, Reply::NotFound, context);
+                return Some(Then::Serve);
             }
-            other => unreachable!("{other:?} is served before"),
+            other => unreachable!("{other:?} changes something"),
         }
-        self.reply_text(conn, text, context);
+        None
     }
 
     /// Starts an answer in slices. Each entry is shown as it is when its slice comes.
-    fn begin_query(&mut self, conn: ConnId, question: Question, context: &mut Context<'_>) {
+    fn begin_query(&mut self, conn: ConnId, question: Question, context: &mut Context<'_>) -> Option<Then> {
         session_of(&mut self.sessions, conn).query = Some(Query { question, next: 0, text: yaml::begin() });
         self.go_on_with_query(conn, context);
+        Some(Then::Serve)
     }
 
     /// Examines the next slice of a connection's question, and replies after the last one.
@@ -216,7 +203,7 @@ fn look_at_more(state: &mut State, Query { question, next, text }: &mut Query, n
             let rest = state.count_watchers(watchers, *next, LOOKED_AT_ONCE);
             if rest.is_none() {
                 match state.tube_stats(watchers, now) {
-                    Some(tube) => yaml::write_tube(text, &tube),
+                    Some(tube) => yaml::write_tube(text, tube),
                     None => text.clear(),
                 }
             }

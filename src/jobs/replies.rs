@@ -1,9 +1,9 @@
 //! Replies to connections: at once, after a commit, or as their output drains.
 
 use super::JobQueue;
-use super::sessions::{COPIED_BYTES, CRLF, Message, session_of};
+use super::sessions::{COPIED_BYTES, CRLF, Message, Slot, session_of};
 use super::state::{Commit, Event, JobId, Reply, State};
-use poolcounter_core::id::ConnId;
+use poolcounter_core::id::{ConnId, Id};
 use poolcounter_protocol::jobs::wire::replies;
 use poolcounter_service::contract::Context;
 use poolcounter_service::output::{FULL_BYTES, Promise};
@@ -24,8 +24,23 @@ impl JobQueue {
         self.send(&Event::new(conn, reply, None), context);
     }
 
-    /// Sends the replies of the state.
-    pub(super) fn send(&mut self, Event { conn, reply, after, about, follows }: &Event, context: &mut Context<'_>) {
+    /// Sends a reply of the state.
+    #[inline]
+    pub(super) fn send(&mut self, event: &Event, context: &mut Context<'_>) {
+        let Event { conn, reply, after, .. } = event;
+        let is_plain = after.is_none() && self.sessions.get(conn.index()).is_some_and(Slot::is_plain);
+        let body = if let Reply::Reserved(id) = reply { self.state.body(*id) } else { None };
+        let len = body.map_or(0, <[u8]>::len);
+        if !is_plain || *reply == Reply::Using || len > FULL_BYTES || context.output.is_full(*conn) {
+            return self.send_any(event, context);
+        }
+        context.output.reply(*conn, |bytes| {
+            replies::write(bytes, reply, b"", len);
+            add_body(bytes, body);
+        });
+    }
+
+    fn send_any(&mut self, Event { conn, reply, after, about, follows }: &Event, context: &mut Context<'_>) {
         let slot = session_of(&mut self.sessions, *conn);
         if let (Reply::Inserted(_) | Reply::Duplicate(..), Some(commit)) = (reply, after) {
             slot.put = slot.put.max(*commit);
@@ -71,10 +86,7 @@ impl JobQueue {
         }
         reply(conn, after, (state, &mut self.awaited), context, |output| {
             head(state, output, len);
-            if let Some(bytes) = bytes {
-                output.extend_from_slice(bytes);
-                output.extend_from_slice(CRLF);
-            }
+            add_body(output, bytes);
         });
     }
 
@@ -132,6 +144,14 @@ impl JobQueue {
             }
         }
         true
+    }
+}
+
+/// Adds the body of a reply, if it has one.
+fn add_body(bytes: &mut Vec<u8>, body: Option<&[u8]>) {
+    if let Some(body) = body {
+        bytes.extend_from_slice(body);
+        bytes.extend_from_slice(CRLF);
     }
 }
 

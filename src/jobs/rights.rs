@@ -184,7 +184,7 @@ impl JobQueue {
             About::All => Vec::new(),
             About::Used => vec![self.state.used_tube(conn).into()],
             About::Watched => self.state.watches(conn).iter().map(|watch| Key::Borrowed(&*watch.pattern)).collect(),
-            About::OthersJob(id) if self.state.has_reserved(conn, id) => {
+            About::OthersJob(id) if self.state.is_holder(conn, id) => {
                 context.count_request(conn);
                 return false;
             }

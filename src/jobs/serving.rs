@@ -14,17 +14,24 @@ use poolcounter_service::contract::{Context, Effect, Then};
 impl JobQueue {
     /// Serves the request at the front if it is usual, and returns its length. The connection must be plain.
     #[inline]
-    pub(super) fn serve_usual(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Option<usize> {
+    pub(super) fn serve_usual(
+        &mut self,
+        conn: ConnId,
+        input: &[u8],
+        is_first: bool,
+        context: &mut Context<'_>,
+    ) -> Option<usize> {
         let (request, len) = usual(input, self.state.bounds.max_size)?;
         match request {
             Usual::Put(put, body) => {
-                self.step(context, |state, step| state.put(conn, &put, Body::Own(body.into()), step));
+                let body = Body::Own(body.into());
+                self.step_in_turn(is_first, context, |state, step| state.put(conn, &put, body, step));
             }
             Usual::Reserve(timeout) => {
                 let reserve = Reserve { timeout: Some(timeout), many: None };
-                self.step(context, |state, step| state.reserve(conn, reserve, step));
+                self.step_in_turn(is_first, context, |state, step| state.reserve(conn, reserve, step));
             }
-            Usual::Delete(id) => self.step(context, |state, step| state.delete(conn, id, step)),
+            Usual::Delete(id) => self.step_in_turn(is_first, context, |state, step| state.delete(conn, id, step)),
         }
         Some(len)
     }
@@ -112,10 +119,9 @@ impl JobQueue {
         context: &mut Context<'_>,
         take: impl FnOnce(&mut State, &mut Step<'_, '_>),
     ) {
-        let mut is_done = true;
-        self.step(context, |state, step| {
+        let is_done = self.step(context, |state, step| {
             take(state, step);
-            is_done = !step.events.iter().any(|event| changes_nothing(&event.reply));
+            !step.events.iter().any(|event| changes_nothing(&event.reply))
         });
         context.effects.extend(act.filter(|_| is_done).map(Effect::Acted));
     }

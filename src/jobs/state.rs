@@ -92,9 +92,9 @@ use watch_sets::WatchSets;
 /// Bytes of a job beside its body, key, signature and error text, for `--jobs-max-memory`: its entry, its part of the
 /// indexes and its place in a queue, at their worst.
 pub const JOB_BYTES: usize = 150;
-/// Bytes of a tube beside its name and its tally, for `--jobs-max-memory`: its entry, its bucket, its places in the
+/// Bytes of a tube beside its name and its tally, for `--jobs-max-memory`: its entry, what few have, its places in the
 /// indexes, at their worst, and the room that its queues keep when they are empty.
-const TUBE_BYTES: usize = size_of::<tube::Tube>() + size_of::<tube::Bucket>() + 100 + 3 * KEPT_ROOM;
+const TUBE_BYTES: usize = size_of::<tube::Tube>() + size_of::<tube::Rare>() + 150 + 3 * KEPT_ROOM;
 /// Bytes of the sum over tubes with one first or last part, beside its name and its tally.
 const SUM_BYTES: usize = size_of::<sums::Sum>() + size_of::<sums::Own>() + 100 + KEPT_ROOM;
 /// Bytes that an empty queue or list keeps at most.

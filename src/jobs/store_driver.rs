@@ -44,7 +44,7 @@ pub(super) struct StoreDriver {
     /// Time for which replies wait for a commit that fails.
     timeout: Span,
     /// Batch under way, and the time of its begin.
-    under_way: Option<(Commit, Time)>,
+    pub under_way: Option<(Commit, Time)>,
     /// Time of the first change that is in no batch yet, as far as that was seen.
     pub collecting_since: Option<Time>,
     /// Commits that replies wait for, each with the time after which no more replies were added to it.
@@ -75,7 +75,7 @@ pub(super) struct StoreDriver {
     /// True once the daemon ends.
     pub is_ending: bool,
     /// True if the last commit took so long that the end of the daemon waits for no other.
-    is_slow: bool,
+    pub is_slow: bool,
     /// Row of the inbox for whose job there was no room.
     inbox: Option<InboxRow>,
     /// Work on jobs that are not visible yet, in slices.
@@ -305,9 +305,7 @@ impl JobQueue {
 
     /// Releases the replies of a committed batch after its jobs are shown, in slices if they are very many.
     fn show_committed(&mut self, commit: Commit, context: &mut Context<'_>) {
-        let mut are_many = false;
-        self.step(context, |state, step| are_many = state.show_some(commit, step));
-        if are_many {
+        if self.step(context, |state, step| state.show_some(commit, step)) {
             self.driver.unseen = Some(Unseen::Show(commit));
             return;
         }

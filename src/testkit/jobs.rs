@@ -497,7 +497,7 @@ impl Service {
             Request::StatsTube(name) => {
                 let watchers = watchers_of(state, name);
                 match state.tube_stats(&watchers, now) {
-                    Some(tube) => write_text(bytes, |bytes| yaml::write_tube(bytes, &tube)),
+                    Some(tube) => write_text(bytes, |bytes| yaml::write_tube(bytes, tube)),
                     None => not_found(bytes),
                 }
             }

@@ -119,7 +119,7 @@ fn tube_with_a_job_is_small() {
     let mut service = Service::without_store(Bounds::default());
     let each = put(&mut service, 0..TUBES, &|n| format!("put-job 9 0 99 1 tube=t{n}\r\na\r\n")) / TUBES;
     println!("a tube with a job takes {each} bytes");
-    assert!(each <= 1_250, "{each} bytes");
+    assert!(each <= 650, "{each} bytes");
 }
 
 /// Each tube has the times of jobs that waited for hours, so that its histograms have most of their buckets.

@@ -31,20 +31,12 @@ impl GoneRunners {
         let rows = gone
             .into_iter()
             .map(|(name, (address, at))| vec![Cell::text(name), Cell::text(address), Cell::time(now.since(*at))]);
-        gone_table().rows(rows)
-    }
-}
-
-/// Runners without a connection.
-fn gone_table() -> Table {
-    Table::new(
-        "gone",
-        "Runners that are gone",
-        vec![
+        let columns = vec![
             name("name", "runner", "Name; empty for connections that gave none."),
             Column::new("peer", "from", ColumnUnit::Address, "Address of its last connection."),
             seconds("gone", "gone for", "Time since the end of its last connection."),
-        ],
-    )
-    .help("The last 20 since the start or the last upgrade.")
+        ];
+        let table = Table::new("gone", "Runners that are gone", columns);
+        table.help("The last 20 since the start or the last upgrade.").rows(rows)
+    }
 }

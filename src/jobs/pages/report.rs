@@ -1,9 +1,7 @@
 //! Report of the jobs as tables: jobs by first and last part of their tubes' names, tubes and runners, with numbers of
 //! waiting jobs, ages and rates.
 
-use super::tables::{
-    DELETES, PUT, READY, RUN, name_or_nothing, prose_or_nothing, runners_table, schedules_table, stores_table,
-};
+use super::tables::{RUN, name_or_nothing, prose_or_nothing, runners_table, schedules_table, stores_table};
 use crate::JobQueue;
 use crate::buried_groups::summary_text;
 use crate::state::periodic::text_of;
@@ -14,7 +12,7 @@ use crate::store::{Health, OwnerHealth};
 use poolcounter_core::count::Count;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_service::report::{Cell, Counted, Report, Series, Table, View};
+use poolcounter_service::report::{Cell, Counted, Report, Table, View};
 
 /// Most rows of a table: as many as a page has room for, in four tables.
 pub(crate) const MOST_ROWS: usize = 70;
@@ -147,12 +145,6 @@ impl JobQueue {
             stats.into_iter().for_each(|(stat, value)| figures.set(stat, value));
         }
         figures
-    }
-
-    /// Returns the series for curves.
-    pub(crate) fn series(&self) -> [Series; 3] {
-        let [put, deleted, ready] = self.state.totals();
-        [(&READY, ready), (&DELETES, deleted), (&PUT, put)]
     }
 }
 

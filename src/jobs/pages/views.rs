@@ -48,26 +48,20 @@ impl JobQueue {
     /// Returns the page of one thing: `WORD/NAME` with the word for the first or the last part, `tube/NAME`, `job/ID`,
     /// `root/TUBE SIGNATURE`, `runner/NAME`, `find/TEXT`, `buried` or `matrix`.
     pub(crate) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
-        let name_after = |kind: &str| path.strip_prefix(kind.as_bytes())?.strip_prefix(b"/");
-        for by in SumBy::ALL {
-            if let Some(name) = name_after(&self.tables.words[by as usize]) {
+        if let Some(slash) = path.iter().position(|byte| *byte == b'/') {
+            let (kind, name) = (&path[..slash], &path[slash + 1..]);
+            let is_part = |by: &SumBy| self.tables.words[*by as usize].as_bytes() == kind;
+            if let Some(by) = SumBy::ALL.into_iter().find(is_part) {
                 return self.view_of_sum(by, name, now);
             }
-        }
-        if let Some(text) = name_after("find") {
-            return Some(self.view_of_search(text, now));
-        }
-        if let Some(name) = name_after("runner") {
-            return Some(self.view_of_runner(name, now, peers));
-        }
-        if let Some(name) = name_after("tube") {
-            return self.view_of_tube(name, now, peers);
-        }
-        if let Some(name) = name_after("root") {
-            return self.view_of_root(name, now);
-        }
-        if let Some(id) = name_after("job") {
-            return self.view_of_job(JobId(str::from_utf8(id).ok()?.parse().ok()?), now);
+            return match kind {
+                b"find" => Some(self.view_of_search(name, now)),
+                b"runner" => Some(self.view_of_runner(name, now, peers)),
+                b"tube" => self.view_of_tube(name, now, peers),
+                b"root" => self.view_of_root(name, now),
+                b"job" => self.view_of_job(JobId(str::from_utf8(name).ok()?.parse().ok()?), now),
+                _ => None,
+            };
         }
         match path {
             b"buried" => {

@@ -253,7 +253,7 @@ impl State {
         meter::visit();
         let Some(key) = self.jobs.find(id) else { return true };
         let to = self.first_place(key, step.now);
-        self.move_job(key, to, step.now, step.timers);
+        self.move_job(key, to, step);
         self.serve_waiting(step);
         true
     }

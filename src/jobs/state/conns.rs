@@ -51,6 +51,7 @@ impl HeldJob {
 }
 
 /// A connection.
+#[derive(Default)]
 pub(super) struct Conn {
     /// Serial number, which differs among all connections that had the same id.
     pub serial: u32,
@@ -75,27 +76,6 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    /// Returns a connection without jobs.
-    pub fn new(serial: u32, used: TubeId, watches: Watches) -> Conn {
-        Conn {
-            serial,
-            used,
-            watches,
-            set: None,
-            held: Held::default(),
-            wait: None,
-            timer: None,
-            last_reserved: Time::START,
-            is_in_order: true,
-            sweep: None,
-            name: Box::default(),
-            is_producer: false,
-            is_worker: false,
-            rates: Rates::default(),
-            failures: Count::default(),
-        }
-    }
-
     /// Notes that it has a job from now on.
     pub fn hold(&mut self, (deadline, id): (Time, JobId), is_begun: bool, now: Time) {
         self.last_reserved = now.max(self.last_reserved + APART);

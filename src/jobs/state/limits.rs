@@ -360,10 +360,11 @@ impl State {
         self.refresh_rate(id, rate);
         let tube = &mut self.tubes[id];
         let reserved = tube.reserved;
-        tube.limit = limit.most;
-        let old = std::mem::replace(&mut tube.counted, counted.clone().into());
-        let holds_differ = *tube.held != *held;
-        tube.held = held.into();
+        let rare = tube.rare();
+        rare.limit = limit.most;
+        let old = std::mem::replace(&mut rare.counted, counted.clone());
+        let holds_differ = rare.held != held;
+        rare.held = held;
         for gate in old.iter().filter(|gate| !counted.contains(gate)) {
             self.change_gate(*gate, |gate| gate.reserved -= reserved);
         }

@@ -77,7 +77,7 @@ impl State {
         // Only ready jobs are ordered by priority.
         let changes_place = delay.is_some() || pri.is_some() && place == JobPlacement::Ready;
         if changes_place {
-            self.move_job(key, To::Nowhere, step.now, step.timers);
+            self.move_job(key, To::Nowhere, step);
         }
         let job = &mut self.jobs[key];
         job.pri = pri.unwrap_or(job.pri);
@@ -89,7 +89,7 @@ impl State {
             }
             let to =
                 delay.filter(|delay| *delay > 0).map(|delay| To::Delayed(step.now + Span::from_secs(delay.into())));
-            self.move_job(key, to.unwrap_or(To::Ready), step.now, step.timers);
+            self.move_job(key, to.unwrap_or(To::Ready), step);
         }
         self.note_job(key);
         let after = self.this_commit();
@@ -128,7 +128,7 @@ impl State {
             last.pop_front();
         }
         last.push_back((self.jobs[key].id, Arc::clone(who)));
-        self.delete_job(key, step.now, step.timers);
+        self.delete_job(key, None, step);
     }
 
     /// Returns the name of a client, or its address.

@@ -226,7 +226,7 @@ impl State {
             self.note_change(Change::RootGone(tube, signature));
         }
         self.jobs[key].is_stored = false;
-        self.delete_job(key, step.now, step.timers);
+        self.delete_job(key, None, step);
     }
 
     /// Returns the number of the new job, and whether it is visible already.
@@ -259,7 +259,7 @@ impl State {
         // A job with a key is shown when those that it supersedes are gone.
         let is_shown = at_once && extra.key.is_empty() && self.keeps_no_changes();
         let to = if is_shown { self.first_place(key, step.now) } else { To::Pending };
-        self.move_job(key, to, step.now, step.timers);
+        self.move_noted(key, to, Some(Noted::Put), step);
         if !is_shown {
             self.note_job(key);
             self.wait_for_commit(key);
@@ -274,8 +274,6 @@ impl State {
             self.note_change(Change::Root(root));
             self.arm_forget(step.timers);
         }
-        self.tubes[tube].total_jobs.bump();
-        self.tubes.note(tube, Noted::Put, step.now);
         self.figures.count(Stat::TotalJobs);
         Ok((id, is_shown))
     }

@@ -35,7 +35,7 @@ impl State {
         let some = std::iter::from_fn(|| reading.bodiless.pop_first()).metered().take(SLICE as usize);
         let missing: Vec<_> = some.filter_map(|id| self.jobs.find(id)).collect();
         self.reading.take_if(|reading| reading.bodiless.is_empty());
-        missing.iter().for_each(|key| self.delete_job(*key, step.now, step.timers));
+        missing.iter().for_each(|key| self.delete_job(*key, None, step));
         (self.reading.is_none(), missing.len())
     }
 

@@ -48,11 +48,9 @@ impl State {
         self.figures.count(Stat::Delete);
         let may = |key: &JobKey| self.jobs[*key].place != JobPlacement::Reserved || self.is_held_by(conn, *key);
         let Some(key) = self.visible(id).filter(may) else { return step.reply(conn, Reply::NotFound) };
-        let tube = self.jobs[key].tube;
-        self.tubes[tube].deletes.bump();
-        self.tubes.note(tube, Noted::Delete(self.run_time(key, step.now)), step.now);
+        let noted = Noted::Delete(self.run_time(key, step.now));
         self.conns[conn].rates.count(Rated::Delete, step.now);
-        self.delete_job(key, step.now, step.timers);
+        self.delete_job(key, Some(noted), step);
         let after = self.this_commit();
         step.reply_after_of(conn, Reply::Deleted, after, id);
         self.serve_waiting(step);
@@ -71,7 +69,7 @@ impl State {
         let to = if delay == 0 { To::Ready } else { To::Delayed(step.now + Span::from_secs(u64::from(delay))) };
         self.set_pri(key, pri);
         self.jobs[key].delay = delay;
-        self.move_job(key, to, step.now, step.timers);
+        self.move_job(key, to, step);
         self.note_job(key);
         let after = self.this_commit();
         step.reply_after_of(conn, Reply::Released, after, id);
@@ -84,7 +82,7 @@ impl State {
         let Some(key) = self.held_by(conn, id) else { return step.reply(conn, Reply::NotFound) };
         self.jobs.note(key, |history| history.buries.bump());
         self.set_pri(key, pri);
-        self.move_job(key, To::Buried, step.now, step.timers);
+        self.move_job(key, To::Buried, step);
         self.note_job(key);
         let after = self.this_commit();
         step.reply_after_of(conn, Reply::Buried, after, id);
@@ -161,9 +159,7 @@ impl State {
     pub fn delete_buried(&mut self, id: JobId, step: &mut Step<'_, '_>) {
         if let Some(key) = self.find_buried(id) {
             self.figures.count(Stat::Delete);
-            self.tubes[self.jobs[key].tube].deletes.bump();
-            self.tubes.note(self.jobs[key].tube, Noted::Delete(None), step.now);
-            self.delete_job(key, step.now, step.timers);
+            self.delete_job(key, Some(Noted::Delete(None)), step);
         }
     }
 
@@ -178,7 +174,7 @@ impl State {
                 let tube = self.tube_in_any_case(&tube);
                 self.change_tube(key, tube, None, To::Ready, step);
             }
-            None => self.move_job(key, To::Ready, step.now, step.timers),
+            None => self.move_job(key, To::Ready, step),
         }
         self.note_kick(key);
         self.note_job(key);
@@ -197,7 +193,7 @@ impl State {
         match which {
             Peek::Ready => {
                 self.figures.count(Stat::PeekReady);
-                tube.first_ready(&self.tubes[tube.main]).map(Rank::id)
+                tube.first_ready().map(Rank::id)
             }
             Peek::Delayed => {
                 self.figures.count(Stat::PeekDelayed);
@@ -224,7 +220,7 @@ impl State {
     pub(super) fn lose_reservation(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::LostReservations);
         if self.ends_connections {
-            return self.move_job(key, To::Ready, step.now, step.timers);
+            return self.move_job(key, To::Ready, step);
         }
         let runner = self.conns.lost_runner(self.jobs[key].holder().1);
         let seconds = self.run_time(key, step.now).map_or(0.0, |time| time.as_micros() as f64 / 1e6);
@@ -236,7 +232,7 @@ impl State {
     fn end_unheard(&mut self, key: JobKey, reason: &str, step: &mut Step<'_, '_>) {
         if !self.reservation_of(key).is_some_and(|held| held.is_begun) {
             self.note_job(key);
-            return self.move_job(key, To::Ready, step.now, step.timers);
+            return self.move_job(key, To::Ready, step);
         }
         self.tell_reason(key, reason, step.now);
         self.end_attempt(key, self.default_backoff(key), Span::ZERO, step);
@@ -270,7 +266,7 @@ impl State {
     fn end_last_attempt(&mut self, key: JobKey, step: &mut Step<'_, '_>) -> Outcome {
         self.count_attempt(key, step);
         self.jobs.note(key, |history| history.buries.bump());
-        self.move_job(key, To::Buried, step.now, step.timers);
+        self.move_job(key, To::Buried, step);
         Outcome::Buried
     }
 
@@ -297,11 +293,11 @@ impl State {
         }
         let delay = step.random.jitter(backoff.delay(attempts), 90, 110).max(least);
         if delay == Span::ZERO {
-            self.move_job(key, To::Ready, step.now, step.timers);
+            self.move_job(key, To::Ready, step);
         } else {
             // Lossless: no backoff is longer than the longest delay by more than its jitter.
             self.jobs[key].delay = u32::try_from(delay.as_micros() / 1_000_000).unwrap_or(u32::MAX);
-            self.move_job(key, To::Delayed(step.now + delay), step.now, step.timers);
+            self.move_job(key, To::Delayed(step.now + delay), step);
         }
         Outcome::WaitsAgain
     }
@@ -320,7 +316,7 @@ impl State {
         let dead = self.settings.dead_letter_of(&self.tubes[old].name).filter(|_| !is_dead_letter);
         let Some(dead) = dead.and_then(|name| self.tube_for(&name, step.timers)) else {
             self.jobs.note(key, |history| history.buries.bump());
-            return self.move_job(key, To::Buried, step.now, step.timers);
+            return self.move_job(key, To::Buried, step);
         };
         self.figures.count(Stat::DeadLetters);
         let attempts = self.jobs.extra(key).history.attempts.get();
@@ -339,12 +335,12 @@ impl State {
         step: &mut Step<'_, '_>,
     ) {
         let old = self.jobs[key].tube;
-        self.move_job(key, To::Nowhere, step.now, step.timers);
+        self.move_job(key, To::Nowhere, step);
         self.jobs[key].tube = tube;
         self.jobs.set_origin(key, origin);
         self.jobs.note(key, |history| history.attempts = SmallCount::ZERO);
         self.tubes[tube].total_jobs.bump();
-        self.move_job(key, to, step.now, step.timers);
+        self.move_job(key, to, step);
         self.hide_if_unused(old, step.now, step.timers);
     }
 

@@ -2,7 +2,7 @@
 
 use super::conns::Wait;
 use super::ids::{SetId, TubeId};
-use super::job::{JobId, JobKey, JobPlacement, To};
+use super::job::{Job, JobId, JobKey, JobPlacement, To};
 use super::tally::{Noted, Rated};
 use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step, Task, TubeName};
 use crate::stats::Jobs as Stat;
@@ -131,6 +131,9 @@ impl State {
             let Some((turn, tube)) = self.choose(set, budget) else { return NextJob::Nothing };
             let first = self.tubes[tube].first.expect("a tube that is chosen has a job to give");
             let key = self.jobs.find(first.id()).expect("a tube knows only jobs that there are");
+            if !self.jobs[key].has_extra {
+                return NextJob::Job(turn, key);
+            }
             let is_superseded = self.is_superseded(key);
             let is_held_back = self.jobs.group_of(key).is_some_and(|group| self.limits.is_at_limit(group));
             if !is_superseded && !is_held_back {
@@ -197,8 +200,9 @@ impl State {
             }
             // The jobs of a `reserve-many` have not begun.
             self.reserve_job((conn, many.is_none()), key, step);
-            self.rotate(self.jobs[key].tube, self.jobs[key].pri);
-            step.reply(conn, Reply::Reserved(self.jobs[key].id));
+            let Job { tube, pri, id, .. } = self.jobs[key];
+            self.rotate(tube, pri);
+            step.reply(conn, Reply::Reserved(id));
             if left == 0 || budget == 0 {
                 break;
             }
@@ -217,9 +221,9 @@ impl State {
         let job = &self.jobs[key];
         let waited = (job.place == JobPlacement::Ready).then(|| step.now.since(job.at));
         let tube = job.tube;
-        self.tubes.note(tube, Noted::Reserve(waited), step.now);
         self.conns[conn].rates.count(Rated::Reserve, step.now);
-        self.move_job(key, To::Reserved(conn, is_begun), step.now, step.timers);
+        let noted = Some(Noted::Reserve(waited));
+        self.move_noted(key, To::Reserved(conn, is_begun), noted, step);
         // Delayed jobs are counted by it.
         self.jobs[key].reserves.bump();
         self.note_start(tube, self.jobs.group_of(key), step);
@@ -234,17 +238,17 @@ impl State {
 
     pub(super) fn drop_superseded(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         let tube = self.jobs[key].tube;
-        self.tubes.note(tube, Noted::Superseded, step.now);
-        self.tubes[tube].dropped.bump();
+        self.tubes[tube].rare().dropped += 1;
         self.figures.count(Stat::Superseded);
-        self.delete_job(key, step.now, step.timers);
+        self.delete_job(key, Some(Noted::Superseded), step);
     }
 
     /// `dropped`: takes the number of superseded jobs that were dropped in a tube, which may be hidden.
     pub fn take_dropped(&mut self, conn: ConnId, tube: TubeName<'_>, step: &mut Step<'_, '_>) {
         let tube = self.tubes.find(tube.bytes());
-        let dropped = tube.map(|tube| std::mem::take(&mut self.tubes[tube].dropped)).unwrap_or_default();
-        step.reply(conn, Reply::Dropped(dropped.get()));
+        let dropped =
+            tube.and_then(|tube| Some(std::mem::take(&mut self.tubes[tube].some_rare()?.dropped))).unwrap_or_default();
+        step.reply(conn, Reply::Dropped(dropped));
     }
 
     /// Sets whether jobs are given out; waiting connections go on to wait.

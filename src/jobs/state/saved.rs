@@ -12,7 +12,6 @@ use super::setting::Setting;
 use super::sums::SumBy;
 use super::tally::{Rates, Tally};
 use super::tube::Tube;
-use super::tubes::Tubes;
 use super::watches::Watches;
 use super::{END_OF_IDS, END_OF_STORED_BATCHES, State, Step, Task};
 use poolcounter_core::count::Count;
@@ -68,9 +67,7 @@ pub enum Saved<'a> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SavedTube {
     hidden: Option<Time>,
-    total_jobs: Count,
-    deletes: Count,
-    pauses: Count,
+    totals: [Count; 3],
     tally: Tally,
 }
 
@@ -114,14 +111,15 @@ impl State {
         if !leaves_jobs {
             self.roots.iter().for_each(|(tube, signature, newest, at)| visit(Saved::Root(tube, signature, newest, at)));
         }
-        self.tubes.iter().for_each(|(_, tube)| visit(Saved::Tube(&tube.name, Box::new(SavedTube::of(tube)))));
+        let saved = |tube: &Tube| SavedTube { hidden: tube.hidden, totals: tube.totals(), tally: tube.tally.clone() };
+        self.tubes.iter().for_each(|(_, tube)| visit(Saved::Tube(&tube.name, Box::new(saved(tube)))));
         let sums = &self.tubes.sums;
         for by in SumBy::ALL {
             visit(Saved::Others(by, Box::new(sums.others(by).clone()), sums.next_choice));
         }
         for sum in sums.to_save() {
             let own = sum.own.as_ref().map(|own| Box::new(own.tally.clone()));
-            visit(Saved::Sum(sum.by, &sum.name, own, sum.followed_from.as_deref().copied()));
+            visit(Saved::Sum(sum.by, self.tubes.part(sum).name, own, sum.followed_from.as_deref().copied()));
         }
         let conns = || self.conns.iter();
         conns().for_each(|(id, conn)| visit(Saved::Conn(id, self.saved_conn(conn))));
@@ -148,7 +146,7 @@ impl State {
             name: &conn.name,
             is_producer: conn.is_producer,
             is_worker: conn.is_worker,
-            rates: conn.rates,
+            rates: conn.rates.clone(),
             failures: conn.failures,
         }
     }
@@ -214,7 +212,8 @@ impl State {
 
     fn restore_tube(&mut self, name: &[u8], saved: &SavedTube, step: &mut Step<'_, '_>) {
         let id = self.tube_in_any_case(name);
-        saved.restore(id, &mut self.tubes);
+        self.tubes[id].set_totals(saved.totals);
+        self.tubes.change_tally(id, |tally| *tally = saved.tally.clone());
         self.tubes.add(id, &saved.tally, step.now);
         if !self.tubes[id].is_unused() {
             return;
@@ -307,7 +306,7 @@ impl State {
             (None, Some(until)) => To::Delayed(until),
             (None, None) => To::Ready,
         };
-        self.move_job(key, to, step.now, step.timers);
+        self.move_job(key, to, step);
         match (to, held) {
             (To::Reserved(conn, _), Some((_, deadline, _))) => {
                 self.set_deadline(conn, key, (since.unwrap_or(step.now), deadline), step);
@@ -335,23 +334,5 @@ impl State {
         conn_of.held.insert(HeldJob { deadline, since, ..held });
         conn_of.is_in_order = false;
         self.arm_conn(conn, step.timers);
-    }
-}
-
-impl SavedTube {
-    fn of(tube: &Tube) -> SavedTube {
-        SavedTube {
-            hidden: tube.hidden,
-            total_jobs: tube.total_jobs,
-            deletes: tube.deletes,
-            pauses: tube.pauses,
-            tally: tube.tally.clone(),
-        }
-    }
-
-    fn restore(&self, id: TubeId, tubes: &mut Tubes) {
-        let tube = &mut tubes[id];
-        (tube.total_jobs, tube.deletes, tube.pauses) = (self.total_jobs, self.deletes, self.pauses);
-        tubes.change_tally(id, |tally| *tally = self.tally.clone());
     }
 }

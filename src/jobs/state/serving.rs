@@ -1,6 +1,6 @@
 //! Requests without a body that change something: each has a function.
 
-use super::{State, Step};
+use super::{Limit, LimitOf, Reply, SettingKind, State, Step, TubeName, Value};
 use poolcounter_core::id::ConnId;
 use poolcounter_protocol::jobs::wire::Request;
 
@@ -21,13 +21,23 @@ impl State {
             Request::Kick(bound) => self.kick(conn, bound, step),
             Request::KickJob(id) => self.kick_job(conn, id, step),
             Request::PauseTube(name, seconds) => self.pause_tube(conn, name, seconds, step),
-            Request::PauseAll(pattern, seconds) => self.pause_all(conn, pattern, seconds, step),
+            Request::PauseAll(pattern, seconds) => self.pause(conn, pattern, (seconds, false), step),
             Request::Root(tube, signature, at) => self.root(conn, tube, signature, at, step),
             Request::Dropped(tube) => self.take_dropped(conn, tube, step),
             Request::Identify(name) => self.identify(conn, name, step),
-            Request::Limit(of, limit) => self.limit(conn, of, limit, step),
-            Request::Retry(pattern, backoff) => self.retry(conn, pattern, backoff, step),
-            Request::DeadLetter(pattern, tube) => self.dead_letter(conn, pattern, tube, step),
+            // Reserved jobs stay so.
+            Request::Limit(LimitOf::Tubes(pattern), limit) => self.limit(conn, pattern.bytes(), limit, step),
+            Request::Limit(LimitOf::Group(name), limit) => self.limit(conn, name, limit, step),
+            Request::Retry(pattern, backoff) => {
+                let value = Some(Value::Retry(backoff));
+                self.set(conn, SettingKind::Retry, pattern.bytes(), value, Reply::Retry, step);
+            }
+            // Without a tube, jobs are buried again after their last attempt.
+            Request::DeadLetter(pattern, tube) => {
+                let name: Box<[u8]> = tube.map_or(&b""[..], TubeName::bytes).into();
+                let value = tube.map(|_| Value::Text(name.clone()));
+                self.set(conn, SettingKind::DeadLetter, pattern.bytes(), value, Reply::DeadLetter(name), step);
+            }
             Request::Clear(pattern, which) => self.clear(conn, pattern, which, step),
             Request::KickAll(pattern, which) => self.kick_all(conn, pattern, which, step),
             Request::Move(what, tube, which) => self.move_jobs(conn, what, tube, which, step),
@@ -38,5 +48,9 @@ impl State {
             Request::Undrain => self.drain(conn, false, step),
             other => unreachable!("{other:?} only asks"),
         }
+    }
+
+    fn limit(&mut self, conn: ConnId, of: &[u8], limit: Limit, step: &mut Step<'_, '_>) {
+        self.set(conn, SettingKind::of_limit(limit), of, Some(Value::Limit(limit)), Reply::Limit(limit.most), step);
     }
 }

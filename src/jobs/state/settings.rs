@@ -6,7 +6,7 @@ use super::commits::Change;
 use super::ids::{GateId, TubeId};
 use super::periodic::Periodic;
 use super::setting::{Paused, Setting, SettingKind, Settings, Value};
-use super::{Backoff, Limit, LimitOf, Pattern, Reply, State, Step, Timer, TubeName};
+use super::{Pattern, Reply, State, Step, Timer, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::{Span, Time};
@@ -34,49 +34,17 @@ impl State {
         self.settings_bytes() < (self.bounds.max_memory / SHARE).max(LEAST_BYTES)
     }
 
-    /// `limit`: sets the most jobs that may be reserved at once, or start in a period. Reserved jobs stay so.
-    pub fn limit(&mut self, conn: ConnId, of: LimitOf<'_>, limit: Limit, step: &mut Step<'_, '_>) {
-        let of = match of {
-            LimitOf::Tubes(pattern) => pattern.bytes().into(),
-            LimitOf::Group(name) => name.into(),
-        };
-        let setting = Setting { kind: SettingKind::of_limit(limit), of, value: Some(Value::Limit(limit)) };
-        self.set(conn, setting, Reply::Limit(limit.most), step);
-    }
-
-    /// `retry`: sets the backoff of jobs whose reservations end badly.
-    pub fn retry(&mut self, conn: ConnId, pattern: Pattern<'_>, backoff: Backoff, step: &mut Step<'_, '_>) {
-        let (kind, value) = (SettingKind::Retry, Some(Value::Retry(backoff)));
-        self.set(conn, Setting { kind, of: pattern.bytes().into(), value }, Reply::Retry, step);
-    }
-
-    /// `dead-letter`: sets the tube of jobs after their last attempt; without one they are buried again.
-    pub fn dead_letter(
-        &mut self,
-        conn: ConnId,
-        pattern: Pattern<'_>,
-        tube: Option<TubeName<'_>>,
-        step: &mut Step<'_, '_>,
-    ) {
-        let name: Box<[u8]> = tube.map_or(&b""[..], TubeName::bytes).into();
-        let (kind, value) = (SettingKind::DeadLetter, tube.map(|_| Value::Text(name.clone())));
-        self.set(conn, Setting { kind, of: pattern.bytes().into(), value }, Reply::DeadLetter(name), step);
-    }
-
     /// `pause-tube`: pauses this tube for a while, or until it is removed. 0 seconds end the pause.
     pub fn pause_tube(&mut self, conn: ConnId, name: TubeName<'_>, seconds: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::PauseTube);
         let Some(tube) = self.tubes.find_visible(name.bytes()) else { return step.reply(conn, Reply::NotFound) };
-        self.tubes[tube].pauses.bump();
+        let rare = self.tubes[tube].rare();
+        rare.pauses = rare.pauses.saturating_add(1);
         self.pause(conn, name.pattern(), (seconds, true), step);
     }
 
-    /// `pause-all`: pauses all tubes of a pattern, including later ones.
-    pub fn pause_all(&mut self, conn: ConnId, pattern: Pattern<'_>, seconds: u32, step: &mut Step<'_, '_>) {
-        self.pause(conn, pattern, (seconds, false), step);
-    }
-
-    fn pause(
+    /// `pause-all` or `pause-tube`: pauses the tubes of a pattern, including later ones.
+    pub(super) fn pause(
         &mut self,
         conn: ConnId,
         pattern: Pattern<'_>,
@@ -85,19 +53,26 @@ impl State {
     ) {
         let until = step.now + Span::from_secs(u64::from(seconds));
         let pause = Value::Pause(Paused { until, seconds, ends_with_tube });
-        let (kind, value) = (SettingKind::Pause, (seconds > 0).then_some(pause));
-        self.set(conn, Setting { kind, of: pattern.bytes().into(), value }, Reply::Paused, step);
+        let value = (seconds > 0).then_some(pause);
+        self.set(conn, SettingKind::Pause, pattern.bytes(), value, Reply::Paused, step);
     }
 
     /// Sets or removes something for a client, if there is room for it.
-    fn set(&mut self, conn: ConnId, setting: Setting, reply: Reply, step: &mut Step<'_, '_>) {
-        let Setting { kind, of, value } = &setting;
-        let table = &self.settings.tables[*kind as usize];
+    pub(super) fn set(
+        &mut self,
+        conn: ConnId,
+        kind: SettingKind,
+        of: &[u8],
+        value: Option<Value>,
+        reply: Reply,
+        step: &mut Step<'_, '_>,
+    ) {
+        let table = &self.settings.tables[kind as usize];
         let has_room = || self.has_room_for_settings() && table.has_room_for(of);
         if value.is_some() && table.of(of).is_none() && !has_room() {
             return step.reply(conn, Reply::OutOfMemory);
         }
-        self.apply(Some(conn), setting, reply, step);
+        self.apply(Some(conn), Setting { kind, of: of.into(), value }, reply, step);
     }
 
     /// Sets or removes something. A client gets the reply once all tubes and groups know of it.
@@ -144,7 +119,7 @@ impl State {
         if matches!(own, Some(Value::Pause(Paused { ends_with_tube: true, .. }))) {
             let name = self.tubes[tube].name.clone();
             self.put_setting(SettingKind::Pause, &name, None, timers);
-            self.tubes[tube].paused = self.settings.pause_of(&name);
+            self.tubes[tube].rare().paused = self.settings.pause_of(&name);
             self.note_change(Change::Setting(SettingKind::Pause, name));
         }
     }
@@ -174,8 +149,9 @@ impl State {
     pub(super) fn refresh(&mut self, tube: TubeId) {
         let entry = &self.tubes[tube];
         let paused = self.settings.pause_of(&entry.name);
-        self.tubes[tube].paused = paused;
+        self.tubes[tube].rare().paused = paused;
         self.refresh_limits(tube);
+        self.tubes[tube].tidy();
     }
 
     /// Returns the present value of a setting, for the store.

@@ -50,7 +50,7 @@ impl State {
         let tube = &mut self.tubes[id];
         if tube.rate.as_ref().map_or(Limit::default(), |rate| rate.limit) != limit {
             self.limits.rates.forget(&Rates::log_of(OF_TUBE, &tube.name));
-            tube.rate = self.limits.rates.rate(OF_TUBE, &tube.name, limit);
+            tube.rare().rate = self.limits.rates.rate(OF_TUBE, &tube.name, limit);
         }
     }
 
@@ -66,11 +66,15 @@ impl State {
         self.change_gate(id, |gate| (gate.limit, gate.is_ordered, gate.rate) = (limit, is_ordered, rate));
     }
 
-    /// Counts a delayed job of a group that was reserved before, or one less.
-    pub(super) fn count_retrying(&mut self, key: JobKey, change: impl FnOnce(&mut u32)) {
+    /// Counts a delayed job that waits to be tried again, and in its group one that was reserved before, or one less.
+    pub(super) fn count_retrying(&mut self, key: JobKey, is_more: bool) {
+        if self.jobs.is_retried(key) {
+            self.tubes.count_retrying(self.jobs[key].tube, is_more);
+        }
         let group = self.jobs.group_of(key).filter(|_| self.jobs[key].reserves > SmallCount::ZERO);
         if let Some(group) = group {
-            self.change_gate(self.limits.groups[group.index()].gate, |gate| change(&mut gate.retrying));
+            let change = |gate: &mut Gate| if is_more { gate.retrying += 1 } else { gate.retrying -= 1 };
+            self.change_gate(self.limits.groups[group.index()].gate, change);
         }
     }
 
@@ -78,13 +82,14 @@ impl State {
     pub(super) fn note_start(&mut self, id: TubeId, group: Option<GroupId>, step: &mut Step<'_, '_>) {
         let Limits { gates, groups, rates, .. } = &mut self.limits;
         let group = group.map(|group| groups[group.index()].gate);
-        let tube = &mut self.tubes[id];
-        for gate in tube.counted.iter().copied().chain(group) {
+        let rare = self.tubes[id].some_rare();
+        let counted = rare.iter().flat_map(|rare| rare.counted.iter().copied());
+        for gate in counted.chain(group) {
             if let Some(rate) = &mut gates[gate.index()].rate {
                 rates.start(rate, step.now);
             }
         }
-        if let Some(rate) = &mut tube.rate {
+        if let Some(rate) = rare.and_then(|rare| rare.rate.as_mut()) {
             rates.start(rate, step.now);
             self.place(id);
         }
@@ -115,7 +120,7 @@ impl State {
         let gate = match *kind {
             OF_TUBE => {
                 if let Some(tube) = self.tubes.find(name) {
-                    self.tubes[tube].rate.iter_mut().for_each(|rate| rate.note(sum));
+                    self.tubes[tube].rare().rate.iter_mut().for_each(|rate| rate.note(sum));
                     self.place(tube);
                 }
                 None

@@ -21,6 +21,8 @@ use poolcounter_core::time::Time;
 use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::sync::LazyLock;
 
 /// Rank of a job in its bucket: priority, then number. Three words, so that a tree of them is dense.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -43,7 +45,7 @@ impl Rank {
 /// Ready jobs of a tube that a limit of their group holds back together.
 pub(super) struct Bucket {
     pub tube: TubeId,
-    pub group: Option<GroupId>,
+    pub group: GroupId,
     pub ready: Sorted<Rank>,
     /// Its key among the buckets that its group's gate holds back, if it was found so.
     pub parked: Option<(u32, u64)>,
@@ -65,16 +67,12 @@ const MOST_STAMPS: usize = 8;
 const KEPT_STAMPS: usize = 4;
 
 /// A tube.
+#[derive(Default)]
 pub(super) struct Tube {
     pub name: Box<[u8]>,
     pub hash: Hash,
     /// The ready jobs without a group.
-    pub main: BucketId,
-    pub by_group: BTreeMap<GroupId, BucketId>,
-    /// First job of each bucket of a group.
-    pub firsts: BTreeSet<(Rank, BucketId)>,
-    /// First jobs of the buckets that no limit holds back, as far as is known.
-    pub open: BTreeSet<(Rank, BucketId)>,
+    pub ready: Sorted<Rank>,
     /// The job that it can give; None while it is at its limit or paused.
     pub first: Option<Rank>,
     /// Stack of priorities and stamps in feeds, the priority of the first job last. The stamps before it keep the
@@ -89,100 +87,112 @@ pub(super) struct Tube {
     pub waiting: Chain,
     /// Position in the order of ages of its sums.
     pub ready_since: Option<u32>,
-    pub buried: Chain,
-    /// Ready dead letters, which a kick sends back.
-    pub dead: BTreeSet<JobId>,
-    pub delayed: Sorted<(Time, JobId)>,
-    pub delay_timer: Option<TimerId>,
+    /// None while it has nothing of that.
+    rare: Option<Box<Rare>>,
     pub pending: u32,
-    pub urgent: u32,
-    /// Number of delayed jobs that wait to be tried again.
-    pub retrying: u32,
+    pub urgent: u64,
     pub reserved: u32,
     /// Numbers of connections that use it, and that watch it by its name.
     pub using: u32,
     pub watching: u32,
-    /// Most jobs that may be reserved at once; 0 means any number.
-    pub limit: u32,
-    /// Limits that count its reserved jobs, and limits that hold its jobs back.
-    pub counted: Box<[GateId]>,
-    pub held: Box<[GateId]>,
-    /// Rate of its own.
-    pub rate: Option<Box<Rate>>,
-    pub paused: Option<Paused>,
     /// Time at which it was left without jobs, users and watchers. Clients do not see it then, but its rates are kept
     /// for a while.
     pub hidden: Option<Time>,
     pub total_jobs: Count,
     pub deletes: Count,
-    pub pauses: Count,
-    /// Number of superseded jobs that were dropped since it was last taken. Not handed over.
-    pub dropped: Count,
     /// Sums of its first and of its last part.
     pub sums: [SumId; 2],
     pub tally: Tally,
 }
 
+/// Queues, settings and counts that few tubes have.
+#[derive(Default)]
+pub(super) struct Rare {
+    pub by_group: BTreeMap<GroupId, BucketId>,
+    /// First job of each bucket of a group.
+    pub firsts: BTreeSet<(Rank, BucketId)>,
+    /// First jobs of the buckets that no limit holds back, as far as is known.
+    pub open: BTreeSet<(Rank, BucketId)>,
+    /// Ready dead letters, which a kick sends back.
+    pub dead: BTreeSet<JobId>,
+    pub buried: Chain,
+    pub delayed: Sorted<(Time, JobId)>,
+    pub delay_timer: Option<TimerId>,
+    /// Number of delayed jobs that wait to be tried again.
+    pub retrying: u64,
+    /// Most jobs that may be reserved at once; 0 means any number.
+    pub limit: u32,
+    /// Limits that count its reserved jobs, and limits that hold its jobs back.
+    pub counted: Vec<GateId>,
+    pub held: Vec<GateId>,
+    /// Rate of its own.
+    pub rate: Option<Box<Rate>>,
+    pub paused: Option<Paused>,
+    /// Number of pause-tube commands.
+    pub pauses: u64,
+    /// Number of superseded jobs that were dropped since it was last taken. Not handed over.
+    pub dropped: u64,
+}
+
+impl Rare {
+    fn is_none(&self) -> bool {
+        let has_ready = !self.by_group.is_empty() || !self.dead.is_empty();
+        let has_jobs = has_ready || self.buried.len > 0 || !self.delayed.is_empty();
+        let has_limits = self.limit > 0 || !self.counted.is_empty() || self.rate.is_some();
+        !has_jobs && !has_limits && self.paused.is_none() && self.pauses.max(self.dropped) == 0
+    }
+}
+
+impl Deref for Tube {
+    type Target = Rare;
+
+    fn deref(&self) -> &Rare {
+        static NONE: LazyLock<Rare> = LazyLock::new(Rare::default);
+        self.rare.as_deref().unwrap_or_else(|| &NONE)
+    }
+}
+
 impl Tube {
     /// Returns the total counts of jobs, deletes and pauses.
     pub fn totals(&self) -> [Count; 3] {
-        [self.total_jobs, self.deletes, self.pauses]
+        [self.total_jobs, self.deletes, self.pauses.into()]
     }
 
     /// Sets the total counts of jobs, deletes and pauses.
     pub fn set_totals(&mut self, totals: [Count; 3]) {
-        [self.total_jobs, self.deletes, self.pauses] = totals;
+        let pauses;
+        [self.total_jobs, self.deletes, pauses] = totals;
+        if pauses.get() != self.pauses {
+            self.rare().pauses = pauses.get();
+        }
     }
 
-    /// Returns an empty tube.
-    pub fn new(name: &[u8], hash: Hash, main: BucketId, lane: LaneId, sums: [SumId; 2]) -> Tube {
-        Tube {
-            name: name.into(),
-            hash,
-            main,
-            by_group: BTreeMap::new(),
-            firsts: BTreeSet::new(),
-            open: BTreeSet::new(),
-            first: None,
-            stamps: Vec::new(),
-            lane,
-            feeds: Vec::new(),
-            epoch: 0,
-            waiting: Chain::default(),
-            ready_since: None,
-            buried: Chain::default(),
-            dead: BTreeSet::new(),
-            delayed: Sorted::default(),
-            delay_timer: None,
-            pending: 0,
-            urgent: 0,
-            retrying: 0,
-            reserved: 0,
-            using: 0,
-            watching: 0,
-            limit: 0,
-            counted: Box::default(),
-            held: Box::default(),
-            rate: None,
-            paused: None,
-            hidden: None,
-            total_jobs: Count::default(),
-            deletes: Count::default(),
-            pauses: Count::default(),
-            dropped: Count::default(),
-            sums,
-            tally: Tally::default(),
-        }
+    /// Returns what few tubes have, for changes.
+    pub fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Returns the same, if it has some of that.
+    #[inline]
+    pub fn some_rare(&mut self) -> Option<&mut Rare> {
+        self.rare.as_deref_mut()
+    }
+
+    /// Forgets what few tubes have if it has nothing of that any more.
+    pub fn tidy(&mut self) {
+        self.rare = self.rare.take().filter(|rare| !rare.is_none());
     }
 
     /// Returns true if none of its jobs can be reserved through watches.
     pub fn is_blocked(&self) -> bool {
-        self.paused.is_some() || self.is_at_limit()
+        self.rare.as_ref().is_some_and(|rare| rare.paused.is_some()) || self.is_at_limit()
     }
 
     /// Returns true if it has reached its limit of reserved jobs, or of starts.
     pub fn is_at_limit(&self) -> bool {
-        self.limit > 0 && self.reserved >= self.limit || self.rate.as_ref().is_some_and(|rate| rate.is_full)
+        self.rare.as_ref().is_some_and(|rare| {
+            rare.limit > 0 && self.reserved >= rare.limit || rare.rate.as_ref().is_some_and(|rate| rate.is_full)
+        })
     }
 
     /// Returns true if it has no jobs, users and watchers. The tube `default` always exists.
@@ -190,15 +200,10 @@ impl Tube {
         self.jobs() == 0 && self.using == 0 && self.watching == 0 && *self.name != *TubeName::DEFAULT.bytes()
     }
 
-    /// Returns its buckets: the buckets of groups, then the bucket of jobs without a group.
-    pub fn buckets(&self) -> impl Iterator<Item = BucketId> {
-        self.by_group.values().copied().chain([self.main])
-    }
-
     /// Returns its ready job with the lowest priority and number, held back or not.
-    pub fn first_ready(&self, main: &Bucket) -> Option<Rank> {
+    pub fn first_ready(&self) -> Option<Rank> {
         let of_group = self.firsts.first().map(|(rank, _)| rank);
-        main.ready.first().into_iter().chain(of_group).min().copied()
+        self.ready.first().into_iter().chain(of_group).min().copied()
     }
 
     /// Returns its entry in a lane of the feeds that cover it.

@@ -4,7 +4,7 @@
 use super::{HeldUntil, LOOK, Unseen};
 use crate::JobQueue;
 use crate::sessions::{Slot, session_of};
-use crate::state::{Commit, JobId, Reply};
+use crate::state::{Commit, JobId, Reply, State};
 use crate::store::Ownership;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
@@ -150,15 +150,7 @@ impl JobQueue {
 
     /// Removes some of the jobs whose puts were refused.
     pub(super) fn take_back_some(&mut self, context: &mut Context<'_>) {
-        let mut are_more = false;
-        self.step(context, |state, step| are_more = state.take_back_some(step));
+        let are_more = self.step(context, State::take_back_some);
         self.driver.unseen = are_more.then_some(Unseen::TakeBack);
-    }
-
-    /// Returns whether the end of the daemon needs to wait for no commit: none is under way, or the store fails. On a
-    /// slow disk, no other batch is begun.
-    pub(crate) fn has_committed_enough(&self) -> bool {
-        let is_done = self.state.last_uncommitted().is_none() || self.driver.is_slow;
-        self.store.is_failing() || self.driver.under_way.is_none() && is_done
     }
 }

@@ -16,9 +16,7 @@ impl JobQueue {
                 return;
             }
             let Some(row) = self.driver.inbox.take().or_else(|| self.store.next_request()) else { return };
-            let mut is_taken = false;
-            self.step(context, |state, step| is_taken = state.take_from_inbox(&row, step));
-            if !is_taken {
+            if !self.step(context, |state, step| state.take_from_inbox(&row, step)) {
                 self.driver.inbox = Some(row);
                 return;
             }

@@ -40,14 +40,9 @@ fn write_origin(bytes: &mut Vec<u8>, indent: &str, job: &JobStats<'_>) {
 }
 
 /// Writes the answer to `stats-tube`.
-pub fn write_tube(bytes: &mut Vec<u8>, tube: &TubeStats<'_>) {
-    put!(bytes, "name: {}", quoted(tube.name));
-    put!(bytes, "current-jobs-urgent: {}\ncurrent-jobs-ready: {}", tube.urgent, tube.ready);
-    put!(bytes, "current-jobs-reserved: {}\ncurrent-jobs-delayed: {}", tube.reserved, tube.delayed);
-    put!(bytes, "current-jobs-buried: {}\ntotal-jobs: {}", tube.buried, tube.total_jobs);
-    put!(bytes, "current-using: {}\ncurrent-watching: {}", tube.using, tube.watching);
-    put!(bytes, "current-waiting: {}\ncmd-delete: {}", tube.waiting, tube.deletes);
-    put!(bytes, "cmd-pause-tube: {}\npause: {}\npause-time-left: {}", tube.pauses, tube.pause, tube.pause_left);
+pub fn write_tube(bytes: &mut Vec<u8>, (name, figures): TubeStats<'_>) {
+    put!(bytes, "name: {}", quoted(name));
+    figures.iter().for_each(|(name, figure)| put!(bytes, "{name}: {figure}"));
 }
 
 /// Figures of the process and its connections for `stats`, with texts not yet quoted.

@@ -86,7 +86,7 @@ impl Default for Conns {
         // Lossless: it is below the largest value.
         Conns {
             all: Vec::new(),
-            idle: Conn::new(0, TubeId::from_index(0), Watches::of_default()),
+            idle: Conn { watches: Watches::of_default(), ..Conn::default() },
             idle_count: 0,
             last_serial: first_before(u32::MAX.into()) as u32,
             roles: (0, 0),
@@ -157,9 +157,9 @@ impl Conns {
         self.last_serial = self.last_serial.wrapping_add(1).max(1);
         self.loose.insert(id);
         self.watch_bytes += watches.bytes;
-        let conn = Box::new(Conn::new(self.last_serial, used, watches));
+        let conn = Conn { serial: self.last_serial, used, watches, is_in_order: true, ..Conn::default() };
         let slot = self.slot(id);
-        *slot = Slot::Used(conn);
+        *slot = Slot::Used(Box::new(conn));
         slot.used_mut().expect("it was just added")
     }
 

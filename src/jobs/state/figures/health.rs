@@ -1,7 +1,7 @@
 //! Queries for the health of the jobs: last parts that are late, fail or have buried jobs, and runners with long holds.
 
 use crate::state::conns::Conn;
-use crate::state::sums::{Sum, SumBy};
+use crate::state::sums::{Part, Sum, SumBy};
 use crate::state::{JobState, State};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::ConnId;
@@ -48,16 +48,17 @@ impl State {
     }
 
     fn part_health<'a>(&'a self, sum: &'a Sum, now: Time) -> PartHealth<'a> {
-        let tally = self.tubes.tally_of(sum);
+        let Part { name, counts, tally, .. } = self.tubes.part(sum);
         let [_, reserves, deletes] = tally.events;
         let oldest = self.tubes.by_age(sum).next();
+        let tube = oldest.or(sum.tubes().next().map(|tube| &self.tubes[tube]));
         PartHealth {
-            name: &sum.name,
-            ready: sum.counts[JobState::Ready as usize],
-            buried: sum.counts[JobState::Buried as usize],
-            reserved: sum.counts[JobState::Reserved as usize],
-            oldest: self.oldest_of_sum(sum, now),
-            tube: oldest.or(sum.tubes.first().map(|tube| &self.tubes[*tube])).map_or(&sum.name, |tube| &tube.name),
+            name,
+            ready: counts[JobState::Ready as usize],
+            buried: counts[JobState::Buried as usize],
+            reserved: counts[JobState::Reserved as usize],
+            oldest: oldest.map_or(Span::ZERO, |tube| self.oldest_of(tube, now)),
+            tube: tube.map_or(name, |tube| &tube.name),
             events: [reserves, deletes, tally.failures].map(Count::get),
         }
     }

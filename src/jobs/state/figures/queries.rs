@@ -4,12 +4,12 @@
 use crate::state::ids::TubeId;
 use crate::state::job::{History, JobId, JobPlacement, micros};
 use crate::state::roots::is_signature_of_key;
-use crate::state::sums::{MOST_SURVEYED, Sum, SumBy, SumId};
+use crate::state::sums::{MOST_SURVEYED, Part, Sum, SumBy, SumId};
 use crate::state::tally::{Rated, Tally};
 use crate::state::tube::Tube;
 use crate::state::{JobState, State, Watch};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::count::{Count, SmallCount};
+use poolcounter_core::count::SmallCount;
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::stats::Figures;
@@ -56,38 +56,8 @@ pub struct JobStats<'a> {
     pub is_superseded: bool,
 }
 
-/// Answer to `stats-tube`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TubeStats<'a> {
-    /// Name.
-    pub name: &'a [u8],
-    /// Ready jobs below priority 1024.
-    pub urgent: u64,
-    /// Ready jobs.
-    pub ready: u64,
-    /// Reserved jobs.
-    pub reserved: u64,
-    /// Delayed jobs.
-    pub delayed: u64,
-    /// Buried jobs.
-    pub buried: u64,
-    /// Jobs ever put into it.
-    pub total_jobs: Count,
-    /// Number of connections that use it.
-    pub using: u64,
-    /// Number of connections that have a watch which covers it.
-    pub watching: u64,
-    /// Number of these that wait.
-    pub waiting: u64,
-    /// Number of delete commands.
-    pub deletes: Count,
-    /// Number of pause-tube commands.
-    pub pauses: Count,
-    /// Length of its pause in seconds.
-    pub pause: u32,
-    /// Seconds left of its pause.
-    pub pause_left: u64,
-}
+/// Answer to `stats-tube`: the name, and the figures by their names.
+pub type TubeStats<'a> = (&'a [u8], [(&'static str, u64); 13]);
 
 /// One entry of a summary.
 #[derive(Clone, Debug, Default)]
@@ -210,11 +180,6 @@ impl State {
         self.jobs.find(id).is_some_and(|key| self.jobs[key].place == JobPlacement::Pending)
     }
 
-    /// Returns whether a connection holds a job.
-    pub fn has_reserved(&self, conn: ConnId, id: JobId) -> bool {
-        self.held_by(conn, id).is_some()
-    }
-
     /// Returns whether there is a tube with this name.
     pub fn has_tube(&self, name: &[u8]) -> bool {
         self.tubes.find_visible(name).is_some()
@@ -242,11 +207,11 @@ impl State {
 
     /// Returns the sums with such names that have the most jobs, the largest first.
     pub fn largest_sums(&self, by: SumBy, has: &dyn Fn(&[u8]) -> bool, most: usize, now: Time) -> Summaries {
-        let known = self.tubes.sums.surveyed(by).filter(|(_, sum)| has(&sum.name));
-        let sizes =
-            known.map(|(id, sum)| (sum.counts.iter().sum(), self.tubes.tally_of(sum).events[0].get(), id.index()));
+        let known = self.tubes.sums.surveyed(by).map(|(id, sum)| (id, self.tubes.part(sum)));
+        let known = known.filter(|(_, part)| has(part.name));
+        let sizes = known.map(|(id, part)| (part.counts.iter().sum(), part.tally.events[0].get(), id.index()));
         let largest = largest_of(sizes.collect(), most).map(|place| &self.tubes.sums[SumId::from_index(place)]);
-        sorted(largest.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now))).collect(), most)
+        sorted(largest.map(|sum| self.summary_of(sum, now)).collect(), most)
     }
 
     /// Returns the tubes with such names that have the most jobs, the largest first, of the first `MOST_SURVEYED`.
@@ -285,15 +250,16 @@ impl State {
     }
 
     pub(in crate::state) fn summary_of_tube(&self, tube: &Tube, now: Time) -> (Vec<u8>, Summary) {
-        let counts = (tube.counts(), tube.retrying.into());
+        let counts = (tube.counts(), tube.retrying);
         let mut summary = Summary::of(counts, self.oldest_of(tube, now), &tube.tally);
         // Times of runs are those of sums.
         summary.tally.runs = Histogram::default();
         (tube.name.to_vec(), summary)
     }
 
-    pub(in crate::state) fn summary_of(&self, sum: &Sum, now: Time) -> Summary {
-        Summary::of((sum.counts, sum.retrying), self.oldest_of_sum(sum, now), self.tubes.tally_of(sum))
+    pub(in crate::state) fn summary_of(&self, sum: &Sum, now: Time) -> (Vec<u8>, Summary) {
+        let Part { name, counts, retrying, tally, .. } = self.tubes.part(sum);
+        (name.to_vec(), Summary::of((counts, retrying), self.oldest_of_sum(sum, now), tally))
     }
 
     /// Returns whether there are more tubes, connections or sums than reports examine.

@@ -131,67 +131,71 @@ pub enum Rated {
     Delete,
 }
 
-const EVENTS: [Rated; 3] = [Rated::Put, Rated::Reserve, Rated::Delete];
 /// Lengths of the averages in seconds.
 pub const WINDOWS: [u32; 3] = [60, 300, 900];
 /// Seconds without an event after which the longest average is below a thousandth of its value.
-const FORGOTTEN: u64 = 7 * 900;
+const FORGOTTEN: u32 = 7 * 900;
 
 /// Averages that fade: an event weighs less by the factor e after each length of the window.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Rates {
-    second: u64,
+    second: u32,
+    /// Events of that second.
     counts: [SmallCount; 3],
-    averages: [[f32; 3]; 3],
+    /// Averages of the seconds before; None if there were no events.
+    averages: Option<Box<[[f32; 3]; 3]>>,
 }
 
 impl Rates {
     /// Counts an event. The averages are updated at most once a second.
+    #[inline]
     pub fn count(&mut self, event: Rated, now: Time) {
-        self.go_to(now.as_micros() / 1_000_000);
+        let second = second_of(now);
+        if second > self.second {
+            self.go_to(second);
+        }
         self.counts[event as usize].bump();
     }
 
     /// Returns the events a second over each of [`WINDOWS`].
     pub fn of(&self, event: Rated, now: Time) -> [f64; 3] {
-        let mut later = *self;
-        later.go_to(now.as_micros() / 1_000_000);
-        std::array::from_fn(|window| {
-            let running = f64::from(later.counts[event as usize].get()) / f64::from(WINDOWS[window]);
-            f64::from(later.averages[event as usize][window]) + running
-        })
+        let second = second_of(now);
+        std::array::from_fn(|window| self.faded(event as usize, window, second).into())
     }
 
     /// Adds up two rates at the same moment.
     pub fn add(&mut self, other: &Rates, now: Time) {
-        let second = now.as_micros() / 1_000_000;
-        let mut other = *other;
-        other.go_to(second);
+        let second = second_of(now);
         self.go_to(second);
-        for event in EVENTS.map(|event| event as usize) {
-            self.counts[event] += other.counts[event];
-            for window in 0..WINDOWS.len() {
-                self.averages[event][window] += other.averages[event][window];
+        let averages = self.averages.get_or_insert_default();
+        for (event, averages) in averages.iter_mut().enumerate() {
+            for (window, average) in averages.iter_mut().enumerate() {
+                *average += other.faded(event, window, second);
             }
         }
     }
 
-    fn go_to(&mut self, second: u64) {
-        let passed = second.saturating_sub(self.second);
-        if passed == 0 {
-            return;
-        }
-        for (window, length) in WINDOWS.iter().enumerate() {
-            let length = *length as f32;
-            let fading = if passed > FORGOTTEN { 0.0 } else { (-(passed as f32) / length).exp() };
-            for event in 0..EVENTS.len() {
-                let average = &mut self.averages[event][window];
-                *average = (*average + self.counts[event].get() as f32 / length) * fading;
-            }
-        }
-        self.counts = [SmallCount::ZERO; 3];
-        self.second = second;
+    /// Returns an average at a later second.
+    fn faded(&self, event: usize, window: usize, second: u32) -> f32 {
+        let (passed, length) = (second.saturating_sub(self.second), WINDOWS[window] as f32);
+        let fading = if passed > FORGOTTEN { 0.0 } else { (-(passed as f32) / length).exp() };
+        let average = self.averages.as_ref().map_or(0.0, |averages| averages[event][window]);
+        (average + self.counts[event].get() as f32 / length) * fading
     }
+
+    fn go_to(&mut self, second: u32) {
+        if self.averages.is_some() || self.counts != [SmallCount::ZERO; 3] {
+            let later = |event| std::array::from_fn(|window| self.faded(event, window, second));
+            let later = std::array::from_fn(later);
+            **self.averages.get_or_insert_default() = later;
+        }
+        (self.second, self.counts) = (self.second.max(second), [SmallCount::ZERO; 3]);
+    }
+}
+
+/// Returns the second of a moment: a process does not run for longer than there are.
+fn second_of(now: Time) -> u32 {
+    u32::try_from(now.as_micros() / 1_000_000).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

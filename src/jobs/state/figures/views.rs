@@ -4,7 +4,7 @@ use crate::state::conns::Conn;
 use crate::state::ids::TubeId;
 use crate::state::job::{JobId, JobKey, micros};
 use crate::state::queries::{JobStats, Summaries, Summary, largest_of};
-use crate::state::sums::{MOST_SURVEYED, Sum, SumBy, SumId};
+use crate::state::sums::{MOST_SURVEYED, Part, Sum, SumBy, SumId};
 use crate::state::tally::{Rated, Tally};
 use crate::state::tube::Tube;
 use crate::state::{ALL_STATES, JobState, State};
@@ -36,21 +36,21 @@ pub struct RunnerConn<'a> {
 impl State {
     /// Returns the summary of a sum, and of its tubes with the most jobs; None if there is no such sum.
     pub fn sum_with_tubes(&self, by: SumBy, name: &[u8], most: usize, now: Time) -> Option<(Summary, Summaries)> {
-        let sum = self.tubes.sums.find(by, name)?;
+        let sum = self.tubes.find_sum(by, name)?;
         let tubes = self.visible_tubes(sum).map(|(id, tube)| (tube.jobs(), tube.total_jobs.get(), id.index()));
         let tubes = largest_of(tubes.collect(), most).map(|place| &self.tubes[TubeId::from_index(place)]);
-        Some((self.summary_of(sum, now), tubes.map(|tube| self.summary_of_tube(tube, now)).collect()))
+        Some((self.summary_of(sum, now).1, tubes.map(|tube| self.summary_of_tube(tube, now)).collect()))
     }
 
     /// Returns the visible tubes of a sum, at most the first [`MOST_SURVEYED`].
     fn visible_tubes<'a>(&'a self, sum: &'a Sum) -> impl Iterator<Item = (TubeId, &'a Tube)> {
-        let tubes = sum.tubes.iter().take(MOST_SURVEYED).map(|id| (*id, &self.tubes[*id]));
+        let tubes = sum.tubes().take(MOST_SURVEYED).map(|id| (id, &self.tubes[id]));
         tubes.filter(|(_, tube)| tube.hidden.is_none())
     }
 
     /// Returns buried jobs of a sum, and the time since they were buried: the last ones of each tube.
     pub fn buried_of(&self, by: SumBy, name: &[u8], most: usize, now: Time) -> Vec<(JobStats<'_>, Span)> {
-        let sum = self.tubes.sums.find(by, name);
+        let sum = self.tubes.find_sum(by, name);
         let mut buried = Vec::new();
         self.add_buried(sum.into_iter(), most, now, &mut buried);
         buried
@@ -59,7 +59,7 @@ impl State {
     /// Returns buried jobs of all first parts, the parts with the most first.
     pub fn buried(&self, most: usize, now: Time) -> Vec<(JobStats<'_>, Span)> {
         let sizes = self.tubes.sums.surveyed(SumBy::FirstPart);
-        let sizes = sizes.map(|(id, sum)| (sum.counts[JobState::Buried as usize], 0, id.index()));
+        let sizes = sizes.map(|(id, sum)| (self.tubes.part(sum).counts[JobState::Buried as usize], 0, id.index()));
         let places = largest_of(sizes.filter(|(buried, ..)| *buried > 0).collect(), most);
         let mut buried = Vec::new();
         self.add_buried(places.map(|place| &self.tubes.sums[SumId::from_index(place)]), most, now, &mut buried);
@@ -79,7 +79,7 @@ impl State {
                 let keys = tube.buried.iter_back(&self.jobs).take(most - buried.len());
                 buried.extend(self.with_spans(keys, now));
             }
-            looked_at = looked_at.saturating_sub(sum.tubes.len());
+            looked_at = looked_at.saturating_sub(sum.len());
             if buried.len() == most || looked_at == 0 {
                 return;
             }
@@ -118,9 +118,10 @@ impl State {
 
     /// Returns the sums with ready jobs, the number of these, and the age of the oldest.
     pub fn late_sums(&self, by: SumBy, now: Time) -> impl Iterator<Item = (SumId, &[u8], (u64, Span))> {
-        let late = self.tubes.sums.surveyed(by).filter(|(_, sum)| sum.counts[JobState::Ready as usize] > 0);
-        late.map(move |(id, sum)| {
-            (id, &*sum.name, (sum.counts[JobState::Ready as usize], self.oldest_of_sum(sum, now)))
+        self.tubes.sums.surveyed(by).filter_map(move |(id, sum)| {
+            let part = self.tubes.part(sum);
+            let ready = part.counts[JobState::Ready as usize];
+            (ready > 0).then(|| (id, part.name, (ready, self.oldest_of_sum(sum, now))))
         })
     }
 
@@ -182,26 +183,28 @@ impl State {
     /// Returns the tally of each sum; None if not all of them are followed.
     pub fn tallies(&self, by: SumBy) -> Option<impl Iterator<Item = (&[u8], &Tally)>> {
         let sums = self.tubes.sums.followed(by);
-        self.tubes.sums.are_all_followed(by).then(|| sums.map(|sum| (&*sum.name, self.tubes.tally_of(sum))))
+        let parts = sums.map(|sum| self.tubes.part(sum)).map(|part| (part.name, part.tally));
+        self.tubes.sums.are_all_followed(by).then_some(parts)
     }
 
     /// Returns the followed sums, the sums with the most puts first, and after them all other sums together.
     pub fn followed(&self, by: SumBy, now: Time) -> Summaries {
         let mut followed: Vec<&Sum> = self.tubes.sums.followed(by).collect();
-        followed.sort_by_key(|sum| std::cmp::Reverse(self.tubes.tally_of(sum).events[Rated::Put as usize]));
+        followed.sort_by_key(|sum| std::cmp::Reverse(self.tubes.part(sum).tally.events[Rated::Put as usize]));
         let total = ALL_STATES.map(|state| self.count_in(state));
-        let counts = std::array::from_fn(|n| total[n] - followed.iter().map(|sum| sum.counts[n]).sum::<u64>());
+        let parts = || followed.iter().map(|sum| self.tubes.part(sum));
+        let counts = std::array::from_fn(|n| total[n] - parts().map(|part| part.counts[n]).sum::<u64>());
         let others = self.tubes.sums.surveyed(by).filter(|(_, sum)| sum.followed_from.is_none());
         let oldest = others.map(|(_, sum)| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO);
-        let retrying = self.tubes.retrying - followed.iter().map(|sum| sum.retrying).sum::<u64>();
+        let retrying = self.tubes.retrying - parts().map(|part| part.retrying).sum::<u64>();
         let other = Summary::of((counts, retrying), oldest, self.tubes.sums.others(by));
-        let named = followed.into_iter().map(|sum| (sum.name.to_vec(), self.summary_of(sum, now)));
+        let named = followed.iter().map(|sum| self.summary_of(sum, now));
         [(OTHER.to_vec(), other)].into_iter().chain(named).collect()
     }
 
     /// Returns whether a sum is followed; false if there is none with this name.
     pub fn is_followed(&self, by: SumBy, name: &[u8]) -> bool {
-        self.tubes.sums.find(by, name).is_some_and(|sum| sum.followed_from.is_some())
+        self.tubes.find_sum(by, name).is_some_and(|sum| sum.followed_from.is_some())
     }
 
     /// Returns figures of the followed sums, for their curves: ready jobs, the seconds for which the oldest has been ready,
@@ -209,10 +212,11 @@ impl State {
     pub fn levels(&self, by: SumBy, now: Time) -> impl Iterator<Item = (&[u8], [u64; 4])> {
         self.tubes.sums.followed(by).map(move |sum| {
             let [from_put, from_deleted] = sum.followed_from.as_deref().copied().unwrap_or_default();
-            let [put, deleted] = self.tubes.tally_of(sum).puts_and_deletes();
+            let Part { name, counts, tally, .. } = self.tubes.part(sum);
+            let [put, deleted] = tally.puts_and_deletes();
             let oldest = self.oldest_of_sum(sum, now).as_micros() / 1_000_000;
-            let ready = sum.counts[JobState::Ready as usize];
-            (&*sum.name, [ready, oldest, put.saturating_sub(from_put), deleted.saturating_sub(from_deleted)])
+            let ready = counts[JobState::Ready as usize];
+            (name, [ready, oldest, put.saturating_sub(from_put), deleted.saturating_sub(from_deleted)])
         })
     }
 }

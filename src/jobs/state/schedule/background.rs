@@ -4,12 +4,11 @@
 use crate::state::ids::{GateId, SweepId};
 use crate::state::watches::Watches;
 use crate::state::{JobState, Reply, Step, Timer};
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::id::{ConnId, Id, index_by};
 use poolcounter_core::slices::Slices;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use slab::Slab;
-use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 /// Greatest inaccuracy of a timer: one turn of the wheel.
@@ -217,19 +216,7 @@ impl Background {
     }
 }
 
-impl Index<SweepId> for Background {
-    type Output = Sweep;
-
-    fn index(&self, id: SweepId) -> &Sweep {
-        &self.sweeps[id.index()]
-    }
-}
-
-impl IndexMut<SweepId> for Background {
-    fn index_mut(&mut self, id: SweepId) -> &mut Sweep {
-        &mut self.sweeps[id.index()]
-    }
-}
+index_by!(SweepId => Background.sweeps: Sweep);
 
 /// Keeps a timer at this time, or earlier; cancels it if there is none.
 pub(in crate::state) fn keep_timer_at(

@@ -118,26 +118,24 @@ impl State {
 
     /// Returns the statistics of a tube, with the counted watchers.
     pub fn tube_stats(&self, watchers: &Watchers, now: Time) -> Option<TubeStats<'_>> {
-        let Watchers { watching, waiting, .. } = *watchers;
         let tube = &self.tubes[self.tubes.find_visible(watchers.tube())?];
-        let [ready, reserved, delayed, buried] = tube.counts();
-        let pause = tube.paused;
-        Some(TubeStats {
-            name: &tube.name,
-            urgent: u64::from(tube.urgent),
-            ready,
-            reserved,
-            delayed,
-            buried,
-            total_jobs: tube.total_jobs,
-            using: u64::from(tube.using),
-            watching,
-            waiting,
-            deletes: tube.deletes,
-            pauses: tube.pauses,
-            pause: pause.map_or(0, |pause| pause.seconds),
-            pause_left: pause.map_or(0, |pause| pause.until.since(now).as_micros() / 1_000_000),
-        })
+        let ([ready, reserved, delayed, buried], pause) = (tube.counts(), tube.paused);
+        let figures = [
+            ("current-jobs-urgent", tube.urgent),
+            ("current-jobs-ready", ready),
+            ("current-jobs-reserved", reserved),
+            ("current-jobs-delayed", delayed),
+            ("current-jobs-buried", buried),
+            ("total-jobs", tube.total_jobs.get()),
+            ("current-using", tube.using.into()),
+            ("current-watching", watchers.watching),
+            ("current-waiting", watchers.waiting),
+            ("cmd-delete", tube.deletes.get()),
+            ("cmd-pause-tube", tube.pauses),
+            ("pause", pause.map_or(0, |pause| pause.seconds.into())),
+            ("pause-time-left", pause.map_or(0, |pause| pause.until.since(now).as_micros() / 1_000_000)),
+        ];
+        Some((&tube.name, figures))
     }
 
     /// Examines the jobs at `most` positions of their table from `first` on, and returns the next position if there are
@@ -191,8 +189,7 @@ impl State {
     /// Returns the summaries of at most `most` sums from a position on, by name, and the next position.
     pub fn summary_of_sums(&self, by: SumBy, first: usize, most: usize, now: Time) -> (Summaries, Option<usize>) {
         let (sums, next) = self.tubes.sums.slice(by, first, most);
-        let summaries = sums.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now)));
-        let mut summaries: Summaries = summaries.collect();
+        let mut summaries: Summaries = sums.map(|sum| self.summary_of(sum, now)).collect();
         summaries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         (summaries, next)
     }

@@ -37,7 +37,7 @@ impl State {
             }
             let key = self.jobs.find(id).expect("only jobs that there are are buried");
             self.figures.count(Stat::Expired);
-            self.delete_job(key, step.now, step.timers);
+            self.delete_job(key, None, step);
         }
         self.arm_expiry(step.timers);
     }

@@ -214,7 +214,7 @@ impl State {
             self.background[id].count += 1;
             match &mut self.background[id].work {
                 Work::Clear(_) => {
-                    self.delete_job(key, step.now, step.timers);
+                    self.delete_job(key, None, step);
                 }
                 Work::Move(target, _) => {
                     let target = target.clone();

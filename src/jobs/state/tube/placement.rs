@@ -6,6 +6,7 @@ use crate::state::ids::{BucketId, GroupId, TubeId};
 use crate::state::job::{JobKey, JobPlacement, To, URGENT};
 use crate::state::rates::OF_TUBE;
 use crate::state::roots::Root;
+use crate::state::tally::Noted;
 use crate::state::tube::{Bucket, Rank};
 use crate::state::{PAUSE_BETWEEN_SLICES, State, Step, TUBE_BYTES, Timer};
 use poolcounter_core::id::{ConnId, Id};
@@ -24,7 +25,13 @@ type Moved = (JobKey, TubeId, Rank, Option<GroupId>);
 
 impl State {
     /// Moves a job to another place, and makes it hold or release its key as that place demands.
-    pub(in crate::state) fn move_job(&mut self, key: JobKey, to: To, now: Time, timers: &mut Timers<'_, Timer>) {
+    pub(in crate::state) fn move_job(&mut self, key: JobKey, to: To, step: &mut Step<'_, '_>) {
+        self.move_noted(key, to, None, step);
+    }
+
+    /// Moves a job, and counts an event of its tube.
+    pub(in crate::state) fn move_noted(&mut self, key: JobKey, to: To, noted: Option<Noted>, step: &mut Step<'_, '_>) {
+        let (now, timers) = (step.now, &mut *step.timers);
         let job = &self.jobs[key];
         let (tube, from, has_extra) = (job.tube, job.state(), job.has_extra);
         let (place, at, rank) = (job.place, job.at, Rank::new(job.pri, job.id));
@@ -41,7 +48,7 @@ impl State {
             To::Buried => (JobPlacement::Buried, now),
             To::Nowhere => (JobPlacement::Nowhere, now),
         };
-        self.tubes.shift(tube, from, job.state());
+        self.tubes.shift(tube, [from, job.state()], noted, now);
         let holds_key = has_extra && self.jobs.holds_key(key);
         match (held_key, holds_key) {
             (true, false) => self.jobs.free_key(key),
@@ -54,7 +61,7 @@ impl State {
             To::Delayed(until) => self.enter_delayed(key, until, timers),
             To::Reserved(conn, is_begun) => self.enter_reserved(moved, (conn, is_begun), now),
             To::Buried => {
-                self.tubes[tube].buried.push_back(&mut self.jobs, key);
+                self.tubes[tube].rare().buried.push_back(&mut self.jobs, key);
                 self.note_burial(key, timers);
             }
             To::Nowhere => {}
@@ -68,9 +75,8 @@ impl State {
             JobPlacement::Pending => self.tubes[tube].pending -= 1,
             JobPlacement::Ready => self.leave_ready(moved),
             JobPlacement::Delayed => {
-                self.tubes[tube].delayed.remove(&(at, rank.id()));
-                self.tubes.lose_retrying(tube, self.jobs.is_retried(key));
-                self.count_retrying(key, |retrying| *retrying -= 1);
+                self.tubes[tube].rare().delayed.remove(&(at, rank.id()));
+                self.count_retrying(key, false);
                 self.arm_delay(tube, timers);
             }
             JobPlacement::Reserved => {
@@ -79,21 +85,21 @@ impl State {
                 self.count_unreserved(tube, group);
             }
             JobPlacement::Buried => {
-                self.tubes[tube].buried.remove(&mut self.jobs, key);
+                self.tubes[tube].rare().buried.remove(&mut self.jobs, key);
                 self.forget_burial(key, timers);
             }
         }
     }
 
     fn enter_ready(&mut self, (key, tube, rank, group): Moved) {
-        let bucket = self.bucket_for(tube, group);
-        let is_other = self.change_ready(bucket, |ready| ready.insert(rank));
+        let bucket = group.map(|group| self.bucket_for(tube, group));
+        let is_other = self.change_ready(tube, bucket, |ready| ready.insert(rank));
         self.tubes[tube].waiting.push_back(&mut self.jobs, key);
         if self.jobs.origin_of(key).is_some() {
-            self.tubes[tube].dead.insert(rank.id());
+            self.tubes[tube].rare().dead.insert(rank.id());
         }
         if rank.pri() < URGENT {
-            self.tubes.gain_urgent(tube);
+            self.tubes.count_urgent(tube, true);
         }
         self.tubes.note_first_ready(tube, &self.jobs);
         if is_other {
@@ -103,15 +109,15 @@ impl State {
 
     fn leave_ready(&mut self, (key, tube, rank, group): Moved) {
         let entry = &mut self.tubes[tube];
-        entry.dead.remove(&rank.id());
-        let bucket = group.map_or(entry.main, |group| entry.by_group[&group]);
+        entry.some_rare().map(|rare| rare.dead.remove(&rank.id()));
+        let bucket = group.map(|group| entry.by_group[&group]);
         entry.waiting.remove(&mut self.jobs, key);
         if rank.pri() < URGENT {
-            self.tubes.lose_urgent(tube);
+            self.tubes.count_urgent(tube, false);
         }
         self.tubes.note_first_ready(tube, &self.jobs);
-        let is_other = self.change_ready(bucket, |ready| ready.remove(&rank));
-        if group.is_some() && self.tubes[bucket].ready.is_empty() {
+        let is_other = self.change_ready(tube, bucket, |ready| ready.remove(&rank));
+        if let Some(bucket) = bucket.filter(|bucket| self.tubes[*bucket].ready.is_empty()) {
             self.tubes.remove_bucket(bucket);
         }
         if is_other {
@@ -121,9 +127,8 @@ impl State {
 
     fn enter_delayed(&mut self, key: JobKey, until: Time, timers: &mut Timers<'_, Timer>) {
         let (id, tube) = (self.jobs[key].id, self.jobs[key].tube);
-        self.tubes[tube].delayed.insert((until, id));
-        self.tubes.gain_retrying(tube, self.jobs.is_retried(key));
-        self.count_retrying(key, |retrying| *retrying += 1);
+        self.tubes[tube].rare().delayed.insert((until, id));
+        self.count_retrying(key, true);
         self.arm_delay(tube, timers);
     }
 
@@ -139,58 +144,62 @@ impl State {
 
     /// Keeps the timer of a tube's delays at the first of them, or earlier.
     fn arm_delay(&mut self, id: TubeId, timers: &mut Timers<'_, Timer>) {
-        let tube = &mut self.tubes[id];
-        let first = tube.delayed.first().map(|(until, _)| *until);
-        keep_timer_at(&mut tube.delay_timer, first, Timer::Delay(id), timers);
+        let Some(rare) = self.tubes[id].some_rare() else { return };
+        let first = rare.delayed.first().map(|(until, _)| *until);
+        keep_timer_at(&mut rare.delay_timer, first, Timer::Delay(id), timers);
     }
 
     /// Makes the first delayed jobs of a tube ready whose delays are over.
     pub(in crate::state) fn end_delays(&mut self, id: TubeId, step: &mut Step<'_, '_>) {
-        self.tubes[id].delay_timer.take().into_iter().for_each(TimerId::fired);
+        self.tubes[id].rare().delay_timer.take().into_iter().for_each(TimerId::fired);
         while let Some((until, job)) = self.tubes[id].delayed.first().copied()
             && until <= step.now
         {
             if !step.timers.spend(DUE_COST) {
-                let tube = &mut self.tubes[id];
-                tube.delay_timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
-                tube.delay_timer = Some(step.timers.arm(step.now + PAUSE_BETWEEN_SLICES, Timer::Delay(id)));
+                let rare = self.tubes[id].rare();
+                rare.delay_timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+                rare.delay_timer = Some(step.timers.arm(step.now + PAUSE_BETWEEN_SLICES, Timer::Delay(id)));
                 return;
             }
             let key = self.jobs.find(job).expect("a tube knows only jobs that there are");
-            self.move_job(key, To::Ready, step.now, step.timers);
+            self.move_job(key, To::Ready, step);
             self.serve_waiting(step);
         }
         self.arm_delay(id, step.timers);
     }
 
     /// Returns the bucket of a tube for jobs of this group, and creates it if it is new.
-    fn bucket_for(&mut self, tube: TubeId, group: Option<GroupId>) -> BucketId {
-        let entry = &self.tubes[tube];
-        let Some(group) = group else { return entry.main };
-        if let Some(bucket) = entry.by_group.get(&group) {
+    fn bucket_for(&mut self, tube: TubeId, group: GroupId) -> BucketId {
+        if let Some(bucket) = self.tubes[tube].by_group.get(&group) {
             return *bucket;
         }
-        let bucket = Bucket { tube, group: Some(group), ready: Sorted::default(), parked: None, held_since: 0 };
+        let bucket = Bucket { tube, group, ready: Sorted::default(), parked: None, held_since: 0 };
         let bucket = self.tubes.insert_bucket(bucket);
-        self.tubes[tube].by_group.insert(group, bucket);
+        self.tubes[tube].rare().by_group.insert(group, bucket);
         bucket
     }
 
-    /// Changes the ready jobs of a bucket, and its position in its tube and among the buckets that its group's limit
-    /// holds back. Returns whether its first job is another one.
-    fn change_ready(&mut self, id: BucketId, change: impl FnOnce(&mut Sorted<Rank>) -> bool) -> bool {
+    /// Changes the ready jobs of a tube without a group, or those of a bucket, with its position in its tube and among
+    /// the buckets that its group's limit holds back. Returns whether the first job is another one.
+    fn change_ready(
+        &mut self,
+        tube: TubeId,
+        bucket: Option<BucketId>,
+        change: impl FnOnce(&mut Sorted<Rank>) -> bool,
+    ) -> bool {
+        let ready = match bucket {
+            None => &mut self.tubes[tube].ready,
+            Some(bucket) => &mut self.tubes[bucket].ready,
+        };
+        let old = ready.first().copied();
+        change(ready);
+        let new = ready.first().copied();
+        let Some(id) = bucket.filter(|_| old != new) else { return old != new };
         let bucket = &mut self.tubes[id];
-        let old = bucket.ready.first().copied();
-        change(&mut bucket.ready);
-        let new = bucket.ready.first().copied();
-        if old == new {
-            return false;
-        }
-        let Some(group) = bucket.group else { return true };
         if new.is_none_or(|new| old.is_some_and(|old| new > old)) {
             bucket.held_since = 0;
         }
-        let (tube, parked) = (bucket.tube, bucket.parked);
+        let (group, parked) = (bucket.group, bucket.parked);
         if let Some((pri, since)) = parked {
             let gate = self.limits.groups[group.index()].gate;
             let parked = &mut self.limits.gates[gate.index()].parked;
@@ -198,8 +207,8 @@ impl State {
             self.tubes[id].parked = new.map(|new| (new.pri(), since));
             parked.extend(new.map(|new| (new.pri(), since, id)));
         }
-        let tube = &mut self.tubes[tube];
-        for firsts in [Some(&mut tube.firsts), parked.is_none().then_some(&mut tube.open)].into_iter().flatten() {
+        let rare = self.tubes[tube].rare();
+        for firsts in [Some(&mut rare.firsts), parked.is_none().then_some(&mut rare.open)].into_iter().flatten() {
             if let Some(old) = old {
                 firsts.remove(&(old, id));
             }
@@ -216,12 +225,12 @@ impl State {
             if tube.is_blocked() {
                 return None;
             }
-            let main = self.tubes[tube.main].ready.first().copied();
+            let main = tube.ready.first().copied();
             let Some((first, bucket)) = tube.open.first().copied() else { return main };
             if main.is_some_and(|main| main < first) {
                 return main;
             }
-            let group = self.tubes[bucket].group.expect("buckets of groups stand there");
+            let group = self.tubes[bucket].group;
             let gate = &mut self.limits.gates[self.limits.groups[group.index()].gate.index()];
             if !gate.is_closed() {
                 return Some(first);
@@ -234,7 +243,7 @@ impl State {
             let place = (first.pri(), entry.held_since);
             entry.parked = Some(place);
             gate.parked.insert((place.0, place.1, bucket));
-            self.tubes[id].open.remove(&(first, bucket));
+            self.tubes[id].rare().open.remove(&(first, bucket));
         }
     }
 
@@ -243,7 +252,7 @@ impl State {
         let bucket = &mut self.tubes[id];
         bucket.parked = None;
         let (tube, first) = (bucket.tube, *bucket.ready.first().expect("a bucket that is set aside has jobs"));
-        self.tubes[tube].open.insert((first, id));
+        self.tubes[tube].rare().open.insert((first, id));
         self.place(tube);
     }
 
@@ -277,19 +286,16 @@ impl State {
         self.limits.leave_lane(old);
     }
 
-    /// Deletes a job from its place.
-    pub(in crate::state) fn delete_job(&mut self, key: JobKey, now: Time, timers: &mut Timers<'_, Timer>) {
-        let tube = self.jobs[key].tube;
-        self.move_job(key, To::Nowhere, now, timers);
-        let group = self.jobs.group_of(key);
+    /// Deletes a job from its place, and counts an event of its tube.
+    pub(in crate::state) fn delete_job(&mut self, key: JobKey, noted: Option<Noted>, step: &mut Step<'_, '_>) {
+        let (tube, group) = (self.jobs[key].tube, self.jobs.group_of(key));
+        self.move_noted(key, To::Nowhere, noted, step);
         let job = self.jobs.remove(key);
-        if let Some(group) = group {
-            self.limits.leave_group(group);
-        }
+        group.into_iter().for_each(|group| self.limits.leave_group(group));
         if job.is_stored {
             self.note_change(Change::Gone(job.id));
         }
-        self.hide_if_unused(tube, now, timers);
+        self.hide_if_unused(tube, step.now, step.timers);
     }
 
     /// Returns the tube with this name, and creates it if there is room. It must be used at once, or hidden again.
@@ -330,14 +336,13 @@ impl State {
         }
         let limits = self.limits.of_tube(name, &self.settings);
         let lane = self.limits.enter_lane(&limits.held);
-        let bucket =
-            Bucket { tube: self.tubes.next_id(), group: None, ready: Sorted::default(), parked: None, held_since: 0 };
-        let main = self.tubes.insert_bucket(bucket);
-        let id = self.tubes.insert(name, main, lane);
+        let id = self.tubes.insert(name, lane);
         let tube = &mut self.tubes[id];
-        (tube.limit, tube.counted, tube.held) = (limits.limit.most, limits.counted.into(), limits.held.into());
-        tube.rate = self.limits.rates.rate(OF_TUBE, name, limits.rate);
-        tube.paused = self.settings.pause_of(name);
+        let rare = tube.rare();
+        (rare.limit, rare.counted, rare.held) = (limits.limit.most, limits.counted, limits.held);
+        rare.rate = self.limits.rates.rate(OF_TUBE, name, limits.rate);
+        rare.paused = self.settings.pause_of(name);
+        tube.tidy();
         if let Some(feed) = self.feeds.of_name(name) {
             self.feeds[feed].tube = Some(id);
         }
@@ -359,8 +364,9 @@ impl State {
 
     /// Drops a hidden tube.
     pub(in crate::state) fn drop_tube(&mut self, id: TubeId, timers: &mut Timers<'_, Timer>) {
-        let tube = self.tubes.remove(id);
-        tube.delay_timer.into_iter().for_each(|timer| timers.cancel(timer));
+        let mut tube = self.tubes.remove(id);
+        let timer = tube.some_rare().and_then(|rare| rare.delay_timer.take());
+        timer.into_iter().for_each(|timer| timers.cancel(timer));
         self.limits.leave_lane(tube.lane);
         if let Some(feed) = self.feeds.of_name(&tube.name) {
             self.feeds[feed].tube = None;

@@ -10,12 +10,11 @@ use crate::state::sums::{Part, Sum, SumBy, Sums, age_of};
 use crate::state::tally::{LastError, Noted, Tally};
 use crate::state::tube::{Bucket, Tube};
 use bytes::name_bytes;
-use poolcounter_core::id::Id;
+use poolcounter_core::id::{Id, index_by};
 use poolcounter_core::names::Names;
 use poolcounter_core::time::Time;
 use slab::Slab;
 use std::collections::BTreeSet;
-use std::ops::{Index, IndexMut};
 
 /// Every tube.
 #[derive(Default)]
@@ -85,7 +84,7 @@ impl Tubes {
 
     /// Takes out and returns the timers of delays.
     pub fn take_timers(&mut self) -> impl Iterator<Item = poolcounter_core::wheel::TimerId> {
-        self.all.iter_mut().filter_map(|(_, tube)| tube.delay_timer.take())
+        self.all.iter_mut().filter_map(|(_, tube)| tube.some_rare()?.delay_timer.take())
     }
 
     /// Returns the tube with this name, which may be hidden.
@@ -99,23 +98,18 @@ impl Tubes {
         self.find(name).filter(|tube| self[*tube].hidden.is_none())
     }
 
-    /// Returns the id of the next tube.
-    pub fn next_id(&self) -> TubeId {
-        TubeId::from_index(self.all.vacant_key())
-    }
-
-    /// Adds a tube with the next id. Its name must be new, and its main bucket must have been added.
-    pub fn insert(&mut self, name: &[u8], main: BucketId, lane: LaneId) -> TubeId {
-        let (id, hash) = (self.next_id(), self.names.hash(name));
+    /// Adds a tube. Its name must be new.
+    pub fn insert(&mut self, name: &[u8], lane: LaneId) -> TubeId {
+        let (id, hash) = (TubeId::from_index(self.all.vacant_key()), self.names.hash(name));
         let Tubes { all, sums, .. } = self;
         let sums = sums.enter(id, name, |tube| part_of(all, tube));
-        self.all.insert(Tube::new(name, hash, main, lane, sums));
+        self.all.insert(Tube { name: name.into(), hash, lane, sums, ..Tube::default() });
         self.name_bytes += name_bytes(name);
         self.names.insert(hash, id, |tube| self.all[tube.index()].hash);
         id
     }
 
-    /// Removes a hidden tube with its main bucket, and returns the tube.
+    /// Removes a hidden tube, and returns it.
     pub fn remove(&mut self, id: TubeId) -> Tube {
         if self.lingering == Some(id) {
             self.lingering = None;
@@ -130,13 +124,13 @@ impl Tubes {
         let Tubes { names, all, .. } = self;
         names.shrink(|tube| all[tube.index()].hash);
         self.sums.leave(id, tube.sums);
-        self.buckets.remove(tube.main.index());
         tube
     }
 
     /// Hides a tube, as of this time.
     pub fn hide(&mut self, id: TubeId, since: Time) {
         self[id].hidden = Some(since);
+        self[id].tidy();
         self.hidden.insert((since, id));
         let bytes = self[id].tally.bytes();
         self.tally_bytes[0] -= bytes;
@@ -148,7 +142,7 @@ impl Tubes {
         let tube = &mut self.all[id.index()];
         if let Some(since) = tube.hidden.take() {
             self.hidden.remove(&(since, id));
-            (tube.total_jobs, tube.deletes, tube.pauses) = Default::default();
+            tube.set_totals(Default::default());
             self.tally_bytes[0] += tube.tally.bytes();
             self.tally_bytes[1] -= tube.tally.bytes();
         }
@@ -164,13 +158,10 @@ impl Tubes {
         BucketId::from_index(self.buckets.insert(bucket))
     }
 
-    /// Removes a bucket of a group, and returns it.
-    pub fn remove_bucket(&mut self, id: BucketId) -> Bucket {
-        let bucket = self.buckets.remove(id.index());
-        if let Some(group) = bucket.group {
-            self[bucket.tube].by_group.remove(&group);
-        }
-        bucket
+    /// Removes a bucket of a group.
+    pub fn remove_bucket(&mut self, id: BucketId) {
+        let Bucket { tube, group, .. } = self.buckets.remove(id.index());
+        self[tube].rare().by_group.remove(&group);
     }
 
     /// Returns the number of jobs in a state.
@@ -178,56 +169,53 @@ impl Tubes {
         self.counts[state as usize]
     }
 
-    /// Counts a delayed job of a tube if it waits to be tried again.
-    pub fn gain_retrying(&mut self, id: TubeId, is_retried: bool) {
-        self.retrying += u64::from(is_retried);
+    /// Counts a delayed job of a tube that waits to be tried again, or one less.
+    pub fn count_retrying(&mut self, id: TubeId, is_more: bool) {
+        let change = |count: &mut u64| if is_more { *count += 1 } else { *count -= 1 };
+        change(&mut self.retrying);
         let tube = &mut self.all[id.index()];
-        tube.retrying += u32::from(is_retried);
-        self.sums.change(tube.sums, |sum| sum.retrying += u64::from(is_retried));
+        change(&mut tube.rare().retrying);
+        self.sums.change(tube.sums, |own| change(&mut own.retrying));
     }
 
-    /// Counts a job of a tube that is not delayed any more, if it waited to be tried again.
-    pub fn lose_retrying(&mut self, id: TubeId, is_retried: bool) {
-        self.retrying -= u64::from(is_retried);
-        let tube = &mut self.all[id.index()];
-        tube.retrying -= u32::from(is_retried);
-        self.sums.change(tube.sums, |sum| sum.retrying -= u64::from(is_retried));
-    }
-
-    /// Counts a job of a tube out of a state and into another.
+    /// Counts a job of a tube out of a state and into another, and an event of the tube.
     #[inline]
-    pub fn shift(&mut self, id: TubeId, from: Option<JobState>, to: Option<JobState>) {
+    pub fn shift(&mut self, id: TubeId, [from, to]: [Option<JobState>; 2], noted: Option<Noted>, now: Time) {
         if let Some(from) = from {
             self.counts[from as usize] -= 1;
         }
         if let Some(to) = to {
             self.counts[to as usize] += 1;
         }
-        self.sums.shift(self.all[id.index()].sums, from, to);
+        let tube = &mut self.all[id.index()];
+        let is_alone = self.sums.shift(tube.sums, [from, to], noted, now);
+        let of_tube = match noted {
+            None => return,
+            Some(Noted::Put) => {
+                tube.total_jobs.bump();
+                Noted::Put
+            }
+            Some(Noted::Delete(ran)) => {
+                tube.deletes.bump();
+                // There may be very many tubes, and one is mostly the work of one type: the times are those of sums.
+                Noted::Delete(ran.filter(|_| is_alone))
+            }
+            Some(noted) => noted,
+        };
+        self.tally_bytes[usize::from(tube.hidden.is_some())] += tube.tally.note(of_tube, now);
     }
 
-    /// Counts an urgent job of a tube that becomes ready.
-    pub fn gain_urgent(&mut self, id: TubeId) {
-        self[id].urgent += 1;
-        self.urgent += 1;
-    }
-
-    /// Counts an urgent job of a tube that is not ready any more.
-    pub fn lose_urgent(&mut self, id: TubeId) {
-        self[id].urgent -= 1;
-        self.urgent -= 1;
+    /// Counts an urgent ready job of a tube, or one less.
+    #[inline]
+    pub fn count_urgent(&mut self, id: TubeId, is_more: bool) {
+        let change = |count: &mut u64| if is_more { *count += 1 } else { *count -= 1 };
+        change(&mut self.urgent);
+        change(&mut self[id].urgent);
     }
 
     /// Counts an event of a tube.
     pub fn note(&mut self, id: TubeId, noted: Noted, now: Time) {
-        let tube = &mut self.all[id.index()];
-        // There may be very many tubes, and one is mostly the work of one type: the times are those of sums.
-        let of_tube = match noted {
-            Noted::Delete(Some(_)) if !self.sums.has_alone(tube.sums) => Noted::Delete(None),
-            noted => noted,
-        };
-        self.tally_bytes[usize::from(tube.hidden.is_some())] += tube.tally.note(of_tube, now);
-        self.sums.note(tube.sums, noted, now);
+        self.shift(id, [None; 2], Some(noted), now);
     }
 
     /// Notes the text of a failure.
@@ -246,9 +234,14 @@ impl Tubes {
         *bytes += tube.tally.bytes();
     }
 
-    /// Returns the events of a sum.
-    pub fn tally_of<'a>(&'a self, sum: &'a Sum) -> &'a Tally {
-        sum.tally(|tube| part_of(&self.all, tube))
+    /// Returns the sum with this name.
+    pub fn find_sum(&self, by: SumBy, name: &[u8]) -> Option<&Sum> {
+        self.sums.find(by, name, &|tube| part_of(&self.all, tube)).map(|sum| &self.sums[sum])
+    }
+
+    /// Returns the name and the figures of a sum.
+    pub fn part<'a>(&'a self, sum: &'a Sum) -> Part<'a> {
+        sum.part(|tube| part_of(&self.all, tube))
     }
 
     /// Updates the choice of the followed sums, if it is due.
@@ -299,9 +292,7 @@ impl Tubes {
 
     /// Returns the tubes of a sum with ready jobs, the one with the oldest first.
     pub fn by_age<'a>(&'a self, sum: &'a Sum) -> impl Iterator<Item = &'a Tube> {
-        let only = sum.only().filter(|tube| self[*tube].ready_since.is_some());
-        let tubes = sum.own.iter().flat_map(|own| own.ages.iter().map(|(_, tube)| *tube)).chain(only);
-        tubes.filter(|tube| self.lingering != Some(*tube)).map(|tube| &self[tube])
+        sum.by_age().map(|tube| &self[tube]).filter(|tube| tube.waiting.len > 0)
     }
 
     /// Compares the tables with each other.
@@ -321,8 +312,8 @@ impl Tubes {
             assert!(tube.hidden.is_none_or(|since| self.hidden.contains(&(since, id))), "a hidden tube is in the list");
             assert_eq!(tube.delay_timer.is_some(), !tube.delayed.is_empty(), "delays have a timer");
             self.check_buckets(id);
-            urgent += u64::from(tube.urgent);
-            retrying += u64::from(tube.retrying);
+            urgent += tube.urgent;
+            retrying += tube.retrying;
         }
         assert_eq!((self.urgent, self.name_bytes), (urgent, names), "urgent jobs and bytes of names are counted");
         assert_eq!(self.tally_bytes, tally_bytes, "bytes of tallies are counted");
@@ -335,34 +326,9 @@ impl Tubes {
 }
 
 fn part_of(all: &Slab<Tube>, tube: TubeId) -> Part<'_> {
-    let tube = &all[tube.index()];
-    (&tube.tally, tube.ready_since)
+    let Tube { name, tally, ready_since, .. } = &all[tube.index()];
+    let (counts, retrying) = (all[tube.index()].counts(), all[tube.index()].retrying);
+    Part { name, counts, retrying, tally, age: *ready_since }
 }
 
-impl Index<TubeId> for Tubes {
-    type Output = Tube;
-
-    fn index(&self, id: TubeId) -> &Tube {
-        &self.all[id.index()]
-    }
-}
-
-impl IndexMut<TubeId> for Tubes {
-    fn index_mut(&mut self, id: TubeId) -> &mut Tube {
-        &mut self.all[id.index()]
-    }
-}
-
-impl Index<BucketId> for Tubes {
-    type Output = Bucket;
-
-    fn index(&self, id: BucketId) -> &Bucket {
-        &self.buckets[id.index()]
-    }
-}
-
-impl IndexMut<BucketId> for Tubes {
-    fn index_mut(&mut self, id: BucketId) -> &mut Bucket {
-        &mut self.buckets[id.index()]
-    }
-}
+index_by!(TubeId => Tubes.all: Tube, BucketId => Tubes.buckets: Bucket);

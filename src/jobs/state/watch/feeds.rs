@@ -11,12 +11,11 @@
 
 use crate::state::ids::{FeedId, LaneId, SetId, TubeId};
 use poolcounter_core::count::first_before;
-use poolcounter_core::id::Id;
+use poolcounter_core::id::{Id, index_by};
 use poolcounter_core::meter;
 use poolcounter_protocol::jobs::name::{Pattern, PatternMap};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Index, IndexMut};
 
 /// Most sets that keep a tube in order with each of its jobs.
 pub(in crate::state) const MOST_WIDE: usize = 8;
@@ -27,6 +26,7 @@ const STANDING_BYTES: usize = 40;
 pub(in crate::state) type Standing = (u32, u64, TubeId);
 
 /// The tubes that one name or pattern covers.
+#[derive(Default)]
 pub(in crate::state) struct Feed {
     pub pattern: Box<[u8]>,
     /// True if it is of a name, and so of one tube.
@@ -48,20 +48,6 @@ pub(in crate::state) struct Feed {
 }
 
 impl Feed {
-    fn new(pattern: &[u8]) -> Feed {
-        Feed {
-            pattern: pattern.into(),
-            is_plain: !pattern.contains(&b'*'),
-            tube: None,
-            known: 0,
-            lanes: BTreeMap::new(),
-            sets: BTreeSet::new(),
-            wide: Vec::new(),
-            waiters: BTreeSet::new(),
-            fresh: None,
-        }
-    }
-
     /// Returns whether it may have a job for a waiting set.
     pub fn is_fresh(&self) -> bool {
         self.fresh.is_some()
@@ -135,8 +121,9 @@ impl Feeds {
     pub fn enter(&mut self, pattern: &[u8], set: SetId) -> (FeedId, bool) {
         let known = self.by_pattern.of(pattern).copied();
         let id = known.unwrap_or_else(|| {
-            let feed = Feed::new(pattern);
-            self.epoch += u64::from(!feed.is_plain);
+            let is_plain = !pattern.contains(&b'*');
+            let feed = Feed { pattern: pattern.into(), is_plain, ..Feed::default() };
+            self.epoch += u64::from(!is_plain);
             let id = FeedId::from_index(self.all.insert(feed));
             self.by_pattern.insert(pattern, id);
             id
@@ -243,16 +230,4 @@ impl Feeds {
     }
 }
 
-impl Index<FeedId> for Feeds {
-    type Output = Feed;
-
-    fn index(&self, id: FeedId) -> &Feed {
-        &self.all[id.index()]
-    }
-}
-
-impl IndexMut<FeedId> for Feeds {
-    fn index_mut(&mut self, id: FeedId) -> &mut Feed {
-        &mut self.all[id.index()]
-    }
-}
+index_by!(FeedId => Feeds.all: Feed);

@@ -3,11 +3,10 @@
 use crate::state::ids::SetId;
 use crate::state::sets::{Watch, WatchSet};
 use poolcounter_core::count::first_before;
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::id::{ConnId, Id, index_by};
 use poolcounter_core::list::Links;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::{Index, IndexMut};
 
 /// Number of sets without connections that are kept, because the next runner will have the same watches.
 const IDLE_SETS: usize = 16;
@@ -179,16 +178,4 @@ impl WatchSets {
     }
 }
 
-impl Index<SetId> for WatchSets {
-    type Output = WatchSet;
-
-    fn index(&self, id: SetId) -> &WatchSet {
-        &self.all[id.index()]
-    }
-}
-
-impl IndexMut<SetId> for WatchSets {
-    fn index_mut(&mut self, id: SetId) -> &mut WatchSet {
-        &mut self.all[id.index()]
-    }
-}
+index_by!(SetId => WatchSets.all: WatchSet);

@@ -47,7 +47,7 @@ impl Sums {
         for place in (*next..end).metered() {
             let Some(sum) = self.all.get(place) else { continue };
             let largest = &mut largest[sum.by as usize];
-            largest.insert((puts_of(sum.tally(part_of)), SumId::from_index(place)));
+            largest.insert((puts_of(sum.part(part_of).tally), SumId::from_index(place)));
             if largest.len() > MOST_FOLLOWED {
                 largest.pop_first();
             }
@@ -61,7 +61,7 @@ impl Sums {
         // A surveyed sum may have ended, and another one have its id.
         let is_there = |id: &SumId| self.all.get(id.index()).is_some_and(|sum| sum.by == by);
         let surveyed: BTreeSet<SumId> = largest.into_iter().map(|(_, id)| id).filter(is_there).collect();
-        let puts = |id: &SumId| (puts_of(self.all[id.index()].tally(part_of)), *id);
+        let puts = |id: &SumId| (puts_of(self.all[id.index()].part(part_of).tally), *id);
         let mut puts: Vec<(Count, SumId)> = surveyed.union(&self.followed[by as usize]).metered().map(puts).collect();
         puts.sort_unstable_by(|one, other| other.cmp(one));
         puts.truncate(MOST_FOLLOWED);
@@ -72,7 +72,7 @@ impl Sums {
         }
         for id in &self.followed[by as usize] - &old {
             let sum = &mut self.all[id.index()];
-            sum.followed_from = Some(Box::new(sum.tally(part_of).puts_and_deletes()));
+            sum.followed_from = Some(Box::new(sum.part(part_of).tally.puts_and_deletes()));
         }
     }
 }
@@ -87,20 +87,26 @@ mod tests {
     use crate::state::tally::Noted;
     use poolcounter_core::meter;
 
+    fn part<'a>(names: &'a [String], tallies: &'a [Tally], tube: TubeId) -> Part<'a> {
+        let name = names[tube.index()].as_bytes();
+        Part { name, counts: [0; 4], retrying: 0, tally: &tallies[tube.index()], age: None }
+    }
+
     /// Among very many sums the one with the most puts is followed, wherever it is, after a survey in slices.
     #[test]
     fn followed_sums_are_chosen_among_very_many_in_slices() {
         const MANY: usize = 100_000;
         let (mut sums, now) = (Sums::default(), Time::START + CHOICE_INTERVAL);
         let mut tallies = vec![Tally::default(); MANY];
+        let names: Vec<String> = (0..MANY).map(|n| format!("w{n}/t")).collect();
         let enter = |n: usize, sums: &mut Sums| {
-            sums.enter(TubeId::from_index(n), format!("w{n}/t").as_bytes(), |tube| (&tallies[tube.index()], None))
+            sums.enter(TubeId::from_index(n), names[n].as_bytes(), |tube| part(&names, &tallies, tube))
         };
         let entered: Vec<[SumId; 2]> = (0..MANY).map(|n| enter(n, &mut sums)).collect();
         let last = entered[MANY - 1];
         tallies[MANY - 1].note(Noted::Put, now);
-        sums.choose_if_due(now, |tube| (&tallies[tube.index()], None));
-        sums.note(last, Noted::Put, now);
+        sums.choose_if_due(now, |tube| part(&names, &tallies, tube));
+        sums.shift(last, [None; 2], Some(Noted::Put), now);
         let needed = sums.to_save().filter(|sum| sum.followed_from.is_none());
         assert_eq!(needed.count(), 0, "a handover needs no sums without events of their own");
         let mut steps = 0;
@@ -112,7 +118,7 @@ mod tests {
             steps += 1;
             for _request in 0..9 {
                 let now = now + CHOICE_INTERVAL + Span::from_micros(steps);
-                sums.choose_if_due(now, |tube| (&tallies[tube.index()], None));
+                sums.choose_if_due(now, |tube| part(&names, &tallies, tube));
             }
             assert!(meter::begin_step() <= meter::MOST_IN_A_STEP);
         }

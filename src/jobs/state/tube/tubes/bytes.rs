@@ -1,7 +1,7 @@
 //! Bytes of tubes and of sums over tubes, as they count for `--jobs-max-memory`: of the present ones, and of new ones
 //! that puts would add.
 
-use super::Tubes;
+use super::{Tubes, part_of};
 use crate::state::{SUM_BYTES, TUBE_BYTES};
 use std::collections::BTreeSet;
 
@@ -15,14 +15,15 @@ impl Tubes {
 
     /// Returns the number of buckets of groups.
     pub fn group_buckets(&self) -> usize {
-        self.buckets.len() - self.all.len()
+        self.buckets.len()
     }
 
     /// Returns by how many [`Tubes::bytes`] grow with these tubes, none of which clients see.
     pub fn bytes_of_new(&self, names: &BTreeSet<&[u8]>) -> usize {
         let hidden = names.iter().filter_map(|name| self.find(name)).map(|tube| self[tube].tally.bytes()).sum();
         let unknown = || names.iter().copied().filter(|name| self.find(name).is_none());
-        bytes_of(names.len(), self.sums.new_with(unknown()), unknown().map(name_bytes).sum(), hidden)
+        let sums = self.sums.new_with(unknown(), |tube| part_of(&self.all, tube));
+        bytes_of(names.len(), sums, unknown().map(name_bytes).sum(), hidden)
     }
 
     /// Returns the bytes that hidden tubes take.
