@@ -27,7 +27,7 @@ impl Snapshot {
             *own = told;
         } else if (own.interval - told.interval).abs() < 1e-9 {
             let is_same = |own: &ShownCurve, told: &ShownCurve| own.service == told.service && own.name == told.name;
-            join(&mut own.series, told.series, is_same, ShownCurve::add);
+            join(&mut own.series, told.series, is_same, |own, told| own.add(&told));
         }
     }
 
@@ -90,7 +90,7 @@ fn sum_or_longest(is_time: bool) -> fn(f64, f64) -> f64 {
 }
 
 impl ShownCurve {
-    fn add(&mut self, told: ShownCurve) {
+    fn add(&mut self, told: &ShownCurve) {
         let add = sum_or_longest(self.unit == "seconds" && !self.is_rate);
         self.now = add(self.now as f64, told.now as f64) as u64;
         let mut values = self.values.numbers();
