@@ -156,7 +156,7 @@ impl ProvideSettings {
 
 /// Connection to the server.
 enum Link {
-    Up(Provider),
+    Up(Box<Provider>),
     /// Not connected; connects again at this time.
     Down(Instant),
     /// Ended.
@@ -178,7 +178,7 @@ impl Session<'_> {
                 }
             }
             self.connect()?;
-            let link = if let Link::Up(provider) = &mut self.link { Some(provider) } else { None };
+            let link = if let Link::Up(provider) = &mut self.link { Some(&mut **provider) } else { None };
             if self.work.go_on(link).is_err() {
                 let consequence = "; its members stay for the grace of the pool, and leave it after";
                 let consequence = if self.role == Role::Cleaner { "" } else { consequence };
@@ -232,7 +232,7 @@ impl Session<'_> {
             Ok(mut provider) => {
                 if self.work.connect(&mut provider).is_ok() {
                     self.outage.recover(&format!("it is connected to {}", provider.address()));
-                    self.link = Link::Up(provider);
+                    self.link = Link::Up(Box::new(provider));
                 } else {
                     self.work.disconnect();
                     self.try_later(&Error::Lost);

@@ -64,12 +64,12 @@ pub fn try_print(bytes: &[u8]) -> Result<bool, Failure> {
 /// Fails if it cannot be read.
 pub fn input() -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut bytes).map_err(cannot_read)?;
+    std::io::stdin().lock().read_to_end(&mut bytes).map_err(|error| cannot_read(&error))?;
     Ok(bytes)
 }
 
 /// Returns the failure of a read of the standard input.
-pub fn cannot_read(error: Error) -> Failure {
+pub fn cannot_read(error: &Error) -> Failure {
     format!("cannot read the standard input: {error}").into()
 }
 

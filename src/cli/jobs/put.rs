@@ -148,7 +148,7 @@ fn put_input(producer: &Producer, settings: &PutSettings, tube: &str) -> Result<
             || jobs.len() < LINES_AT_ONCE && bytes < BYTES_AT_ONCE / 2 && input.buffer().contains(&b'\n')
         {
             let mut body = Vec::new();
-            if input.read_until(b'\n', &mut body).map_err(cannot_read)? == 0 {
+            if input.read_until(b'\n', &mut body).map_err(|error| cannot_read(&error))? == 0 {
                 break;
             }
             body.pop_if(|byte| *byte == b'\n');
