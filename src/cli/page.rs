@@ -24,11 +24,8 @@ const SERVICES: &[&Info] = &[&http::INFO];
 /// End of the name of a server that is named with the port of its locks, as for other commands.
 const LOCKS_PORT: &str = ":7531";
 
-/// Settings of the command.
-pub struct PageSettings {
-    endpoint: Endpoint,
-    http: HttpSettings,
-}
+/// Settings of the command: its addresses, and the daemons that it shows.
+type PageSettings = (Endpoint, HttpSettings);
 
 /// Options of the command.
 pub const OPTIONS: &[Opt<PageSettings>] = &[
@@ -40,11 +37,11 @@ pub const OPTIONS: &[Opt<PageSettings>] = &[
               than 7531, or a URL that begins with http://, is the address of the page itself; repeatable, and \
               required.",
         repeats: true,
-        set: |settings, value| {
+        set: |(_, http), value| {
             let host = value.strip_suffix(LOCKS_PORT).filter(|_| value.parse::<Ipv6Addr>().is_err()).unwrap_or(value);
             let server = server_of(host).ok_or("a host, with or without a port, or an http URL without a path")?;
-            if !settings.http.servers.contains(&server) {
-                settings.http.servers.push(server);
+            if !http.servers.contains(&server) {
+                http.servers.push(server);
             }
             Ok(())
         },
@@ -56,7 +53,7 @@ pub const OPTIONS: &[Opt<PageSettings>] = &[
         doc: "Serve the page on this address: IP, IP:PORT or unix:PATH; repeatable (default: 127.0.0.1; the port is \
               7580).",
         repeats: true,
-        set: |settings, value| settings.endpoint.listen_on(value),
+        set: |(endpoint, _), value| endpoint.listen_on(value),
         ..Opt::BLANK
     },
     Opt {
@@ -65,7 +62,7 @@ pub const OPTIONS: &[Opt<PageSettings>] = &[
         doc: "Host name that browsers may use for the page, besides localhost, this machine's name and IP addresses; \
               repeatable.",
         repeats: true,
-        set: |settings, value| (HTTP_OPTIONS[0].set)(&mut settings.http, value),
+        set: |(_, http), value| (HTTP_OPTIONS[0].set)(http, value),
         ..Opt::BLANK
     },
 ];
@@ -79,9 +76,9 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let services = crate::services::SERVICES.iter().map(|info| info.name).filter(|name| *name != http::INFO.name);
     let services = services.chain([access::report::NAME]).collect();
     let endpoint = Endpoint { is_enabled: true, ..default_of(&http::INFO) };
-    let mut settings = PageSettings { endpoint, http: HttpSettings { services, ..HttpSettings::default() } };
+    let mut settings = (endpoint, HttpSettings { services, ..HttpSettings::default() });
     given.apply(OPTIONS, &mut settings)?;
-    let PageSettings { mut endpoint, http } = settings;
+    let (mut endpoint, http) = settings;
     if http.servers.is_empty() {
         return Err(Failure::misuse("no --server is named"));
     }
@@ -122,9 +119,9 @@ mod tests {
             ("pc1:81", "pc1:81"),
             ("http://pc1:81/", "pc1:81"),
         ] {
-            let mut settings = PageSettings { endpoint: default_of(&http::INFO), http: HttpSettings::default() };
+            let mut settings = (default_of(&http::INFO), HttpSettings::default());
             (OPTIONS[0].set)(&mut settings, server).expect(server);
-            assert_eq!(settings.http.servers, [page], "{server}");
+            assert_eq!(settings.1.servers, [page], "{server}");
         }
     }
 }

@@ -7,8 +7,8 @@ use super::failure::PROTOCOL;
 use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers};
 use super::spawn::block_signals;
 use super::table::Given;
-use super::terminal::{self, printable};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use super::terminal::printable;
+use super::wait::{Outage, poll_until};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use poolcounter_client::{Error, Provider, Role, Timeouts};
@@ -26,9 +26,6 @@ const SIGNALS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, S
 /// Timeouts of the provider. It waits for a reply as long as its members stay after a loss by default: to give up
 /// earlier would lose them.
 const PATIENT: Timeouts = Timeouts { answer: Duration::from_secs(15), ..TIMEOUTS };
-/// Pauses before a new connection; each is twice as long as the one before, up to the longest.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Settings of the command.
 #[derive(Default)]
@@ -116,7 +113,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mask = SigSet::thread_get_mask().map_err(Failure::no_commands)?;
     let signals = block_signals(&SIGNALS).map_err(Failure::no_commands)?;
     let work = Work::new(&settings, pool.as_bytes(), mask).map_err(Failure::no_commands)?;
-    let link = Link::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
+    let link = Link::Down(Instant::now());
     let token: [u8; 16] = Random::from_system().map_err(Failure::no_commands)?.bytes();
     let session = Session {
         settings: &settings,
@@ -126,14 +123,9 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         signals,
         link,
         work,
-        complaint: String::new(),
+        outage: Outage::new(format!("{}: ", printable(pool.as_bytes()))),
     };
-    session.run().map_err(|error| match error {
-        Stop::Refused(error) => {
-            Failure { status: PROTOCOL, sentence: format!("{}: {error}", printable(pool.as_bytes())) }
-        }
-        Stop::System(error) => Failure::no_commands(error),
-    })
+    session.run()
 }
 
 /// State of a provider from its start to its end.
@@ -146,8 +138,7 @@ struct Session<'a> {
     signals: SignalFd,
     link: Link,
     work: Work<'a>,
-    /// Last message about the connection, to print each only once.
-    complaint: String,
+    outage: Outage,
 }
 
 impl ProvideSettings {
@@ -165,32 +156,17 @@ impl ProvideSettings {
 
 /// Connection to the server.
 enum Link {
-    Up(Provider),
+    Up(Box<Provider>),
     /// Not connected; connects again at this time.
-    Down {
-        until: Instant,
-        pause: Duration,
-    },
+    Down(Instant),
     /// Ended.
     Closed,
 }
 
-/// Reason for which it ends by itself.
-enum Stop {
-    Refused(Error),
-    System(io::Error),
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Self {
-        Stop::System(error)
-    }
-}
-
 impl Session<'_> {
-    fn run(mut self) -> Result<ExitCode, Stop> {
+    fn run(mut self) -> Result<ExitCode, Failure> {
         loop {
-            while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {
+            while let Some(info) = self.signals.read_signal().map_err(Failure::no_commands)? {
                 match Signal::try_from(info.ssi_signo as i32) {
                     Ok(Signal::SIGCHLD) | Err(_) => self.work.has_ends = true,
                     Ok(Signal::SIGUSR2) if self.role != Role::Cleaner => self.work.drain(),
@@ -202,21 +178,20 @@ impl Session<'_> {
                 }
             }
             self.connect()?;
-            let link = if let Link::Up(provider) = &mut self.link { Some(provider) } else { None };
+            let link = if let Link::Up(provider) = &mut self.link { Some(&mut **provider) } else { None };
             if self.work.go_on(link).is_err() {
                 let consequence = "; its members stay for the grace of the pool, and leave it after";
                 let consequence = if self.role == Role::Cleaner { "" } else { consequence };
-                self.complain(&format!("the connection is lost{consequence}"));
+                self.outage.complain(&format!("the connection is lost{consequence}"));
                 self.work.disconnect();
-                let down = Link::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
-                self.link = if self.work.is_ending { Link::Closed } else { down };
+                self.link = if self.work.is_ending { Link::Closed } else { Link::Down(Instant::now()) };
                 continue;
             }
             self.close_if_done();
             if (self.work.is_ending || self.work.is_draining) && self.work.is_over() {
                 return Ok(ExitCode::SUCCESS);
             }
-            self.wait()?;
+            self.wait().map_err(Failure::no_commands)?;
         }
     }
 
@@ -247,68 +222,47 @@ impl Session<'_> {
         }
     }
 
-    fn connect(&mut self) -> Result<(), Stop> {
-        let Link::Down { until, pause } = self.link else { return Ok(()) };
+    fn connect(&mut self) -> Result<(), Failure> {
+        let Link::Down(until) = self.link else { return Ok(()) };
         if Instant::now() < until {
             return Ok(());
         }
         let placement = self.settings.servers.placement().into();
         match Provider::connect_as(self.role, &placement, PATIENT, self.pool, Some(&self.name)) {
             Ok(mut provider) => {
-                if !self.complaint.is_empty() {
-                    self.complain(&format!("it is connected to {}", provider.address()));
-                    self.complaint.clear();
-                }
                 if self.work.connect(&mut provider).is_ok() {
-                    self.link = Link::Up(provider);
+                    self.outage.recover(&format!("it is connected to {}", provider.address()));
+                    self.link = Link::Up(Box::new(provider));
                 } else {
                     self.work.disconnect();
-                    self.try_later(&Error::Lost, pause);
+                    self.try_later(&Error::Lost);
                 }
             }
             // The server may not run yet, or the pool may not be declared yet.
-            Err(error @ (Error::Unavailable(_) | Error::Lost)) => self.try_later(&error, pause),
-            Err(Error::Refused(words)) if words.starts_with("NO_POOL") => {
-                self.try_later(&Error::Refused(words), pause);
+            Err(error @ (Error::Unavailable(_) | Error::Lost)) => self.try_later(&error),
+            Err(Error::Refused(words)) if words.starts_with("NO_POOL") => self.try_later(&Error::Refused(words)),
+            Err(error) => {
+                return Err(Failure { status: PROTOCOL, sentence: format!("{}: {error}", printable(self.pool)) });
             }
-            Err(error) => return Err(Stop::Refused(error)),
         }
         Ok(())
     }
 
-    fn try_later(&mut self, error: &Error, pause: Duration) {
-        self.complain(&format!("{error}; it is tried again"));
-        self.link = Link::Down { until: Instant::now() + pause, pause: (2 * pause).min(LONGEST_PAUSE) };
-    }
-
-    fn complain(&mut self, sentence: &str) {
-        if self.complaint != sentence {
-            self.complaint = sentence.into();
-            terminal::warn(&format!("{}: {sentence}", printable(self.pool)));
-        }
+    fn try_later(&mut self, error: &Error) {
+        self.link = Link::Down(self.outage.try_later(&error.to_string()));
     }
 
     /// Waits until there is work.
     fn wait(&mut self) -> io::Result<()> {
         let mut until = self.work.next_deadline();
-        let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let mut polled = vec![self.signals.as_fd()];
         match &self.link {
-            Link::Up(provider) if self.work.has_room() && !self.work.is_ending => {
-                polled.push(PollFd::new(provider.as_fd(), PollFlags::POLLIN));
-            }
-            Link::Down { until: end, .. } => until = until.into_iter().chain([*end]).min(),
+            Link::Up(provider) if self.work.has_room() && !self.work.is_ending => polled.push(provider.as_fd()),
+            Link::Down(end) => until = until.into_iter().chain([*end]).min(),
             _ => {}
         }
-        polled.extend(self.work.outputs().map(|output| PollFd::new(output, PollFlags::POLLIN)));
-        let timeout = until.map_or(PollTimeout::NONE, |until| {
-            // One millisecond more, so that the deadline is past by then.
-            let ms = until.saturating_duration_since(Instant::now()).as_millis() + 1;
-            PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
-        });
-        match poll(&mut polled, timeout) {
-            Err(nix::errno::Errno::EINTR) | Ok(_) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+        polled.extend(self.work.outputs());
+        poll_until(until, &polled, None).map(drop)
     }
 }
 

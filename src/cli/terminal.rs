@@ -6,7 +6,7 @@ use log::Level;
 use poolcounter_core::text::{is_visible, plain};
 use poolcounter_service::shown;
 use serde_json::Value;
-use std::io::{ErrorKind, Write};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -55,6 +55,22 @@ pub fn try_print(bytes: &[u8]) -> Result<bool, Failure> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         printed => Ok(printed.map(|()| true).map_err(|error| format!("cannot print: {error}"))?),
     }
+}
+
+/// Reads the standard input to its end.
+///
+/// # Errors
+///
+/// Fails if it cannot be read.
+pub fn input() -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes).map_err(|error| cannot_read(&error))?;
+    Ok(bytes)
+}
+
+/// Returns the failure of a read of the standard input.
+pub fn cannot_read(error: &Error) -> Failure {
+    format!("cannot read the standard input: {error}").into()
 }
 
 /// Prints JSON in a line, like [`print`].

@@ -1,8 +1,12 @@
-//! Waits of commands for locks, units and members: progress on the terminal, and further requests while no server
-//! replies.
+//! Waits of commands for locks, units, members and descriptors: progress on the terminal, and further requests while no
+//! server replies.
 
+use super::terminal::warn;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use poolcounter_client::Error;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{self, IsTerminal, Write, stderr};
+use std::os::fd::BorrowedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,6 +14,57 @@ use std::time::{Duration, Instant};
 pub const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 /// Pause before another request if no server replies.
 pub const RETRY_EVERY: Duration = Duration::from_millis(500);
+
+/// Pauses of a command that goes on until it is ended; each is twice as long as the one before, up to the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Outages of a connection: prints each message about them only once, and measures the pauses between attempts.
+pub struct Outage {
+    /// Text before each message.
+    prefix: String,
+    /// Last message; empty while the connection works.
+    message: String,
+    pause: Duration,
+}
+
+impl Outage {
+    /// Returns no outage yet.
+    pub fn new(prefix: String) -> Outage {
+        Outage { prefix, message: String::new(), pause: SHORTEST_PAUSE }
+    }
+
+    /// Prints a message that is not the last one.
+    pub fn complain(&mut self, message: &str) {
+        if self.message != message {
+            self.message = message.into();
+            warn(&format!("{}{message}", self.prefix));
+        }
+    }
+
+    /// Prints a message, and returns the time of the next attempt.
+    pub fn try_later(&mut self, message: &str) -> Instant {
+        self.complain(&format!("{message}; it is tried again"));
+        let at = Instant::now() + self.pause;
+        self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+        at
+    }
+
+    /// The same, after the longest pause.
+    pub fn try_much_later(&mut self, message: &str) -> Instant {
+        self.pause = LONGEST_PAUSE;
+        self.try_later(message)
+    }
+
+    /// Notes that the connection works, and prints a message if there was another one.
+    pub fn recover(&mut self, message: &str) {
+        self.pause = SHORTEST_PAUSE;
+        if !self.message.is_empty() {
+            self.complain(message);
+            self.message.clear();
+        }
+    }
+}
 
 /// Line on the terminal with the time waited. Removed on drop.
 pub struct WaitProgress {
@@ -60,4 +115,24 @@ impl Drop for WaitProgress {
             let _ = write!(stderr(), "\r\x1b[K");
         }
     }
+}
+
+/// Waits until a descriptor is readable, `writable` takes bytes or the time is over, and returns which are readable.
+pub fn poll_until(
+    until: Option<Instant>,
+    readable: &[BorrowedFd<'_>],
+    writable: Option<BorrowedFd<'_>>,
+) -> io::Result<Vec<bool>> {
+    let timeout = until.map_or(PollTimeout::NONE, |until| {
+        // One millisecond more, so that the deadline is past by then.
+        let ms = until.saturating_duration_since(Instant::now()).as_millis() + 1;
+        PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
+    });
+    let readers = readable.iter().map(|one| PollFd::new(*one, PollFlags::POLLIN));
+    let mut polled: Vec<_> = readers.chain(writable.map(|one| PollFd::new(one, PollFlags::POLLOUT))).collect();
+    match poll(&mut polled, timeout) {
+        Err(Errno::EINTR) | Ok(_) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    Ok(polled.iter().take(readable.len()).map(|polled| polled.any().unwrap_or(false)).collect())
 }

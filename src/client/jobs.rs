@@ -186,6 +186,12 @@ pub enum LimitScope {
     All,
 }
 
+impl Default for NewJob {
+    fn default() -> NewJob {
+        NewJob::new("")
+    }
+}
+
 impl NewJob {
     /// Returns a job for the producer's tube, with priority 65536, no delay and a TTR of one minute.
     pub fn new(body: impl Into<Vec<u8>>) -> NewJob {

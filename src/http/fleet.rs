@@ -105,8 +105,7 @@ fn shown(mut own: Snapshot, servers: &[String], answers: Vec<Told>, is_view: boo
 }
 
 fn row_of((server, answer): (&String, &Told)) -> Vec<Cell> {
-    let told = answer.as_ref().ok().and_then(Option::as_ref);
-    let of = |cell: fn(&Snapshot) -> Cell| told.map_or(Cell::Nothing, cell);
+    let of = |cell: fn(&Snapshot) -> Cell| answer.iter().flatten().next().map_or(Cell::Nothing, cell);
     vec![
         Cell::text(server),
         Cell::text(answer.as_ref().err().map_or("answers", String::as_str)),

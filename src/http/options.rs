@@ -43,7 +43,7 @@ pub const OPTIONS: &[Opt<HttpSettings>] = &[
               the pages by making its own name point here (DNS rebinding).",
         repeats: true,
         set: |settings, value| {
-            settings.hosts.push(name(value).ok_or("the name of a host, without a port")?);
+            settings.hosts.push(host_name(value).ok_or("the name of a host, without a port")?);
             Ok(())
         },
         ..Opt::BLANK
@@ -60,7 +60,7 @@ pub const OPTIONS: &[Opt<HttpSettings>] = &[
 ];
 
 /// Returns a host name in lower case; None if it is invalid.
-fn name(text: &str) -> Option<String> {
+pub(crate) fn host_name(text: &str) -> Option<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let name = text.strip_suffix('.').unwrap_or(text);
     (!name.is_empty() && name.chars().all(is_name)).then(|| name.to_ascii_lowercase())

@@ -110,12 +110,8 @@ impl Matrix {
             }
         }
         let add = |own: &mut Vec<Heat>, more: Vec<Heat>| own.iter_mut().zip(more).for_each(|(sum, heat)| sum.add(heat));
-        join(
-            &mut self.rows,
-            other.rows,
-            |own, told| own.name == told.name,
-            |own, told| add(&mut own.values, told.values),
-        );
+        let is_same = |own: &MatrixLine, told: &MatrixLine| own.name == told.name;
+        join(&mut self.rows, other.rows, is_same, |own, told| add(&mut own.values, told.values));
         add(&mut self.others, other.others);
         add(&mut self.all, other.all);
         let age = |line: &MatrixLine| line.values.last().map_or(0.0, |heat| heat.1);

@@ -22,16 +22,12 @@ impl Snapshot {
         self.tab = self.tab.take().or(told.tab);
         join(&mut self.health, told.health, |own, told| own.title == told.title, ShownHealth::add);
         join(&mut self.services, told.services, |own, told| own.name == told.name, |own, told| own.add(earlier, told));
-        if self.history.series.is_empty() {
-            self.history = told.history;
-        } else if (self.history.interval - told.history.interval).abs() < 1e-9 {
-            let of = |curve: &ShownCurve| (curve.service.clone(), curve.name.clone());
-            join(
-                &mut self.history.series,
-                told.history.series,
-                |own, told| of(own) == of(told),
-                |own, told| own.add(&told),
-            );
+        let (own, told) = (&mut self.history, told.history);
+        if own.series.is_empty() {
+            *own = told;
+        } else if (own.interval - told.interval).abs() < 1e-9 {
+            let is_same = |own: &ShownCurve, told: &ShownCurve| own.service == told.service && own.name == told.name;
+            join(&mut own.series, told.series, is_same, |own, told| own.add(&told));
         }
     }
 
@@ -79,15 +75,12 @@ impl ShownService {
             (&mut self.sent_bytes, told.sent_bytes),
         ];
         sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
-        join(&mut self.figures, told.figures, |own, told| own.name == told.name, |own, told| own.add(&told));
+        let add = |own: &mut ShownFigure, told: ShownFigure| {
+            own.value = sum_or_longest(own.is_seconds && !own.is_counter)(own.value, told.value);
+        };
+        join(&mut self.figures, told.figures, |own, told| own.name == told.name, add);
         self.matrix = [self.matrix.take(), told.matrix].into_iter().flatten().reduce(Matrix::with);
         join(&mut self.tables, told.tables, |own, told| own.name == told.name, |own, told| own.add(earlier, told));
-    }
-}
-
-impl ShownFigure {
-    fn add(&mut self, told: &ShownFigure) {
-        self.value = sum_or_longest(self.is_seconds && !self.is_counter)(self.value, told.value);
     }
 }
 
@@ -98,10 +91,10 @@ fn sum_or_longest(is_time: bool) -> fn(f64, f64) -> f64 {
 
 impl ShownCurve {
     fn add(&mut self, told: &ShownCurve) {
-        let is_time = self.unit == "seconds" && !self.is_rate;
-        self.now = if is_time { self.now.max(told.now) } else { self.now.saturating_add(told.now) };
+        let add = sum_or_longest(self.unit == "seconds" && !self.is_rate);
+        self.now = add(self.now as f64, told.now as f64) as u64;
         let mut values = self.values.numbers();
-        add_values(&mut values, told.values.numbers(), sum_or_longest(is_time));
+        add_values(&mut values, told.values.numbers(), add);
         self.values = Values::Rates(values);
     }
 }

@@ -1,29 +1,16 @@
 //! One connection to the counters of a running daemon that awaits its replies.
 
-use super::daemon::{Client, PATIENCE};
+use super::daemon::{Client, PATIENCE, derefs_to_client};
 use super::frames::{self, HEADER_BYTES};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::ops::{Deref, DerefMut};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// A client of the counters.
 pub struct CounterClient(Client);
 
-impl Deref for CounterClient {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        &self.0
-    }
-}
-
-impl DerefMut for CounterClient {
-    fn deref_mut(&mut self) -> &mut Client {
-        &mut self.0
-    }
-}
+derefs_to_client!(CounterClient);
 
 impl CounterClient {
     /// Connects to the counters of the daemon at this address.

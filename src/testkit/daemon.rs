@@ -37,6 +37,27 @@ pub struct Client<S = TcpStream> {
     pub(crate) reader: BufReader<S>,
 }
 
+/// Gives a client of another protocol, which has a [`Client`] as its only field, the methods of that.
+macro_rules! derefs_to_client {
+    ($name:ty) => {
+        impl std::ops::Deref for $name {
+            type Target = Client;
+
+            fn deref(&self) -> &Client {
+                &self.0
+            }
+        }
+
+        impl std::ops::DerefMut for $name {
+            fn deref_mut(&mut self) -> &mut Client {
+                &mut self.0
+            }
+        }
+    };
+}
+
+pub(crate) use derefs_to_client;
+
 impl Daemon {
     /// Returns the path of the tested program: `TESTED_PROGRAM`, or the program in the directory above the tests.
     pub fn program() -> &'static str {

@@ -1,25 +1,12 @@
 //! A client of the jobs service, or of a beanstalkd, that awaits each reply.
 
-use super::daemon::Client;
+use super::daemon::{Client, derefs_to_client};
 use std::net::SocketAddr;
-use std::ops::{Deref, DerefMut};
 
 /// One connection.
 pub struct JobsClient(Client);
 
-impl Deref for JobsClient {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        &self.0
-    }
-}
-
-impl DerefMut for JobsClient {
-    fn deref_mut(&mut self) -> &mut Client {
-        &mut self.0
-    }
-}
+derefs_to_client!(JobsClient);
 
 impl JobsClient {
     /// Connects to a server.

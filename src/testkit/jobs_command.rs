@@ -1,48 +1,40 @@
 //! `poolcounter jobs` as a process, and the requests of its tests to the daemon.
 
 pub use super::daemon::until;
-use super::daemon::{Daemon, PATIENCE, wait};
+use super::daemon::{Daemon, PATIENCE};
 pub use super::running::Ended;
+use super::running::{self, print};
 use super::scratch::Scratch;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use poolcounter_client::{JobState, Producer, Timeouts};
 use std::fs;
-use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
+use std::process::Command;
 use std::thread;
 
 /// Long timeouts: a server on a busy machine is not dead.
 pub const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
 
 pub fn jobs_with_input(address: &str, arguments: &[&str], input: &[u8]) -> Ended {
-    let mut child = Command::new(Daemon::program())
-        .args(["jobs", "-s", address])
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program runs");
-    let mut stdin = child.stdin.take().expect("is piped");
+    let (reader, mut writer) = std::io::pipe().expect("there are descriptors");
     let input = input.to_vec();
-    let writer = thread::spawn(move || drop(stdin.write_all(&input)));
-    let output = child.wait_with_output().expect("is our child");
+    let writer = thread::spawn(move || drop(writer.write_all(&input)));
+    let mut command = Command::new(Daemon::program());
+    let ended = running::end_with(command.args(["jobs", "-s", address]).args(arguments), reader);
+    // Its handle of the pipe would keep the thread waiting for a reader.
+    drop(command);
     writer.join().expect("does not panic");
-    let text = |bytes| String::from_utf8(bytes).expect("is text");
-    Ended { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    ended
 }
 
 /// Runs the command, which must succeed, and returns its standard output.
 pub fn jobs(address: &str, arguments: &[&str]) -> String {
-    let Ended { status, stdout, stderr } = jobs_with_input(address, arguments, b"");
-    assert_eq!((status, &*stderr), (Some(0), ""), "{arguments:?}");
-    stdout
+    print(&[&["jobs", "-s", address], arguments].concat())
 }
 
-/// A runner of the tubes `*/t` whose script finds its files in a scratch directory.
+/// A runner whose command finds its files in a scratch directory.
 pub struct Running {
-    pub child: Child,
+    pub running: running::Running,
     pub scratch: Scratch,
 }
 
@@ -52,23 +44,20 @@ impl Running {
     }
 
     pub fn watching(pattern: &str, address: &str, options: &[&str], script: &str) -> Running {
+        Running::of(address, &[&[pattern], options, &["--", "sh", "-c", script]].concat())
+    }
+
+    /// Starts a runner with these words.
+    pub fn of(address: &str, words: &[&str]) -> Running {
         let scratch = Scratch::new();
-        let child = Command::new(Daemon::program())
-            .args(["jobs", "-s", address, "run", pattern])
-            .args(options)
-            .args(["--", "sh", "-c", script])
-            .current_dir(scratch.file(""))
-            .env("JOB_ID", "of another job")
-            .env("POOL_MEMBER", "kept")
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program runs");
-        Running { child, scratch }
+        let mut command = Command::new(Daemon::program());
+        command.args(["jobs", "-s", address, "run"]).args(words).current_dir(scratch.file(""));
+        command.env("JOB_ID", "of another job").env("POOL_MEMBER", "kept");
+        Running { running: running::Running::start(&mut command), scratch }
     }
 
     pub fn signal(&self) {
-        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("the process is there");
+        self.running.signal(Signal::SIGTERM);
     }
 
     /// Waits until a file has these lines, in any order.
@@ -83,19 +72,10 @@ impl Running {
     }
 
     /// Waits for its end, and returns its standard error.
-    pub fn finish(mut self) -> String {
-        assert_eq!(wait(&mut self.child).code(), Some(0));
-        let mut stderr = String::new();
-        self.child.stderr.take().expect("is piped").read_to_string(&mut stderr).expect("is text");
+    pub fn finish(self) -> String {
+        let Ended { status, stderr, .. } = self.running.finish();
+        assert_eq!(status, Some(0));
         stderr
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -103,9 +83,15 @@ impl Drop for Running {
 pub fn server(options: &[&str]) -> (Daemon, String, Producer) {
     let daemon = Daemon::start_with_jobs(options);
     let address = daemon.jobs().to_string();
-    let producer = Producer::new([&*address], TIMEOUTS);
-    producer.use_tube("a/t").expect("is used");
+    let producer = producer_at(&address);
     (daemon, address, producer)
+}
+
+/// Returns a producer of the tube `a/t`.
+pub fn producer_at(address: &str) -> Producer {
+    let producer = Producer::new([address], TIMEOUTS);
+    producer.use_tube("a/t").expect("is used");
+    producer
 }
 
 pub fn counts(producer: &Producer) -> [u64; 4] {

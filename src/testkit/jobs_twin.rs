@@ -50,51 +50,34 @@ impl JobsTwin {
     /// Sends a request of a connection that does not wait.
     pub fn say(&mut self, conn: usize, text: &str) {
         self.pass(0);
-        self.act(&format!("{conn}> {text:?}"), |service, model| {
-            model.open(conn);
-            service.send(conn, format!("{text}\r\n").as_bytes());
-            Box::new(move |model: &mut Jobs| model.request(conn, text))
-        });
+        self.model.open(conn);
+        let send = |service: &mut Service| service.send(conn, format!("{text}\r\n").as_bytes());
+        self.act(&format!("{conn}> {text:?}"), send, |model| model.request(conn, text));
     }
 
     pub fn close(&mut self, conn: usize) {
         self.pass(0);
-        self.act(&format!("{conn}x"), |service, _| {
-            service.close(conn);
-            Box::new(move |model: &mut Jobs| model.close(conn))
-        });
+        self.act(&format!("{conn}x"), |service| service.close(conn), |model| model.close(conn));
         self.say(conn, "list-tube-used");
     }
 
     pub fn hang_up(&mut self, conn: usize) {
-        self.act(&format!("{conn}~"), |service, _| {
-            service.hang_up(conn);
-            Box::new(move |model: &mut Jobs| model.hang_up(conn))
-        });
+        self.act(&format!("{conn}~"), |service| service.hang_up(conn), |model| model.hang_up(conn));
     }
 
     pub fn take(&mut self) {
-        self.act("take", |service, _| {
-            service.take();
-            Box::new(|_: &mut Jobs| {})
-        });
+        self.act("take", Service::take, |_| {});
     }
 
     pub fn commit(&mut self) {
         self.pass(0);
-        self.act("commit", |service, _| {
-            service.commit();
-            Box::new(|_: &mut Jobs| {})
-        });
+        self.act("commit", Service::commit, |_| {});
     }
 
     /// Hands over to another process.
     pub fn hand_over(&mut self) {
         self.pass(0);
-        self.act("upgrade", |service, _| {
-            service.hand_over();
-            Box::new(Jobs::hand_over)
-        });
+        self.act("upgrade", Service::hand_over, Jobs::hand_over);
     }
 
     /// Lets whole seconds pass, and a little more.
@@ -104,14 +87,11 @@ impl JobsTwin {
             let next = self.model.next_due().filter(|next| *next <= end);
             let at = next.unwrap_or(end);
             self.model.now = at;
-            self.act(&format!("at {at}"), |service, _| {
-                let now = service.now;
-                service.pass(Time::from_micros(at).since(now));
-                Box::new(move |model: &mut Jobs| {
-                    if next.is_some() {
-                        model.expire();
-                    }
-                })
+            let pass = |service: &mut Service| service.pass(Time::from_micros(at).since(service.now));
+            self.act(&format!("at {at}"), pass, |model| {
+                if next.is_some() {
+                    model.expire();
+                }
             });
             if next.is_none() {
                 return;
@@ -133,13 +113,13 @@ impl JobsTwin {
     }
 
     /// Applies an action to the service, then to the model, and compares their output.
-    fn act<'a>(&mut self, what: &str, act: impl FnOnce(&mut Service, &mut Jobs) -> Box<dyn FnOnce(&mut Jobs) + 'a>) {
+    fn act(&mut self, what: &str, act: impl FnOnce(&mut Service), follow: impl FnOnce(&mut Jobs)) {
         if self.is_tied() {
             return;
         }
         self.done.note(what.into());
         self.service.happened = Some(Vec::new());
-        let follow = act(&mut self.service, &mut self.model);
+        act(&mut self.service);
         let happened = self.service.happened.take().unwrap_or_default();
         let reserved = happened.iter().filter_map(|one| match one {
             Happened::Reserved(conn, job) => Some((*conn, *job)),

@@ -93,6 +93,11 @@ pub fn free_port(ip: Ipv4Addr) -> u16 {
     listener.local_addr().expect("has an address").port()
 }
 
+/// Returns a local address at which nothing listened just now.
+pub fn nowhere() -> String {
+    format!("127.0.0.1:{}", free_port(Ipv4Addr::LOCALHOST))
+}
+
 /// Returns an unused local address, different in each call and most likely in each process.
 fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,11 +1,11 @@
 //! A command of the program as a process, with its output and its status.
 
-use super::daemon::wait;
+use super::daemon::{Daemon, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Running command, with pipes to its input and outputs. It is killed when this is dropped.
@@ -20,6 +20,13 @@ pub struct Ended {
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
+}
+
+impl Ended {
+    /// Returns the result of a run with this exit status that has printed nothing.
+    pub fn silent(status: i32) -> Ended {
+        Ended { status: Some(status), stdout: String::new(), stderr: String::new() }
+    }
 }
 
 /// Tells the threads of a test that it is over when it goes on, or fails: a failed test would wait for them.
@@ -38,6 +45,11 @@ impl Running {
         let mut child = piped.spawn().expect("the program runs");
         let stdout = BufReader::new(child.stdout.take().expect("is piped"));
         Running { child, stdout }
+    }
+
+    /// Starts the program with these arguments.
+    pub fn program(arguments: &[&str]) -> Running {
+        Running::start(Command::new(Daemon::program()).args(arguments))
     }
 
     /// Returns its process id.
@@ -73,6 +85,38 @@ impl Running {
         self.child.stderr.take().expect("is piped").read_to_string(&mut stderr).expect("is text");
         Ended { status: status.code(), stdout, stderr }
     }
+}
+
+/// Runs a command to its end, with an empty input.
+pub fn end_of(command: &mut Command) -> Ended {
+    end_with(command, Stdio::null())
+}
+
+/// Runs a command to its end, with this input.
+pub fn end_with(command: &mut Command, input: impl Into<Stdio>) -> Ended {
+    let Output { status, stdout, stderr } = command.stdin(input).output().expect("the program runs");
+    let text = |bytes| String::from_utf8(bytes).expect("is text");
+    Ended { status: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// Runs the program with these arguments to its end, with an empty input.
+pub fn run(arguments: &[&str]) -> Ended {
+    end_of(Command::new(Daemon::program()).args(arguments))
+}
+
+/// Runs the program, which must succeed without complaints, and returns its standard output.
+pub fn print(arguments: &[&str]) -> String {
+    let Ended { status, stdout, stderr } = run(arguments);
+    assert_eq!((status, &*stderr), (Some(0), ""), "{arguments:?}");
+    stdout
+}
+
+/// Starts a daemon with this store of jobs and these options, which must fail, and returns its complaints.
+pub fn refusal_of_store(store: &str, options: &[&str]) -> String {
+    let words = ["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", store];
+    let Ended { status, stderr, .. } = run(&[&words, options].concat());
+    assert_eq!(status, Some(1), "{stderr}");
+    stderr
 }
 
 /// Returns the state of a process, such as T if it is stopped; None if it has ended.

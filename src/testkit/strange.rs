@@ -1,4 +1,4 @@
-//! Server that speaks no protocol: it sends the same reply to everything.
+//! Servers that speak no protocol: their replies are those of the test.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -20,7 +20,17 @@ impl Strange {
 
     /// Starts one on this listener.
     pub fn on(listener: TcpListener, answer: impl Into<Vec<u8>>) -> Strange {
-        let answer: Arc<[u8]> = answer.into().into();
+        let answer = answer.into();
+        Strange::answering_on(listener, move |_| answer.clone())
+    }
+
+    /// Starts one on a free port that answers what it reads at once, such as a line, by this function.
+    pub fn answering(answer: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) -> Strange {
+        Strange::answering_on(TcpListener::bind("127.0.0.1:0").expect("there is a free port"), answer)
+    }
+
+    fn answering_on(listener: TcpListener, answer: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) -> Strange {
+        let answer = Arc::new(answer);
         let address = listener.local_addr().expect("is bound").to_string();
         let connections = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&connections);
@@ -30,8 +40,12 @@ impl Strange {
                 counter.fetch_add(1, Ordering::SeqCst);
                 let answer = Arc::clone(&answer);
                 thread::spawn(move || {
-                    let mut line = [0; 1024];
-                    while matches!(stream.read(&mut line), Ok(len) if len > 0) && stream.write_all(&answer).is_ok() {}
+                    let mut request = [0; 1024];
+                    while let Ok(len @ 1..) = stream.read(&mut request) {
+                        if stream.write_all(&answer(&request[..len])).is_err() {
+                            return;
+                        }
+                    }
                 });
             }
         });

@@ -7,15 +7,16 @@ use poolcounter_service::operations::{Offered, Operations};
 use poolcounter_testkit::daemon::{Client, Daemon, install_program, until};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::random::Random;
+use poolcounter_testkit::running::{Ended, Running, end_of, print};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::world::World;
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -165,8 +166,7 @@ fn random_bytes_are_survived() {
 /// The help on the command line lists the commands of the daemon.
 #[test]
 fn help_has_every_command() {
-    let help = Command::new(Daemon::program()).args(["help", "admin"]).output().expect("the program runs");
-    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let help = print(&["help", "admin"]);
     for (command, Offered { about, .. }) in Operations::of(poolcounter::SERVICES).commands() {
         let usage = [&[command], about.parameters].concat().join(" ");
         let line = help.lines().find(|line| line.trim_start().starts_with(&usage));
@@ -175,15 +175,9 @@ fn help_has_every_command() {
 }
 
 /// Runs `poolcounter admin` with these words.
-fn admin(socket: &Path, words: &[&str]) -> Output {
+fn admin(socket: &Path, words: &[&str]) -> Ended {
     let mut command = Command::new(Daemon::program());
-    command.arg("admin").args(words).env("POOLCOUNTER_ADMIN", format!("unix:{}", socket.display()));
-    command.output().expect("the program runs")
-}
-
-fn printed(output: &Output) -> (String, String, Option<i32>) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr), output.status.code())
+    end_of(command.arg("admin").args(words).env("POOLCOUNTER_ADMIN", format!("unix:{}", socket.display())))
 }
 
 /// Starts a daemon with an administration socket.
@@ -202,10 +196,8 @@ fn socket_is_private_and_its_users_are_logged() {
     let mut holder = daemon.connect();
     assert_eq!(holder.ask("ACQ4ME k 1 5 5"), "LOCKED");
     let address = holder.stream().local_addr().expect("is connected").to_string();
-    assert_eq!(
-        printed(&admin(&socket, &["RELEASE-LOCK", "k", &address])),
-        ("1 lock taken away\n".into(), String::new(), Some(0))
-    );
+    let released = admin(&socket, &["RELEASE-LOCK", "k", &address]);
+    assert_eq!(released, Ended { stdout: "1 lock taken away\n".into(), ..Ended::silent(0) });
     let line = daemon.wait_for_log("asks for RELEASE-LOCK");
     let uid = format!("uid {}, pid ", fs::metadata(&socket).expect("is there").uid());
     assert!(
@@ -214,11 +206,11 @@ fn socket_is_private_and_its_users_are_logged() {
     );
     assert_eq!(holder.line(), "NOT_LOCKED");
     assert_eq!(holder.rest(), "");
-    let refused = printed(&admin(&socket, &["RELEASE-LOCK", "k", &address]));
-    assert_eq!(refused.2, Some(1));
-    assert!(refused.1.ends_with("no client of that address has a lock of that key\n"), "{refused:?}");
-    let json = printed(&admin(&socket, &["--json", "DRAIN", "all"]));
-    assert_eq!(json, ("{\"error\":\"usage: DRAIN\"}\n".into(), String::new(), Some(1)));
+    let refused = admin(&socket, &["RELEASE-LOCK", "k", &address]);
+    assert_eq!(refused.status, Some(1));
+    assert!(refused.stderr.ends_with("no client of that address has a lock of that key\n"), "{refused:?}");
+    let json = admin(&socket, &["--json", "DRAIN", "all"]);
+    assert_eq!(json, Ended { stdout: "{\"error\":\"usage: DRAIN\"}\n".into(), ..Ended::silent(1) });
 }
 
 /// A command that runs under a lock is notified at once when the lock is taken away.
@@ -227,15 +219,12 @@ fn command_loses_the_lock_that_is_taken_away() {
     let scratch = Scratch::new();
     let (daemon, socket) = start(&scratch, &[]);
     let server = daemon.address.to_string();
-    let options = ["exec", "-k", "k", "--on-lost", "term", "-s", &server, "--", "sleep", "60"];
-    let mut command = Command::new(Daemon::program());
-    let child = command.args(options).stderr(Stdio::piped()).spawn().expect("the program runs");
+    let running = Running::program(&["exec", "-k", "k", "--on-lost", "term", "-s", &server, "--", "sleep", "60"]);
     let mut asker = daemon.connect();
     asker.wait_for_stat("processing_workers", 1);
     let client = asker.ask("STATS HOLDERS k").split(' ').next().expect("a holder").to_string();
-    assert_eq!(printed(&admin(&socket, &["RELEASE-LOCK", "k", &client])).2, Some(0));
-    let ended = child.wait_with_output().expect("ends");
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(admin(&socket, &["RELEASE-LOCK", "k", &client]).status, Some(0));
+    let said = running.finish().stderr;
     assert!(said.contains("the lock is lost"), "{said}");
 }
 
@@ -248,7 +237,7 @@ fn changed_log_level_outlives_an_upgrade() {
     let socket = scratch.file("admin.sock");
     let address = format!("unix:{}", socket.display());
     let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0", "--admin", &address]));
-    assert_eq!(printed(&admin(&socket, &["LOG", "trace"])).2, Some(0));
+    assert_eq!(admin(&socket, &["LOG", "trace"]).status, Some(0));
     daemon.wait_for_log("asks for LOG trace");
     let mut client = daemon.connect();
     client.ask("STATS uptime");
@@ -256,10 +245,10 @@ fn changed_log_level_outlives_an_upgrade() {
     daemon.upgrade();
     client.ask("STATS uptime");
     daemon.wait_for_log("> STATS uptime");
-    assert_eq!(printed(&admin(&socket, &["LOG", "warn"])).2, Some(0));
+    assert_eq!(admin(&socket, &["LOG", "warn"]).status, Some(0));
     daemon.wait_for_log("asks for LOG warn");
     client.ask("STATS uptime");
-    assert_eq!(printed(&admin(&socket, &["LOG", "default"])).2, Some(0));
+    assert_eq!(admin(&socket, &["LOG", "default"]).status, Some(0));
     let lines = daemon.lines.len();
     daemon.wait_for_log("asks for LOG default");
     assert_eq!(daemon.lines.len(), lines + 1, "only warnings were logged: {:#?}", daemon.lines);
@@ -296,15 +285,15 @@ fn reload_is_answered_with_its_result() {
     let mut holder = daemon.connect();
     assert_eq!(holder.ask("ACQ4ME a 1 5 5"), "LOCKED");
     fs::write(&config, "max_locks = 1\nmax_lokcs = 2\n").expect("is written");
-    let (out, said, status) = printed(&admin(&socket, &["RELOAD"]));
-    assert_eq!((out.as_str(), status), ("", Some(1)), "{said}");
+    let Ended { status, stdout, stderr: said } = admin(&socket, &["RELOAD"]);
+    assert_eq!((&*stdout, status), ("", Some(1)), "{said}");
     let mistake = "settings.toml:2: there is no setting max_lokcs; did you mean max_locks?\n";
     assert!(said.starts_with("poolcounter: no upgrade: ") && said.ends_with(mistake), "{said}");
     fs::write(&config, "max_locks = 2\n").expect("is written");
     let done = format!("poolcounter {} has taken over\n", env!("CARGO_PKG_VERSION"));
-    assert_eq!(printed(&admin(&socket, &["RELOAD"])), (done.clone(), String::new(), Some(0)));
+    assert_eq!(admin(&socket, &["RELOAD"]), Ended { stdout: done.clone(), ..Ended::silent(0) });
     assert_eq!(holder.ask("ACQ4ME b 1 5 5"), "LOCKED", "the lock is kept, and the new limit counts");
-    let json = printed(&admin(&socket, &["--json", "RELOAD"])).0;
+    let json = admin(&socket, &["--json", "RELOAD"]).stdout;
     let lines: Vec<&str> = json.lines().collect();
     assert_eq!(lines, ["{\"wait\":\"for the new program\"}", &format!("{{\"ok\":\"{}\"}}", done.trim_end())]);
     let line = daemon.wait_for_log("asks for RELOAD");
@@ -321,9 +310,9 @@ fn reload_tells_of_addresses_that_are_taken() {
     let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let taken = other.local_addr().expect("an address");
     fs::write(&config, format!("http = [\"{taken}\"]\n")).expect("is written");
-    let (out, said, status) = printed(&admin(&socket, &["RELOAD"]));
+    let ended = admin(&socket, &["RELOAD"]);
     let reason = "has taken over, but not all of its settings: the log has the reason\n";
-    assert!(out.is_empty() && said.ends_with(reason) && status == Some(1), "{out}{said}");
+    assert!(ended.stdout.is_empty() && ended.stderr.ends_with(reason) && ended.status == Some(1), "{ended:?}");
 }
 
 /// Clients with a list of servers go on to the next, and come back.
@@ -349,7 +338,7 @@ fn next_server_grants_locks_in_a_drain() {
     until("a refusal", || TcpStream::connect(first.address).is_err());
     assert_eq!(granted_by_next("k"), "LOCKED");
     assert_eq!(holder.ask("ACQ4ME other 1 5 5"), "ERROR DRAINING");
-    assert_eq!(printed(&admin(&socket, &["UNDRAIN"])).2, Some(0));
+    assert_eq!(admin(&socket, &["UNDRAIN"]).status, Some(0));
     until("a connection", || TcpStream::connect(first.address).is_ok());
     assert_eq!(first.connect().ask("ACQ4ME k 1 5 5"), "LOCKED");
 }
@@ -379,16 +368,15 @@ fn socket_can_be_moved() {
     drop(std::os::unix::net::UnixListener::bind(&one).expect("is free"));
     fs::write(&config, setting(&one)).expect("is written");
     let mut daemon = Daemon::run(Command::new(&program).arg("--config").arg(&config));
-    assert_eq!(printed(&admin(&one, &["LOG", "info"])).2, Some(0));
+    assert_eq!(admin(&one, &["LOG", "info"]).status, Some(0));
     fs::write(&config, setting(&other)).expect("is written");
     daemon.upgrade();
     let config = config.to_str().expect("is text");
     let mut command = Command::new(Daemon::program());
-    command.args(["admin", "-c", config, "LOG", "info"]).env_remove("POOLCOUNTER_ADMIN");
-    let found = command.output().expect("the program runs");
-    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    let found = end_of(command.args(["admin", "-c", config, "LOG", "info"]).env_remove("POOLCOUNTER_ADMIN"));
+    assert_eq!(found.status, Some(0), "{found:?}");
     assert_eq!(fs::metadata(&other).expect("is there").permissions().mode() & 0o777, 0o600);
-    assert_eq!(printed(&admin(&one, &["LOG", "info"])).2, Some(1));
+    assert_eq!(admin(&one, &["LOG", "info"]).status, Some(1));
 }
 
 #[test]
@@ -397,10 +385,10 @@ fn daemon_that_does_not_answer_is_named() {
     let (daemon, socket) = start(&scratch, &[]);
     daemon.signal(Signal::SIGSTOP);
     let begun = Instant::now();
-    let output = printed(&admin(&socket, &["UNDRAIN"]));
+    let ended = admin(&socket, &["UNDRAIN"]);
     daemon.signal(Signal::SIGCONT);
-    let said = format!("poolcounter: unix:{}: the daemon does not answer\n", socket.display());
-    assert_eq!(output, (String::new(), said, Some(1)));
+    let stderr = format!("poolcounter: unix:{}: the daemon does not answer\n", socket.display());
+    assert_eq!(ended, Ended { stderr, ..Ended::silent(1) });
     assert!(begun.elapsed() >= Duration::from_secs(5));
 }
 
@@ -411,15 +399,13 @@ fn drain_outlives_a_pause_of_the_daemon() {
     let (mut daemon, socket) = start(&scratch, &[]);
     let mut holder = daemon.connect();
     assert_eq!(holder.ask("ACQ4ME k 1 5 60"), "LOCKED");
-    let mut command = Command::new(Daemon::program());
-    command.args(["admin", "-a", &format!("unix:{}", socket.display()), "DRAIN"]).stdout(Stdio::piped());
-    let mut drain = command.spawn().expect("the program runs");
-    let mut lines = BufReader::new(drain.stdout.take().expect("is piped")).lines();
-    assert_eq!(lines.next().expect("a line").expect("is text"), "left: 1 (pools 1)");
+    let mut drain = Running::program(&["admin", "-a", &format!("unix:{}", socket.display()), "DRAIN"]);
+    assert_eq!(drain.line(), "left: 1 (pools 1)");
     daemon.signal(Signal::SIGSTOP);
     thread::sleep(Duration::from_secs(6));
     daemon.signal(Signal::SIGCONT);
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
-    assert_eq!(lines.last().expect("a line").expect("is text"), "nothing is left, and the daemon ends");
-    assert!(drain.wait().expect("it ends").success() && daemon.wait().success());
+    let ended = drain.finish();
+    assert!(ended.stdout.ends_with("nothing is left, and the daemon ends\n"), "{ended:?}");
+    assert!(ended.status == Some(0) && daemon.wait().success());
 }

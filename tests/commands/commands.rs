@@ -5,10 +5,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_cli::COMMANDS;
 use poolcounter_testkit::daemon::{Client, Daemon, until, wait};
-use poolcounter_testkit::original::Original;
-use poolcounter_testkit::running::{Ended, Running};
+use poolcounter_testkit::original::{Original, nowhere};
+use poolcounter_testkit::running::{Ended, Running, print, run};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
+use poolcounter_testkit::strange::Strange;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -16,20 +17,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-
-fn run(arguments: &[&str]) -> Ended {
-    let output =
-        Command::new(Daemon::program()).args(arguments).stdin(Stdio::null()).output().expect("the program runs");
-    let text = |bytes| String::from_utf8(bytes).expect("is text");
-    Ended { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
-
-/// Runs a command, which must succeed, and returns its standard output.
-fn print(arguments: &[&str]) -> String {
-    let Ended { status, stdout, stderr } = run(arguments);
-    assert_eq!((status, &*stderr), (Some(0), ""), "{arguments:?}");
-    stdout
-}
 
 /// Starts a daemon with a key that is held; returns it with its address and the holder.
 fn busy_daemon() -> (Daemon, String, Client) {
@@ -110,28 +97,15 @@ fn report_is_printed() {
 /// The C daemon does not know the request, and does not even end the line of its error.
 #[test]
 fn server_without_reports_is_asked_for_its_statistics() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    let fake = listener.local_addr().expect("is bound").to_string();
-    // The thread ends with the process.
-    thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let mut request = [0; 1024];
-                while let Ok(len @ 1..) = stream.read(&mut request) {
-                    let answer = match &request[..len] {
-                        b"STATS FULL\n" => &b"uptime: 1 days, 0h 0m 1s\ntotal_acquired: 7\n\n"[..],
-                        _ => b"ERROR WRONG_STAT",
-                    };
-                    let _ = stream.write_all(answer);
-                }
-            });
-        }
+    let fake = Strange::answering(|request| match request {
+        b"STATS FULL\n" => b"uptime: 1 days, 0h 0m 1s\ntotal_acquired: 7\n\n".into(),
+        _ => b"ERROR WRONG_STAT".into(),
     });
     let original = Original::program().map(|program| Original::start(&program));
     if original.is_none() {
         skipped("stats of the C daemon: it is not installed");
     }
-    for server in [fake].into_iter().chain(original.as_ref().map(|original| original.address.to_string())) {
+    for server in [fake.address].into_iter().chain(original.as_ref().map(|original| original.address.to_string())) {
         let begun = Instant::now();
         let Ended { stderr, .. } = run(&["stats", "-s", &server]);
         assert!(stderr.ends_with(": it knows no reports: poolcounter stats FULL asks for its figures\n"), "{stderr}");
@@ -193,15 +167,7 @@ fn invisible_text_is_escaped_everywhere() {
 /// Error texts of a server are untrusted, too.
 #[test]
 fn refusals_of_servers_are_made_harmless() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    let server = listener.local_addr().expect("is bound").to_string();
-    // The thread ends with the process.
-    thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let _ = stream.read(&mut [0; 1024]);
-            let _ = stream.write_all(b"ERROR \x1b[2J\xc2\x9b\n");
-        }
-    });
+    let server = Strange::start(b"ERROR \x1b[2J\xc2\x9b\n").address;
     for arguments in [&["stats", "-s", &server, "UPTIME"][..], &["exec", "-s", &server, "-k", "k", "true"]] {
         let Ended { stderr, .. } = run(arguments);
         assert!(stderr.ends_with("the server refuses: \\u{1b}[2J\\u{9b}\n"), "{arguments:?}: {stderr:?}");
@@ -231,9 +197,7 @@ fn every_command_asks_at_a_path_too() {
 
 #[test]
 fn failures_of_a_server_name_its_address() {
-    let silent = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    let port = silent.local_addr().expect("is bound").port();
-    drop(silent);
+    let port = nowhere().rsplit_once(':').expect("has a port").1.to_string();
     let Ended { status, stderr, .. } = run(&["stats", "-s", &format!("localhost:{port}")]);
     assert_eq!(status, Some(69));
     let at_each =
@@ -271,7 +235,7 @@ fn holders_of_a_key_are_printed() {
     assert_eq!((status, stderr.contains("needs one KEY")), (Some(64), true), "{stderr}");
     let nobody = run(&["holders", "-s", &server, "other"]);
     let said = "poolcounter: no holders or waiters of other\n";
-    assert_eq!(nobody, Ended { status: Some(0), stdout: String::new(), stderr: said.into() });
+    assert_eq!(nobody, Ended { stderr: said.into(), ..Ended::silent(0) });
     let second = Daemon::start(&[]);
     let other = second.address.to_string();
     let mut holder = second.connect();
@@ -291,9 +255,8 @@ fn units_of_a_counter_are_waited_for() {
     let daemon = Daemon::start_with_counters(&[]);
     let counters = daemon.counters().to_string();
     let acquire = |wait: &'static str| {
-        let words =
-            ["counter", "-s", &counters, "--wait", wait, "acquire", "c", "1", "1", "--", "sh", "-c", "echo runs; cat"];
-        Running::start(Command::new(Daemon::program()).args(words))
+        let held = ["acquire", "c", "1", "1", "--", "sh", "-c", "echo runs; cat"];
+        Running::program(&[&["counter", "-s", &counters, "--wait", wait], &held[..]].concat())
     };
     let mut first = acquire("0");
     assert_eq!(first.line(), "runs");
@@ -307,8 +270,8 @@ fn units_of_a_counter_are_waited_for() {
 
 #[test]
 fn counters_are_got_acquired_and_dumped() {
-    let daemon = Daemon::start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
-    let server = counter_address(&daemon);
+    let daemon = Daemon::start_with_counters(&[]);
+    let server = daemon.counters().to_string();
     let counter = |words: &[&str]| run(&[&["counter", "-s", &server], words].concat());
     let ended = |status, stdout: &str, stderr: &str| Ended {
         status: Some(status),
@@ -334,20 +297,19 @@ fn counters_are_got_acquired_and_dumped() {
 
 #[test]
 fn lost_units_are_reported() {
-    let mut daemon = Daemon::start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
-    let server = counter_address(&daemon);
-    let mut child = Command::new(Daemon::program())
-        .args(["counter", "-s", &server, "--on-lost", "term", "acquire", "a", "1", "1", "--", "sleep", "60"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program runs");
+    let mut daemon = Daemon::start_with_counters(&[]);
+    let server = daemon.counters().to_string();
+    let acquire = ["acquire", "a", "1", "1", "--", "sleep", "60"];
+    let running = Running::program(&[&["counter", "-s", &server, "--on-lost", "term"], &acquire[..]].concat());
     until("a unit is acquired", || run(&["counter", "-s", &server, "get", "a"]).stdout == "1\n");
     daemon.signal(Signal::SIGTERM);
     daemon.wait();
-    assert_eq!(wait(&mut child).code(), Some(143));
-    let mut said = String::new();
-    child.stderr.take().expect("is piped").read_to_string(&mut said).expect("is text");
-    assert_eq!(said, "poolcounter: a: the units are lost, because the connection is gone; the command is terminated\n");
+    let Ended { status, stderr, .. } = running.finish();
+    assert_eq!(status, Some(143));
+    assert_eq!(
+        stderr,
+        "poolcounter: a: the units are lost, because the connection is gone; the command is terminated\n"
+    );
 }
 
 #[test]
@@ -410,7 +372,7 @@ fn misuse_has_one_status_and_a_correction() {
 
 #[test]
 fn server_of_another_service_is_named_as_such() {
-    let daemon = Daemon::start(&["--members", "--members-listen", "127.0.0.1:0"]);
+    let daemon = Daemon::start_with_members(&[]);
     let Ended { status, stderr, .. } = run(&["exec", "-s", &daemon.members().to_string(), "-k", "k", "true"]);
     let said = "poolcounter: k: the server does not know the request (BAD_COMMAND): another service answers there, ";
     assert!(status == Some(76) && stderr.starts_with(said), "{stderr}");
@@ -443,62 +405,46 @@ fn help_of_a_request_is_about_that_request_alone() {
     }
 }
 
-/// Returns the address of the counters, from the daemon's log.
-fn counter_address(daemon: &Daemon) -> String {
-    let told = daemon.lines.iter().find_map(|line| line.rsplit_once("the counters are at "));
-    told.map(|(_, address)| address.to_string()).unwrap_or_else(|| panic!("{:#?}", daemon.lines))
-}
-
 // top
 
 #[test]
 fn top_fills_and_restores_the_terminal() {
     let (_daemon, server, _holder) = busy_daemon();
     for end in [&b"q"[..], b"\x03"] {
-        let terminal = pty::open();
-        let mut screen = File::from(terminal.master);
-        let mut child = Command::new(Daemon::program())
-            .args(["top", "-s", &server])
-            .env("TERM", "xterm")
-            .stdin(Stdio::from(terminal.slave.try_clone().expect("a second handle")))
-            .stdout(Stdio::from(terminal.slave))
-            .spawn()
-            .expect("the program runs");
-        let mut shown = String::new();
-        while !shown.contains("Article:a%20b") {
-            let mut bytes = [0; 4096];
-            let len = screen.read(&mut bytes).expect("it shows something");
-            shown += &String::from_utf8_lossy(&bytes[..len]);
-        }
-        assert!(shown.contains("\x1b[?1049h"), "it has a screen of its own: {shown:?}");
+        let (mut child, mut screen) = top_on_terminal(&server);
         screen.write_all(end).expect("keys are read");
         assert_eq!(wait(&mut child).code(), Some(0), "{end:?}");
-        // After the last close of the other side, a pseudo terminal returns an error.
-        let mut rest = Vec::new();
-        let _ = screen.read_to_end(&mut rest);
-        assert!(String::from_utf8_lossy(&rest).contains("\x1b[?1049l"), "the screen is as it was before");
+        assert_restored(screen);
     }
 }
 
-/// Starts `top` on a terminal, and waits until it shows something.
-fn top_on_terminal(server: &str) -> (Child, File) {
+/// Starts `top` on a terminal.
+fn start_top(server: &str) -> (Child, File) {
     let terminal = pty::open();
-    let mut screen = File::from(terminal.master);
-    let child = Command::new(Daemon::program())
-        .args(["top", "-s", server, "-i", "60"])
-        .env("TERM", "xterm")
-        .stdin(Stdio::from(terminal.slave.try_clone().expect("a second handle")))
-        .stdout(Stdio::from(terminal.slave.try_clone().expect("a third handle")))
-        .stderr(Stdio::from(terminal.slave))
-        .spawn()
-        .expect("the program runs");
+    let slave = || Stdio::from(terminal.slave.try_clone().expect("another handle"));
+    let mut top = Command::new(Daemon::program());
+    top.args(["top", "-s", server, "-i", "60"]).env("TERM", "xterm").stdin(slave()).stdout(slave()).stderr(slave());
+    (top.spawn().expect("the program runs"), File::from(terminal.master))
+}
+
+/// Starts `top`, and waits until it shows something, on a screen of its own.
+fn top_on_terminal(server: &str) -> (Child, File) {
+    let (child, mut screen) = start_top(server);
     let mut shown = String::new();
     while !shown.contains("Article:a%20b") {
         let mut bytes = [0; 4096];
         let len = screen.read(&mut bytes).expect("it shows something");
         shown += &String::from_utf8_lossy(&bytes[..len]);
     }
+    assert!(shown.contains("\x1b[?1049h"), "it has a screen of its own: {shown:?}");
     (child, screen)
+}
+
+fn assert_restored(mut screen: File) {
+    let mut rest = Vec::new();
+    // After the last close of the other side, a pseudo terminal returns an error.
+    let _ = screen.read_to_end(&mut rest);
+    assert!(String::from_utf8_lossy(&rest).contains("\x1b[?1049l"), "the screen is as it was before");
 }
 
 #[test]
@@ -513,12 +459,10 @@ fn top_ends_with_its_terminal() {
 fn top_restores_the_terminal_after_a_signal() {
     let (_daemon, server, _holder) = busy_daemon();
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
-        let (mut child, mut screen) = top_on_terminal(&server);
+        let (mut child, screen) = top_on_terminal(&server);
         kill(Pid::from_raw(child.id() as i32), signal).expect("the process is there");
         assert_eq!(wait(&mut child).code(), Some(0), "{signal}");
-        let mut rest = Vec::new();
-        let _ = screen.read_to_end(&mut rest);
-        assert!(String::from_utf8_lossy(&rest).contains("\x1b[?1049l"), "{signal}: the screen is as it was before");
+        assert_restored(screen);
     }
 }
 
@@ -539,13 +483,7 @@ fn signal_within_a_key_ends_top() {
 fn second_signal_ends_top_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let server = listener.local_addr().expect("is bound").to_string();
-    let terminal = pty::open();
-    let mut child = Command::new(Daemon::program())
-        .args(["top", "-s", &server])
-        .stdin(Stdio::from(terminal.slave.try_clone().expect("a second handle")))
-        .stdout(Stdio::from(terminal.slave))
-        .spawn()
-        .expect("the program runs");
+    let (mut child, _screen) = start_top(&server);
     let (_connection, _) = listener.accept().expect("it asks");
     let begun = Instant::now();
     for _ in 0..2 {
@@ -575,18 +513,10 @@ fn stats_name_a_disabled_service() {
 fn unknown_service_is_named_with_the_known_services() {
     let daemon = Daemon::start(&[]);
     let server = daemon.address.to_string();
-    let run = |arguments: &[&str]| {
-        let output = Command::new(Daemon::program()).args(arguments).args(["-s", &server]).output().expect("it runs");
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
-    };
-    let (status, text) = run(&["stats", "job"]);
+    let Ended { status, stderr, .. } = run(&["stats", "job", "-s", &server]);
+    assert_eq!(status, Some(64), "{stderr}");
     let wanted =
         "poolcounter: there is no statistic \"job\"; a service or a list is one of pools, counters, members, jobs, ";
-    assert!(
-        status == Some(64)
-            && text.contains(wanted)
-            && text.ends_with("; did you mean jobs? (see poolcounter help stats)\n"),
-        "{text}"
-    );
+    assert!(stderr.starts_with(wanted), "{stderr}");
+    assert!(stderr.ends_with("; did you mean jobs? (see poolcounter help stats)\n"), "{stderr}");
 }

@@ -5,6 +5,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_cli::COMMANDS;
 use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::running::{end_of, print};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use std::fs::{self, File};
@@ -17,9 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Returns the script that the program prints for a shell.
 fn script(shell: &str) -> String {
-    let output = Command::new(Daemon::program()).args(["completions", shell]).output().expect("the program runs");
-    assert!(output.status.success() && output.stderr.is_empty());
-    String::from_utf8(output.stdout).expect("is text")
+    print(&["completions", shell])
 }
 
 /// Returns whether a shell is installed; reports if it is not.
@@ -34,10 +33,9 @@ fn has(shell: &str) -> bool {
 /// Returns the lines that the program prints for the words before the cursor, with the word at the cursor last.
 fn reply(words: &[&str], server: &str) -> Vec<String> {
     let mut command = Command::new(Daemon::program());
-    let output = command.args(["completions", "of", "--"]).args(words).env("POOLCOUNTER_SERVERS", server).output();
-    let output = output.expect("the program runs");
-    assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
-    String::from_utf8(output.stdout).expect("is text").lines().map(String::from).collect()
+    let ended = end_of(command.args(["completions", "of", "--"]).args(words).env("POOLCOUNTER_SERVERS", server));
+    assert!(ended.status == Some(0) && ended.stderr.is_empty(), "{words:?}: {ended:?}");
+    ended.stdout.lines().map(String::from).collect()
 }
 
 /// Returns the words that the program offers.

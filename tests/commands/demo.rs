@@ -1,23 +1,9 @@
 //! `poolcounter demo`: all services with traffic, until a signal.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use poolcounter_testkit::daemon::{Client, Daemon};
-use std::io::{BufRead, BufReader};
+use nix::sys::signal::Signal;
+use poolcounter_testkit::daemon::{Client, until};
+use poolcounter_testkit::running::{Running, run};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
-
-/// Demo that runs. It ends with the test.
-struct Demo(Child);
-
-impl Drop for Demo {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Returns the server in the printed command that begins so.
 fn server(printed: &str, command: &str) -> SocketAddr {
@@ -28,25 +14,15 @@ fn server(printed: &str, command: &str) -> SocketAddr {
 
 /// Asks until the reply is as expected.
 fn wait_for(client: &mut Client, request: &str, is_expected: impl Fn(&str) -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let reply = client.ask(request);
-        if is_expected(&reply) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{request}: {reply}");
-        thread::sleep(Duration::from_millis(50));
-    }
+    until(request, || is_expected(&client.ask(request)));
 }
 
 #[test]
 fn demo_serves_until_a_signal() {
-    let mut command = Command::new(Daemon::program());
-    let mut demo = Demo(command.arg("demo").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it runs"));
-    let mut lines = BufReader::new(demo.0.stdout.take().expect("is piped")).lines();
+    let mut demo = Running::program(&["demo"]);
     let mut printed = String::new();
     while !printed.contains("Ctrl-C") {
-        printed += &(lines.next().expect("more is printed").expect("is text") + "\n");
+        printed += &(demo.line() + "\n");
     }
     let pools = server(&printed, "poolcounter holders");
     wait_for(&mut Client::to(pools), "STATS total_acquired", |reply| reply != "total_acquired: 0");
@@ -59,12 +35,10 @@ fn demo_serves_until_a_signal() {
         !line.starts_with("top") && !line.starts_with("take") && !line.contains(" list ")
     });
     for line in tried {
-        let output = Command::new(Daemon::program()).args(line.split(' ')).stdin(Stdio::null()).output();
-        let output = output.expect("it runs");
-        let is_status = line.starts_with("status");
-        assert!(is_status || output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        let ended = run(&line.split(' ').collect::<Vec<_>>());
+        assert!(line.starts_with("status") || ended.status == Some(0), "{line}: {ended:?}");
     }
-    kill(Pid::from_raw(demo.0.id() as i32), Signal::SIGINT).expect("it runs");
-    assert!(demo.0.wait().expect("it ends").success());
+    demo.signal(Signal::SIGINT);
+    assert_eq!(demo.finish().status, Some(0));
     assert!(TcpStream::connect(pools).is_err());
 }

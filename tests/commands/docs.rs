@@ -12,11 +12,12 @@ use poolcounter_server::health;
 use poolcounter_service::access::Verb;
 use poolcounter_service::options::TableDoc;
 use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::running::run;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::web;
 use std::collections::BTreeSet;
+use std::fs;
 use std::net::SocketAddr;
-use std::{fs, process};
 
 /// Environment variable that lets the test write the files.
 const WRITE: &str = "WRITE_DOCS";
@@ -235,9 +236,8 @@ fn the_example_of_settings_is_well_formed() {
     let scratch = Scratch::new();
     let file = scratch.file("settings.toml");
     fs::write(&file, SETTINGS_EXAMPLE).expect("there is room");
-    let output = process::Command::new(Daemon::program()).arg("--check").arg("--config").arg(&file).output();
-    let output = output.expect("it runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let ended = run(&["--check", "--config", file.to_str().expect("is text")]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
 }
 
 #[test]

@@ -2,18 +2,12 @@
 
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
+use poolcounter_testkit::running::{Ended, Running, end_of, run};
 use poolcounter_testkit::scratch::Scratch;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::time::Instant;
-
-fn run(words: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = Command::new(Daemon::program()).args(words).output().expect("it runs");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("is text");
-    (status.code(), text(stdout), text(stderr))
-}
 
 #[test]
 fn healthy_and_unreachable_daemons_are_distinguished() {
@@ -24,7 +18,7 @@ fn healthy_and_unreachable_daemons_are_distinguished() {
     let text = format!("listen = [\"{}\"]\njobs.store = \"sqlite:{}\"\n", daemon.address, jobs.display());
     fs::write(&file, text).expect("can be written");
     let path = file.to_str().expect("is text");
-    let (status, told, _) = run(&["doctor", "-c", path]);
+    let Ended { status, stdout: told, .. } = run(&["doctor", "-c", path]);
     assert!(matches!(status, Some(0 | 1)), "{told}");
     let lines: Vec<_> = told.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for line in [
@@ -39,11 +33,11 @@ fn healthy_and_unreachable_daemons_are_distinguished() {
     drop(daemon);
     let more = format!("{}jobs.enable = true\n", fs::read_to_string(&file).expect("is there"));
     fs::write(&file, more).expect("can be written");
-    let (status, told, _) = run(&["doctor", "-c", path]);
+    let Ended { status, stdout: told, .. } = run(&["doctor", "-c", path]);
     assert!(status == Some(2) && told.contains("pools cannot be reached at "), "{told}");
     assert!(told.contains(" MiB are free in "), "{told}");
     fs::write(&file, "listn = 1\n").expect("can be written");
-    let (status, told, _) = run(&["doctor", "-c", path]);
+    let Ended { status, stdout: told, .. } = run(&["doctor", "-c", path]);
     assert!(status == Some(2) && told.contains("did you mean listen?"), "{told}");
     let checks: Vec<_> = told.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
     assert_eq!(checks, ["settings", "settings"], "the defaults are not checked: {told}");
@@ -58,8 +52,7 @@ fn settings_of_the_running_daemon_are_checked() {
     let pools = format!("unix:{}", scratch.file("pools.sock").display());
     let daemon = Daemon::start(&["--config", file.to_str().expect("is text"), "--listen", &pools]);
     let mut doctor = Command::new(Daemon::program());
-    let output = doctor.arg("doctor").env("POOLCOUNTER_SERVERS", &pools).output().expect("it runs");
-    let told = String::from_utf8(output.stdout).expect("is text");
+    let told = end_of(doctor.arg("doctor").env("POOLCOUNTER_SERVERS", &pools)).stdout;
     for line in [
         format!("the daemon is process {}, and its options and file have no mistake", daemon.pid()),
         format!("pools listen at {pools}"),
@@ -77,10 +70,10 @@ fn daemon_that_does_not_answer_is_critical() {
     let daemon = Daemon::start(&["--listen", &unix]);
     fs::write(&file, format!("listen = [\"127.0.0.1:1\", \"{unix}\"]\n")).expect("can be written");
     let path = file.to_str().expect("is text");
-    let (_, told, _) = run(&["doctor", "-c", path]);
+    let Ended { stdout: told, .. } = run(&["doctor", "-c", path]);
     assert!(told.contains("daemon and commands are of version"), "the second address is asked: {told}");
     daemon.signal(Signal::SIGSTOP);
-    let (status, told, _) = run(&["doctor", "-c", path]);
+    let Ended { status, stdout: told, .. } = run(&["doctor", "-c", path]);
     daemon.signal(Signal::SIGCONT);
     assert_eq!(status, Some(2), "{told}");
     let lines: Vec<_> = told.lines().filter(|line| line.split_whitespace().nth(1) == Some("daemon")).collect();
@@ -104,11 +97,11 @@ fn full_backlog_is_reported() {
     let unix = format!("unix:{}", path.display());
     fs::write(&file, format!("listen = [\"{unix}\"]\n")).expect("can be written");
     let begun = Instant::now();
-    let (status, told, _) = run(&["doctor", "-c", file.to_str().expect("is text")]);
+    let Ended { status, stdout: told, .. } = run(&["doctor", "-c", file.to_str().expect("is text")]);
     let full = format!("pools cannot be reached at {unix}: it accepts no connections: its backlog is full");
     assert!(status == Some(2) && told.contains(&full), "{told}");
     for words in [&["admin", "-a", &unix, "UNDRAIN"][..], &["stats", "-s", &unix]] {
-        let (status, _, error) = run(words);
+        let Ended { status, stderr: error, .. } = run(words);
         assert!(status != Some(0) && error.contains("its backlog is full"), "{words:?}: {error}");
     }
     assert!(begun.elapsed() < PATIENCE);
@@ -124,18 +117,12 @@ fn drain_is_the_reason_for_a_closed_port() {
     fs::write(&file, text).expect("can be written");
     let mut holder = daemon.connect();
     assert_eq!(holder.ask("ACQ4ME k 1 5 60"), "LOCKED");
-    let mut drain = Command::new(Daemon::program())
-        .args(["admin", "-a", &admin, "DRAIN"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it runs");
-    let mut line = String::new();
-    BufReader::new(drain.stdout.as_mut().expect("is piped")).read_line(&mut line).expect("is text");
-    let (status, told, _) = run(&["doctor", "-c", file.to_str().expect("is text")]);
+    let mut drain = Running::program(&["admin", "-a", &admin, "DRAIN"]);
+    drain.line();
+    let Ended { status, stdout: told, .. } = run(&["doctor", "-c", file.to_str().expect("is text")]);
     assert!(status == Some(2) && told.contains("it drains: new requests are refused"), "{told}");
     let closed = format!("pools cannot be reached at {}: Connection refused: the daemon drains\n", daemon.address);
     assert!(told.contains(&closed), "{told}");
-    drain.kill().and_then(|()| drain.wait()).expect("it ends");
 }
 
 #[test]
@@ -144,16 +131,16 @@ fn settings_are_printed_with_their_origin() {
     let file = scratch.file("settings.toml");
     fs::write(&file, "# mine\nmax_hold = 7\n").expect("can be written");
     let path = file.to_str().expect("is text");
-    let (status, told, _) = run(&["config", "--changed", "-c", path]);
+    let Ended { status, stdout: told, .. } = run(&["config", "--changed", "-c", path]);
     assert_eq!(
         (status, told.split_whitespace().collect::<Vec<_>>().join(" ")),
         (Some(0), format!("max_hold = 7 # {path}:2"))
     );
     // The output is a file of the same settings.
-    let (_, all, _) = run(&["config", "-c", path]);
+    let Ended { stdout: all, .. } = run(&["config", "-c", path]);
     fs::write(&file, all).expect("can be written");
-    assert_eq!(run(&["--check", "-c", path]).0, Some(0));
+    assert_eq!(run(&["--check", "-c", path]).status, Some(0));
     fs::write(&file, "max_hold = 'x'\n").expect("can be written");
-    let (status, told, error) = run(&["config", "-c", path]);
+    let Ended { status, stdout: told, stderr: error } = run(&["config", "-c", path]);
     assert!(status == Some(1) && told.is_empty() && error.contains("settings.toml:1: max_hold"), "{error}");
 }

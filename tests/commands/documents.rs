@@ -4,6 +4,8 @@
 use crate::pages::{self, at_root, read};
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::jobs_command::without_time;
+use poolcounter_testkit::original::installed;
+use poolcounter_testkit::running::{self, Ended};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use std::collections::BTreeSet;
@@ -277,12 +279,11 @@ fn settings_are_well_formed() {
             // This file is only on the machines of a reader.
             let text = text.replace("sslrootcert=/etc/poolcounter-db.pem", "sslrootcert=system");
             fs::write(&file, &text).expect("there is room");
-            let output =
-                Command::new(Daemon::program()).args(["--check", "--config"]).arg(&file).output().expect("it runs");
-            assert!(output.status.success(), "{}: {text}{}", page.path, said(&output));
+            let Ended { status, stderr, .. } = running::run(&["--check", "--config", file.to_str().expect("is text")]);
+            assert_eq!(status, Some(0), "{}: {text}{stderr}", page.path);
             // A reader takes these as a whole file; other blocks are parts of a file.
             if text.contains("[[members.pool]]") {
-                assert_eq!(said(&output), "", "{}: {text}", page.path);
+                assert_eq!(stderr, "", "{}: {text}", page.path);
             }
         }
     }
@@ -371,6 +372,5 @@ fn said(output: &Output) -> String {
 }
 
 fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    installed(&[program]).is_some()
 }

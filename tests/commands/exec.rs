@@ -4,14 +4,14 @@
 use crate::pty;
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Client, Daemon, install, until, wait};
-use poolcounter_testkit::running::{Ended, Running};
+use poolcounter_testkit::original::nowhere;
+use poolcounter_testkit::running::{self, Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use poolcounter_testkit::strange::Strange;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -44,11 +44,6 @@ fn daemon() -> (Daemon, String, Client) {
     (daemon, server, client)
 }
 
-/// Returns the address of an unused port.
-fn nowhere() -> String {
-    TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string()
-}
-
 /// Waits until the key has no holder any more.
 fn assert_given_back(observer: &mut Client) {
     observer.wait_for_stat("processing_workers", 0);
@@ -63,7 +58,7 @@ fn the_command_runs_while_the_place_is_held() {
     let mut exec = start(&server, &[], &UNTIL_EOF);
     assert_eq!(exec.line(), "runs");
     assert_eq!(observer.ask("ACQ4ME k 1 9 0"), "TIMEOUT");
-    assert_eq!(exec.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    assert_eq!(exec.finish(), Ended::silent(0));
     assert_given_back(&mut observer);
     assert_eq!(observer.stat("total_releases"), 1);
 }
@@ -92,8 +87,8 @@ fn its_status_is_that_of_the_command() {
     let Ended { status, stdout, .. } = run(&server, &[], &[&program, "a b"]);
     assert_eq!((status, stdout), (Some(7), format!("{program} a b\n")), "the shell runs a script without interpreter");
     let path = format!("{}:{}", scratch.file("").display(), std::env::var("PATH").expect("is set"));
-    let by_name = exec(&["-s", &server, "-k", "k"], &["file", "x"]).env("PATH", path).output().expect("it runs");
-    assert_eq!((by_name.status.code(), by_name.stdout), (Some(7), format!("{program} x\n").into_bytes()));
+    let by_name = running::end_of(exec(&["-s", &server, "-k", "k"], &["file", "x"]).env("PATH", path));
+    assert_eq!((by_name.status, by_name.stdout), (Some(7), format!("{program} x\n")));
     assert_given_back(&mut observer);
 }
 
@@ -108,9 +103,7 @@ fn arguments_input_and_output_are_those_of_the_command() {
         Ended { status: Some(0), stdout: "<-k><a b><--><>input".into(), stderr: "oops\n".into() }
     );
     // Without the dashes, the first word that is not an option begins the command.
-    let output =
-        Command::new(Daemon::program()).args(["exec", "-s", &server, "-k", "k", "echo", "-k", "--help"]).output();
-    assert_eq!(output.expect("the program runs").stdout, b"-k --help\n");
+    assert_eq!(running::run(&["exec", "-s", &server, "-k", "k", "echo", "-k", "--help"]).stdout, "-k --help\n");
 }
 
 #[test]
@@ -128,7 +121,7 @@ fn a_key_is_bytes() {
     let with_key = |key: &[u8]| {
         let mut command = Command::new(Daemon::program());
         command.args(["exec", "-s", &server, "-t", "0", "-k"]).arg(OsStr::from_bytes(key)).arg("true");
-        command.output().expect("the program runs").status.code()
+        running::end_of(&mut command).status
     };
     assert_eq!(with_key(b"k\xff\xc3"), Some(75), "the same bytes are the same pool");
     assert_eq!(with_key(b"k\xff\xc4"), Some(0));
@@ -150,10 +143,9 @@ fn faults_of_the_command_line_are_named() {
         (&["exec", "-k", "k", "--on-lost", "cry", "true"], "--on-lost: \"cry\" is not warn, term or kill"),
         (&["exec", "--frobnicate", "true"], "frobnicate"),
     ] {
-        let output = Command::new(Daemon::program()).args(arguments).output().expect("the program runs");
-        let sentence = String::from_utf8(output.stderr).expect("is text");
-        assert!(sentence.contains(named) && sentence.lines().count() == 1, "{arguments:?}: {sentence}");
-        assert_eq!(output.status.code(), Some(64), "{arguments:?}");
+        let Ended { status, stderr, .. } = running::run(arguments);
+        assert!(stderr.contains(named) && stderr.lines().count() == 1, "{arguments:?}: {stderr}");
+        assert_eq!(status, Some(64), "{arguments:?}");
     }
 }
 
@@ -184,8 +176,7 @@ fn a_refusal_may_be_a_status_only() {
     let (_daemon, server, mut holder) = daemon();
     assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
     let options = ["--timeout", "0", "--quiet", "--conflict-exit", "7"];
-    let expected = Ended { status: Some(7), stdout: String::new(), stderr: String::new() };
-    assert_eq!(run(&server, &options, &["echo", "runs"]), expected);
+    assert_eq!(run(&server, &options, &["echo", "runs"]), Ended::silent(7));
 }
 
 #[test]
@@ -197,9 +188,9 @@ fn key_and_servers_may_be_in_the_environment() {
     let mut running = Running::start(&mut started);
     assert_eq!(running.line(), "runs");
     assert_eq!(observer.ask("ACQ4ME from%20env 1 9 0"), "TIMEOUT");
-    let stats =
-        Command::new(Daemon::program()).args(["stats", "total_acquired"]).env("POOLCOUNTER_SERVERS", &server).output();
-    assert_eq!(stats.expect("it runs").stdout, b"total_acquired: 1\n");
+    let mut stats = Command::new(Daemon::program());
+    stats.args(["stats", "total_acquired"]).env("POOLCOUNTER_SERVERS", &server);
+    assert_eq!(running::end_of(&mut stats).stdout, "total_acquired: 1\n");
     // Options override the environment.
     let mut named = exec(&["-s", &server, "-k", "k"], &["true"]);
     named.env("POOLCOUNTER_SERVERS", &nowhere).env("POOLCOUNTER_KEY", "a\nb");
@@ -217,8 +208,8 @@ fn one_does_the_work_for_all_waiters() {
     let third = start(&server, &["--any", "--done-exit", "9"], &UNTIL_EOF);
     observer.wait_for_stat("waiting_workers", 2);
     assert_eq!(first.finish().status, Some(0));
-    assert_eq!(second.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
-    assert_eq!(third.finish(), Ended { status: Some(9), stdout: String::new(), stderr: String::new() });
+    assert_eq!(second.finish(), Ended::silent(0));
+    assert_eq!(third.finish(), Ended::silent(9));
 }
 
 #[test]
@@ -244,7 +235,7 @@ fn one_attempt_is_enough_for_all() {
     observer.wait_for_stat("waiting_workers", 3);
     assert_eq!(first.finish().status, Some(1));
     for other in others {
-        assert_eq!(other.finish(), Ended { status: Some(9), stdout: String::new(), stderr: String::new() });
+        assert_eq!(other.finish(), Ended::silent(9));
     }
     let Ended { status, stderr, .. } = run(&server, &["--one-attempt"], &["true"]);
     assert!(status == Some(64) && stderr.contains("--one-attempt needs --any"), "{stderr}");
@@ -328,8 +319,8 @@ fn a_signal_that_is_ignored_stays_so() {
         "trap '' HUP; exec {} exec -s {server} -k k -- sh -c 'kill -HUP $PPID; sleep 0.2; kill -HUP $$; echo alive'",
         Daemon::program()
     );
-    let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
-    assert_eq!((output.status.code(), output.stdout), (Some(0), b"alive\n".to_vec()));
+    let ended = running::end_of(Command::new("sh").args(["-c", &script]));
+    assert_eq!((ended.status, &*ended.stdout), (Some(0), "alive\n"));
 }
 
 #[test]
@@ -409,10 +400,8 @@ fn a_lost_lock_is_reported_and_ends_the_command_if_wanted() {
         assert_eq!(exec.line(), "runs");
         daemon.signal(Signal::SIGTERM);
         daemon.wait();
-        let mut stderr = BufReader::new(exec.child.stderr.take().expect("is piped"));
-        let mut line = String::new();
-        stderr.read_line(&mut line).expect("is text");
-        assert_eq!(line, format!("poolcounter: k: the lock is lost, because the connection is gone; {told}\n"));
+        let line = exec.error_line();
+        assert_eq!(line, format!("poolcounter: k: the lock is lost, because the connection is gone; {told}"));
         if action == "warn" {
             drop(exec.child.stdin.take());
         }
@@ -441,7 +430,7 @@ fn the_key_is_kept_for_the_least_time() {
     for (command, status) in [("true", 0), ("exit 3", 3)] {
         let key = ["-k", command];
         let ended = run(&server, &[&least[..], &key].concat(), &["sh", "-c", command]);
-        assert_eq!(ended, Ended { status: Some(status), stdout: String::new(), stderr: String::new() });
+        assert_eq!(ended, Ended::silent(status));
         let Ended { status, stderr, .. } = run(&server, &[&key[..], &["-t", "0"]].concat(), &["true"]);
         assert_eq!(status, Some(75));
         assert!(stderr.contains("; db1 has ended, and the key is kept for "), "{stderr}");

@@ -1,12 +1,11 @@
 //! `poolcounter jobs run` as a farm uses it: batches of a tube, several servers, metrics.
 
 use poolcounter_client::{JobState, NewJob, Producer, Retry, SummaryBy, SummaryRow};
-use poolcounter_testkit::daemon::{Daemon, wait};
-use poolcounter_testkit::jobs_command::{Running, TIMEOUTS, counts, errors, server, until, wait_for, without_time};
+use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::jobs_command::{Running, counts, errors, producer_at, server, until, wait_for, without_time};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -31,17 +30,7 @@ fn put(producer: &Producer, tube: &str, bodies: &[&str]) {
 
 /// Starts a runner of batches, whose script gets `name` as its name.
 fn start(address: &str, options: &[&str], name: &str, script: &str) -> Running {
-    let scratch = Scratch::new();
-    let child = Command::new(Daemon::program())
-        .args(["jobs", "-s", address, "run"])
-        .args(options)
-        .args(["--", "sh", "-c", script, name])
-        .current_dir(scratch.file(""))
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program runs");
-    Running { child, scratch }
+    Running::of(address, &[options, &["--", "sh", "-c", script, name]].concat())
 }
 
 #[test]
@@ -103,7 +92,7 @@ fn jobs_ahead_of_a_killed_runner_cost_no_attempt() {
     let mut running = start(&address, &["a/t", "--batch", "10", "--name", "r1"], "", script);
     running.expect_lines("ran", &["1", "hang"]);
     until("two are reserved ahead", || counts(&producer) == [0, 3, 0, 0]);
-    running.child.kill().expect("the process is there");
+    running.running.child.kill().expect("the process is there");
     // The command keeps the connection open until its end.
     fs::write(running.scratch.file("go"), "").expect("can be written");
     wait_for(&producer, [2, 0, 0, 1]);
@@ -288,8 +277,7 @@ fn a_restart_of_the_server_runs_no_job_twice() {
     let _daemon = Daemon::start(&["--jobs", "--jobs-store", &store, "--jobs-listen", &address]);
     fs::write(running.scratch.file("go"), "").expect("can be written");
     fs::write(single.scratch.file("go"), "").expect("can be written");
-    let producer = Producer::new([&*address], TIMEOUTS);
-    producer.use_tube("a/t").expect("is used");
+    let producer = producer_at(&address);
     wait_for(&producer, [0; 4]);
     let is_zero = |map: Vec<(String, String)>| {
         map.contains(&("current-jobs-ready".into(), "0".into()))
@@ -350,8 +338,7 @@ fn a_runner_of_batches_outlives_its_server() {
     drop(daemon);
     fs::write(running.scratch.file("go"), "").expect("can be written");
     let _daemon = Daemon::start(&["--jobs", "--jobs-store", "memory", "--jobs-listen", &address]);
-    let producer = Producer::new([&*address], TIMEOUTS);
-    producer.use_tube("a/t").expect("is used");
+    let producer = producer_at(&address);
     put(&producer, "a/t", &["v", "w"]);
     running.expect_lines("ran", &["v", "w", "x"]);
     wait_for(&producer, [0; 4]);
@@ -372,12 +359,12 @@ fn a_runner_that_waits_sleeps_after_a_restart() {
     wait_for(&producer, [0; 4]);
     drop(daemon);
     let _daemon = Daemon::start(&["--jobs", "--jobs-store", "memory", "--jobs-listen", &address]);
-    let producer = Producer::new([&*address], TIMEOUTS);
+    let producer = producer_at(&address);
     let is_waiting = |row: &SummaryRow| row.figure("waiting") == Some(1.0);
     until("it waits again", || producer.summary(SummaryBy::Runner).expect("is asked").iter().any(is_waiting));
-    let before = wakes(running.child.id());
+    let before = wakes(running.running.pid());
     thread::sleep(Duration::from_millis(300));
-    let woken = wakes(running.child.id()) - before;
+    let woken = wakes(running.running.pid()) - before;
     assert!(woken < 10, "a connection that is closed keeps it busy: {woken}");
 }
 
@@ -405,9 +392,10 @@ fn metrics_are_a_file() {
     running.expect_lines("ran", &["1 x", "2 fail", "3 z", "4 x"]);
     let is_zero = |map: Vec<(String, String)>| map.contains(&("current-jobs-reserved".into(), "0".into()));
     until("the mail", || producer.stats_tube("a/mail").expect("is asked").is_none_or(is_zero));
+    let pid = running.running.pid();
     running.signal();
-    let mut running = running;
-    assert!(wait(&mut running.child).success());
+    let Running { running, scratch } = running;
+    assert_eq!(running.finish().status, Some(0));
     let text = fs::read_to_string(&file).expect("it is written at the end");
     for line in [
         "poolcounter_runner_running{runner=\"r1\"} 0",
@@ -417,7 +405,7 @@ fn metrics_are_a_file() {
     ] {
         assert!(text.lines().any(|known| known == line), "{line} is not in {text}");
     }
-    let new = running.scratch.file(&format!("jobs.prom.{}", running.child.id()));
+    let new = scratch.file(&format!("jobs.prom.{pid}"));
     assert!(!new.exists(), "what was written is renamed");
 }
 
@@ -428,8 +416,7 @@ fn beanstalkd_gives_batches_too() {
     };
     let beanstalkd = poolcounter_testkit::beanstalkd::Beanstalkd::start(&program);
     let address = beanstalkd.address.to_string();
-    let producer = Producer::new([&*address], TIMEOUTS);
-    producer.use_tube("a/t").expect("is used");
+    let producer = producer_at(&address);
     for body in ["x", "fail", "z"] {
         producer.put(&NewJob::new(body)).expect("is put");
     }

@@ -1,18 +1,16 @@
 //! `poolcounter jobs` as processes, with the real daemon and with Debian's beanstalkd: puts, output, runs of a runner
 //! and the fate of the jobs.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use poolcounter_client::{JobId, JobState, NewJob, Producer, PutOutcome};
+use poolcounter_client::{JobId, JobState, NewJob, PutOutcome};
 use poolcounter_testkit::beanstalkd::Beanstalkd;
 use poolcounter_testkit::daemon::{Client, Daemon, wait};
 use poolcounter_testkit::jobs_command::{
-    Ended, Running, TIMEOUTS, counts, errors, jobs, jobs_with_input, server, until, wait_for, without_time,
+    Ended, Running, counts, errors, jobs, jobs_with_input, producer_at, server, until, wait_for, without_time,
 };
 use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::strange::Strange;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -202,13 +200,10 @@ fn all_lines_that_are_put_are_printed() {
 #[test]
 fn lines_are_put_even_if_nobody_reads_their_numbers() {
     let (_daemon, address, producer) = server(&[]);
-    let mut child = Command::new(Daemon::program())
-        .args(["jobs", "-s", &address, "put", "a/t", "--lines"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the program runs");
-    drop(child.stdout.take());
+    let (_, unread) = std::io::pipe().expect("a pipe");
+    let mut command = Command::new(Daemon::program());
+    command.args(["jobs", "-s", &address, "put", "a/t", "--lines"]).stdin(Stdio::piped()).stdout(unread);
+    let mut child = command.spawn().expect("the program runs");
     let mut stdin = child.stdin.take().expect("is piped");
     stdin.write_all(&b"x\n".repeat(3000)).expect("it reads all of them");
     drop(stdin);
@@ -415,45 +410,27 @@ fn a_runner_waits_while_a_limit_is_reached() {
     assert_eq!(other.ask("reserve-job 1\r"), "RESERVED 1 1\r");
     assert_eq!(other.line(), "x\r");
     let mut running = Running::start(&address, &[], "cat >>ran; echo >>ran");
-    let mut said = BufReader::new(running.child.stderr.take().expect("is piped")).lines().map_while(Result::ok);
+    let mut said = BufReader::new(running.running.child.stderr.take().expect("is piped")).lines().map_while(Result::ok);
     let complaint = "poolcounter: the server refuses: OUT_OF_MEMORY; it is tried again";
     assert_eq!(said.next().as_deref(), Some(complaint));
     assert_eq!(other.ask("delete 1\r"), "DELETED\r");
     running.expect_lines("ran", &["y"]);
     running.signal();
-    assert_eq!(wait(&mut running.child).code(), Some(0));
+    assert_eq!(wait(&mut running.running.child).code(), Some(0));
     assert_eq!(said.next().as_deref(), Some("poolcounter: the server accepts requests again"));
-}
-
-/// Starts a server of jobs that replies to each command by its first word, and returns its address. It serves one
-/// connection after the other.
-fn playing(reply: impl Fn(&str) -> &'static str + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let address = listener.local_addr().expect("it has one").to_string();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let lines = BufReader::new(stream.try_clone().expect("there are descriptors")).lines();
-            for line in lines.map_while(Result::ok) {
-                let word = line.split_whitespace().next().unwrap_or_default();
-                // The client may have gone.
-                let _ = stream.write_all(reply(word).as_bytes());
-            }
-        }
-    });
-    address
 }
 
 #[test]
 fn a_runner_whose_requests_are_refused_says_so() {
-    let address = playing(|word| match word {
-        "extensions" => "UNKNOWN_COMMAND\r\n",
-        "watch" | "ignore" => "WATCHING 1\r\n",
-        "reserve-with-timeout" => "RESERVED 1 1\r\nx\r\n",
-        _ => "NOT_ALLOWED\r\n",
+    let server = Strange::answering(|line| match line.split(u8::is_ascii_whitespace).next() {
+        Some(b"extensions") => b"UNKNOWN_COMMAND\r\n".into(),
+        Some(b"watch" | b"ignore") => b"WATCHING 1\r\n".into(),
+        Some(b"reserve-with-timeout") => b"RESERVED 1 1\r\nx\r\n".into(),
+        _ => b"NOT_ALLOWED\r\n".into(),
     });
-    let ended = jobs_with_input(&address, &["run", "a/t", "--", "true"], b"");
+    let ended = jobs_with_input(&server.address, &["run", "a/t", "--", "true"], b"");
     let stderr = "poolcounter: the server refuses: NOT_ALLOWED\n".into();
-    assert_eq!(ended, Ended { status: Some(76), stdout: String::new(), stderr });
+    assert_eq!(ended, Ended { stderr, ..Ended::silent(76) });
 }
 
 #[test]
@@ -531,16 +508,10 @@ fn jobs_that_do_not_finish_are_given_back() {
 fn a_command_that_cannot_be_run_costs_no_attempt() {
     let (_daemon, address, producer) = server(&[]);
     producer.put(&NewJob::new("x")).expect("is put");
-    let mut child = Command::new(Daemon::program())
-        .args(["jobs", "-s", &address, "run", "a/t", "--delay", "100", "--", "/does/not/exist"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program runs");
+    let running = Running::of(&address, &["a/t", "--delay", "100", "--", "/does/not/exist"]);
     wait_for(&producer, [0, 0, 1, 0]);
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it still runs");
-    assert_eq!(wait(&mut child).code(), Some(0));
-    let mut said = String::new();
-    child.stderr.take().expect("is piped").read_to_string(&mut said).expect("is text");
+    running.signal();
+    let said = running.finish();
     assert!(said.contains("/does/not/exist cannot be run: No such file or directory"), "{said}");
     assert_eq!(errors(&producer, JobState::Delayed), [""]);
 }
@@ -566,8 +537,7 @@ fn a_beanstalkd_will_do() {
     let pattern = jobs_with_input(&address, &["run", "*/t", "--", "true"], b"");
     let said = "poolcounter: the server does not know watch with a pattern: it is a plain beanstalkd\n";
     assert_eq!((pattern.status, &*pattern.stderr), (Some(76), said));
-    let producer = Producer::new([&*address], TIMEOUTS);
-    producer.use_tube("a/t").expect("is used");
+    let producer = producer_at(&address);
     let script = "body=$(cat); echo $JOB_ID $body >>ran; [ $body != bury ] || exit 65; [ $body = good ]";
     let running = Running::start(&address, &["--delay", "100", "--bury-on", "65"], script);
     running.expect_lines("ran", &["1 good", "2 bad", "3 bury"]);

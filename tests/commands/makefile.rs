@@ -1,28 +1,23 @@
 //! Messages and actions of `make` when something is missing.
 
 use poolcounter_testkit::daemon::install;
+use poolcounter_testkit::original::installed;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
-
-/// Returns the path of a program.
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.is_file())
-}
 
 /// Makes a target with these programs, which are shell scripts, and the few that every system has.
 fn make(target: &str, programs: &[(&str, &str)]) -> Option<Output> {
-    let Some(make) = find("make") else {
+    let Some(make) = installed(&["make"]) else {
         skipped("the targets of the Makefile, because make is not installed");
         return None;
     };
     let scratch = Scratch::new();
     for name in ["sh", "mkdir", "sort", "sed"] {
-        symlink(find(name).expect("every system has it"), scratch.file(name)).expect("a new file");
+        symlink(installed(&[name]).expect("every system has it"), scratch.file(name)).expect("a new file");
     }
     for (name, script) in programs {
         install(&scratch.file(name), format!("#!/bin/sh\n{script}\n").as_bytes());
@@ -95,7 +90,7 @@ fn check_links(directory: &Path) {
 /// Existing settings stay; the units name the program and the settings of this installation.
 #[test]
 fn installation_has_settings_and_units() {
-    let Some(make) = find("make") else { return };
+    let Some(make) = installed(&["make"]) else { return };
     let scratch = Scratch::new();
     let (target, root) = (scratch.file("target"), scratch.file("root"));
     fs::create_dir_all(target.join("release")).expect("can be made");

@@ -8,6 +8,7 @@ use poolcounter_members::state::{Attributes, DeclaredMember, DeclaredPool, Reque
 use poolcounter_protocol::members::wire::{Line, parse};
 use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::running::{Ended, run};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::world::World;
 use std::fs;
@@ -214,7 +215,7 @@ fn the_program_reads_pools_from_its_file() {
 #[test]
 fn faults_in_the_file_are_named_before_anything_starts() {
     let scratch = Scratch::new();
-    let path = scratch.file("conf");
+    let path = scratch.file("conf").display().to_string();
     for (text, said) in [
         ("[[members.pool]]\nname = 'a'\n", "conf:4: members.pool: max is required"),
         ("[members.pool]\nname = 'a'\nmax = 1\n", "members.pool: this is not a list of tables"),
@@ -246,10 +247,8 @@ fn faults_in_the_file_are_named_before_anything_starts() {
         ),
     ] {
         fs::write(&path, text_with(text)).expect("can be written");
-        let output = Command::new(Daemon::program()).arg("--config").arg(&path).stdin(Stdio::null()).output();
-        let output = output.expect("the program runs");
-        let told = String::from_utf8(output.stderr).expect("is text");
-        assert_eq!((output.status.code(), told.lines().count()), (Some(1), 1), "{text}: {told}");
+        let Ended { status, stderr: told, .. } = run(&["--config", &path]);
+        assert_eq!((status, told.lines().count()), (Some(1), 1), "{text}: {told}");
         assert!(told.contains(said), "{told:?} does not tell {said:?}");
     }
 }

@@ -7,13 +7,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::cut::CutProxy;
 use poolcounter_testkit::daemon::{Client, Daemon, until, wait};
+use poolcounter_testkit::original::nowhere;
 use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::tls::Certificates;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,10 +37,9 @@ fn a_member_is_kept_from_one_step_to_the_next() {
     assert_eq!((told["POOL_MEMBER"], told["POOL_ATTR_region"], told["POOL_NAME"]), ("b", "us", "p"));
     wait_for(&mut operator, "a free b in_use");
     let token = told["POOL_TOKEN"];
-    let silent = Ended { status: Some(0), stdout: String::new(), stderr: String::new() };
-    assert_eq!(members(&["renew", "p", token]), silent);
-    assert_eq!(members(&["renew", "p", token, "900"]), silent);
-    assert_eq!(members(&["return", "p", token, "fail"]), silent);
+    for words in [&["renew", "p", token][..], &["renew", "p", token, "900"], &["return", "p", token, "fail"]] {
+        assert_eq!(members(words), Ended::silent(0), "{words:?}");
+    }
     wait_for(&mut operator, "a free b quarantined");
     for words in [&["renew", "p", token][..], &["return", "p", token]] {
         let ended = members(words);
@@ -87,7 +86,7 @@ fn a_shell_takes_values_for_values() {
             "lease=$($take --format sh) || exit; eval \"$lease\"; printf '%s|%s' \"$POOL_MEMBER\" \"$POOL_ATTR_note\"";
         let ended = run_in(&scratch, &server.address, script);
         let stdout = format!("{name}|{name}");
-        assert_eq!(ended, Ended { status: Some(0), stdout, stderr: String::new() });
+        assert_eq!(ended, Ended { stdout, ..Ended::silent(0) });
     }
     assert!(!scratch.file("ran").exists());
     let ended = run_in(&scratch, &server.address, "lease=$($take --format sh -t 0) || exit; echo goes on");
@@ -103,7 +102,7 @@ fn a_member_that_no_line_carries_is_returned() {
     let sentence =
         r#"--format env cannot carry the invisible characters in POOL_MEMBER="a\u{d}PATH=."; sh and json can"#;
     let stderr = format!("poolcounter: p: {sentence}\n");
-    assert_eq!(ended, Ended { status: Some(1), stdout: String::new(), stderr });
+    assert_eq!(ended, Ended { stderr, ..Ended::silent(1) });
     wait_for(&mut operator, "a\rPATH=. free");
     assert_eq!(run_in(&scratch, &server.address, "$take --format json | grep -c 'a.rPATH'").stdout, "1\n");
 }
@@ -218,7 +217,7 @@ fn refusals_of_a_take_are_sentences() {
 fn a_take_waits_through_a_restart() {
     let scratch = Scratch::new();
     let file = settings(&scratch);
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string();
+    let address = nowhere();
     let start = || Daemon::start(&["--members", "--members-listen", &address, "--config", &file]);
     let run = |options: &[&str], script: &str| {
         let words = [&["take", "p", "-s", &address], options, &["--", "sh", "-c", script]].concat();

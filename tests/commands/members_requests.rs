@@ -3,9 +3,8 @@
 use super::members_shell::{server, server_with, start_program, wait_for};
 use poolcounter_cli::MEMBER_REQUESTS;
 use poolcounter_client::{MediaWiki, Placement, own_user};
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
-use std::thread;
+use poolcounter_testkit::original::nowhere;
+use poolcounter_testkit::strange::Strange;
 
 #[test]
 fn each_request_has_its_effect() {
@@ -76,7 +75,7 @@ fn the_members_are_listed_where_they_are_changed() {
 
 #[test]
 fn a_refusal_of_the_first_line_of_a_connection_is_named() {
-    let server = answering("ERROR DENIED\n");
+    let server = Strange::start("ERROR DENIED\n").address;
     let ended = start_program(&["take", "-s", &server, "--name", "ci", "-t", "0", "p", "--", "true"]).finish();
     assert_eq!((ended.status, ended.stderr.contains("(DENIED)")), (Some(76), true), "{}", ended.stderr);
 }
@@ -121,7 +120,7 @@ fn refusals_of_requests_are_sentences() {
     assert_eq!((json.status, sorted(&json.stdout), &*json.stderr), (Some(76), sorted(expected), ""));
     let json = members(&["-j", "repair", "p", "m"]);
     assert_eq!((json.status, &sorted(&json.stdout)["error"]), (Some(0), &serde_json::Value::Null));
-    let nowhere = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string();
+    let nowhere = nowhere();
     assert_eq!(start_program(&["members", "-s", &nowhere, "repair", "p", "m"]).finish().status, Some(69));
 }
 
@@ -144,24 +143,10 @@ fn the_help_names_each_request() {
     }
 }
 
-/// Starts a server that answers one line, and returns its address.
-fn answering(answer: &'static str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    let address = listener.local_addr().expect("is bound").to_string();
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let mut line = String::new();
-            BufReader::new(&stream).read_line(&mut line).expect("is text");
-            (&stream).write_all(answer.as_bytes()).expect("it reads");
-        }
-    });
-    address
-}
-
 #[test]
 fn waiters_and_reasons_of_quarantine_are_shown() {
     let members = |server: &str, words: &[&str]| start_program(&[&["members", "-s", server], words].concat()).finish();
-    let waiters = answering("1 ci-7 12.500 0 1 region=us member=m\n2 10.0.0.5:99 3.000 5 2\n\n");
+    let waiters = Strange::start("1 ci-7 12.500 0 1 region=us member=m\n2 10.0.0.5:99 3.000 5 2\n\n").address;
     let printed = members(&waiters, &["p", "--waiting"]).stdout;
     let rows: Vec<Vec<&str>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["PLACE", "WAITER", "WAITED", "PRI", "COUNT", "ATTRIBUTES"]);
@@ -170,16 +155,16 @@ fn waiters_and_reasons_of_quarantine_are_shown() {
     let json = members(&waiters, &["p", "--waiting", "--json"]).stdout;
     assert!(json.contains("\"attributes\":{\"region\":\"us\",\"member\":\"m\"}"), "{json}");
 
-    let list = answering(
+    let list = Strange::start(
         "a in_use ci-7 9.000 0.000 3 held=2.500 lease=17\nb quarantined - 9.000 1.000 3 why=returned%20failed by=ci-8 since=1.000\n\n",
     );
-    let printed = members(&list, &["p"]).stdout;
+    let printed = members(&list.address, &["p"]).stdout;
     let row = |n: usize| printed.lines().nth(n).expect("has a row").split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(row(0), "MEMBER STATE HOLDER AGE IDLE USES HELD_FOR LEASE EXPIRES WHY");
     assert_eq!(row(1), "a in_use ci-7 9.0 s 0 s 3 2.5 s 17 - -");
     assert_eq!(row(2), "b quarantined - 9.0 s 1.0 s 3 - - - returned failed (by ci-8, 1.0 s ago)");
 
-    let old = answering("ERROR BAD_COMMAND\n");
+    let old = Strange::start("ERROR BAD_COMMAND\n").address;
     let ended = members(&old, &["p", "--waiting"]);
     let sentence = format!(
         "poolcounter: {old}: the server does not know this: it is older, or another service answers there (BAD_COMMAND)\n"

@@ -4,10 +4,10 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::daemon::{Client, Daemon, until, wait};
+use poolcounter_testkit::original::nowhere;
 use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -90,7 +90,7 @@ fn the_command_knows_its_member_and_returns_it() {
     let mut run = take(&server, &["--attr", "os=android"], show);
     assert_eq!(run.line(), "p phone-1 android %20x []");
     assert_eq!(states(&mut operator), "phone-1 in_use");
-    assert_eq!(run.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    assert_eq!(run.finish(), Ended::silent(0));
     wait_for(&mut operator, "phone-1 free");
 }
 
@@ -138,7 +138,7 @@ fn without_a_member_the_status_says_to_try_later() {
     let (empty, _operator) = server_with("0 1", &[]);
     let ended = take(&empty, &["--timeout", "0.05"], "true").finish();
     assert_eq!(ended.stderr, "poolcounter: p: no member came, and there is none: is a provider connected?\n");
-    let nowhere = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string();
+    let nowhere = nowhere();
     assert_eq!(start_program(&["take", "p", "-s", &nowhere, "--", "true"]).finish().status, Some(69));
     assert_eq!(start_program(&["take", "q", "-s", &server.address, "--", "true"]).finish().status, Some(76));
     for words in [&["p"][..], &["--", "true"], &["p", "q", "--", "true"], &["p", "--attr", "x", "--", "true"]] {
@@ -198,7 +198,7 @@ fn a_lease_is_renewed_while_the_command_runs_and_outlives_a_kill() {
     assert_eq!(token.len(), 32, "{token}");
     thread::sleep(Duration::from_secs(5));
     assert_eq!(states(&mut operator), "m in_use");
-    assert_eq!(run.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    assert_eq!(run.finish(), Ended::silent(0));
     wait_for(&mut operator, "m free");
     let mut run = take(&server, &["--lease", "600"], "echo $POOL_TOKEN; cat");
     let token = run.line();
@@ -318,7 +318,7 @@ fn a_cleaner_cleans_fixed_members() {
     cleaned.sort();
     assert_eq!(cleaned, ["p a", "p a", "p b", "p c"], "nothing is cleaned twice");
     second.signal(Signal::SIGTERM);
-    assert_eq!(second.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    assert_eq!(second.finish(), Ended::silent(0));
     for words in [&[][..], &["--clean", "true", "--capacity", "2"], &["--clean", "true", "--check", "true"]] {
         let ended = start_program(&[&["provide", "p", "-s", &server.address], words].concat()).finish();
         assert_eq!(ended.status, Some(64), "{words:?}");
@@ -346,7 +346,7 @@ fn a_provider_that_ends_cleans_to_the_end() {
     thread::sleep(Duration::from_millis(200));
     assert_eq!(lines_of(&log), ["start", "clean m1"]);
     fs::write(scratch.file("go"), "").expect("there is room");
-    assert_eq!(first.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    assert_eq!(first.finish(), Ended::silent(0));
     assert_eq!(lines_of(&log), ["start", "clean m1", "cleaned m1"]);
     assert_eq!(states(&mut operator), "");
 }
@@ -373,7 +373,7 @@ fn a_provider_starts_checks_cleans_and_stops() {
     provider.signal(Signal::SIGTERM);
     let lost = operator.line();
     assert!(lost.starts_with("!LOST ") && lost.ends_with(" withdrawn"), "{lost}");
-    assert_eq!(provider.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    assert_eq!(provider.finish(), Ended::silent(0));
     assert_eq!(states(&mut operator), "");
     let expected = ["start p", "clean p m1", "check p m1", "clean p m1", "check p m1", "stop p m1"];
     assert_eq!(lines_of(&log), expected);

@@ -6,6 +6,7 @@ use poolcounter::SERVICES;
 use poolcounter_cli::{COMMANDS, DaemonSettings, Given, WordsAllowed, tables};
 use poolcounter_service::container::ServiceId;
 use poolcounter_testkit::daemon::{Daemon, install, install_program};
+use poolcounter_testkit::running::{end_of, print, run};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use std::fs::{self, File};
@@ -61,8 +62,8 @@ fn only_regular_files_are_read() {
             &["tls", "--check", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1", "--cert", file, "--key", file],
             &["stats", "-s", "tls:localhost", "--tls", file],
         ] {
-            let output = Command::new("timeout").args(["20", Daemon::program()]).args(words).output().expect("it runs");
-            let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            let ended = end_of(Command::new("timeout").args(["20", Daemon::program()]).args(words));
+            let told = ended.stdout + &ended.stderr;
             assert!(told.contains(&format!("{file}: ")) && told.contains("not a regular file"), "{words:?}: {told}");
         }
     }
@@ -127,13 +128,11 @@ fn settings_without_effect_are_warnings() {
     let path = scratch.file("settings").display().to_string();
     for (text, sentences) in IDLE {
         fs::write(&path, text).expect("can be written");
-        let check = Command::new(Daemon::program()).args(["--check", "-c", &path]).output().expect("it runs");
+        let check = run(&["--check", "-c", &path]);
         let lines: Vec<String> = sentences.iter().map(|sentence| format!("poolcounter: {sentence}\n")).collect();
-        let said = String::from_utf8_lossy(&check.stderr);
-        assert_eq!((check.status.code(), &*said), (Some(0), &*lines.concat()), "{text}");
+        assert_eq!((check.status, check.stderr), (Some(0), lines.concat()), "{text}");
     }
-    let check = Command::new(Daemon::program()).args(["--check", "--members-max", "9"]).output().expect("it runs");
-    let said = String::from_utf8_lossy(&check.stderr);
+    let said = run(&["--check", "--members-max", "9"]).stderr;
     assert_eq!(said, "poolcounter: members.max is set, but members.enable is not: that service is off\n");
 }
 
@@ -255,9 +254,7 @@ fn documented_settings_are_the_settings_of_a_file() {
     let pages =
         fs::read_dir(format!("{root}/docs")).expect("is a directory").map(|entry| entry.expect("is read").path());
     texts.extend(pages.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).expect("is text")));
-    let help =
-        Command::new(env!("CARGO_BIN_EXE_poolcounter")).args(["serve", "--help"]).output().expect("the program runs");
-    texts.push(String::from_utf8(help.stdout).expect("is text"));
+    texts.push(print(&["serve", "--help"]));
     let options = (COMMANDS[0].options)();
     let tables = tables();
     let known: Vec<&str> =

@@ -1,26 +1,24 @@
 //! `status`: its output, and its exit statuses.
 
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
-use std::process::{Command, Output};
+use poolcounter_testkit::running::{Ended, run};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-fn status(daemon: &Daemon, options: &[&str]) -> Output {
-    let server = daemon.address.to_string();
-    let command = Command::new(Daemon::program()).arg("status").args(["-s", &server]).args(options).output();
-    command.expect("the program runs")
+fn status(daemon: &Daemon, options: &[&str]) -> Ended {
+    run(&[&["status", "-s", &daemon.address.to_string()], options].concat())
 }
 
 /// Waits until the command exits with this status, and returns what it prints.
 fn wait_for(daemon: &Daemon, code: i32) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let output = status(daemon, &[]);
-        let text = String::from_utf8(output.stdout).expect("is text");
-        if output.status.code() == Some(code) {
-            return text;
+        let Ended { status, stdout, .. } = status(daemon, &[]);
+        if status == Some(code) {
+            return stdout;
         }
-        assert!(Instant::now() < deadline, "status {code} never comes: {text}");
+        assert!(Instant::now() < deadline, "status {code} never comes: {stdout}");
         // The health is checked once a second, when something happens.
         thread::sleep(Duration::from_millis(200));
     }
@@ -40,17 +38,8 @@ fn a_remedy_quotes_the_address_of_a_client() {
 
 #[test]
 fn the_exit_status_is_that_of_the_worst_condition() {
-    let mut daemon = Daemon::start(&[
-        "--warn-hold",
-        "0.5",
-        "--status-after",
-        "0.1",
-        "--status-over",
-        "0.1",
-        "--members",
-        "--members-listen",
-        "127.0.0.1:0",
-    ]);
+    let times = ["--warn-hold", "0.5", "--status-after", "0.1", "--status-over", "0.1"];
+    let mut daemon = Daemon::start_with_members(&times);
     let text = wait_for(&daemon, 0);
     assert!(text.starts_with("OK: nothing is wrong | critical=0 warning=0\nok  Locks"), "{text}");
     assert!(text.contains("ok  Members") && text.contains("ok  Daemon") && !text.contains("Jobs"), "{text}");
@@ -64,8 +53,7 @@ fn the_exit_status_is_that_of_the_worst_condition() {
     assert!(text.starts_with("CRITICAL: Locks: backup: db1 at "), "{text}");
     assert!(text.contains("\n    poolcounter admin RELEASE-LOCK backup 127.0.0.1:"), "{text}");
     daemon.wait_for_log("locks: backup: db1 at ");
-    let json = String::from_utf8(status(&daemon, &["--json"]).stdout).expect("is text");
-    let json: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
+    let json: serde_json::Value = serde_json::from_str(&status(&daemon, &["--json"]).stdout).expect("is JSON");
     let locks = &json[0]["health"][0];
     assert_eq!((&locks["title"], &locks["level"]), (&"Locks".into(), &"critical".into()), "{json}");
     assert_eq!(locks["conditions"][0]["link"], "/pools/key/backup");
@@ -113,16 +101,14 @@ fn a_server_that_does_not_answer_is_critical() {
     let daemon = Daemon::start(&[]);
     let address = daemon.address.to_string();
     drop(daemon);
-    let output = Command::new(Daemon::program()).args(["status", "-s", &address]).output().expect("the program runs");
-    let text = String::from_utf8(output.stdout).expect("is text");
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.starts_with("CRITICAL: Server: "), "{text}");
+    let ended = run(&["status", "-s", &address]);
+    assert!(ended.status == Some(2) && ended.stdout.starts_with("CRITICAL: Server: "), "{ended:?}");
 }
 
 /// Other daemons have no health.
 #[test]
 fn an_idle_daemon_answers_with_a_line_for_each_service() {
-    let daemon = Daemon::start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
+    let daemon = Daemon::start_with_counters(&[]);
     let mut client: Client = daemon.connect();
     assert!(client.ask("STATS UPTIME").starts_with("uptime"));
     let text = wait_for(&daemon, 0);

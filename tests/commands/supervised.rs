@@ -3,6 +3,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, install_program};
+use poolcounter_testkit::running::end_of;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
 use std::io::{Read, Write};
@@ -205,8 +206,7 @@ fn sockets_that_are_of_no_use_are_named() {
 
     let mut deaf = Command::new("sh");
     deaf.args(["-c", "exec 3</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\"", Daemon::program()]);
-    let output = deaf.output().expect("the program runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = end_of(&mut deaf).stderr;
     assert!(said.contains("the socket \"unknown\" of LISTEN_FDS does not listen"), "{said}");
 }
 

@@ -4,8 +4,9 @@
 use super::{answer, is_serving, until};
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::postgres::{Cluster, give_to_server, init_db, own, place_of, shared};
+use poolcounter_testkit::running::{Ended, end_of, refusal_of_store};
 use poolcounter_testkit::scratch::Scratch;
-use std::process::{Command, Output};
+use std::process::Command;
 
 /// A certificate of `localhost` that an authority has signed, and another authority.
 struct Certificates {
@@ -121,10 +122,8 @@ fn a_server_without_tls_is_refused_where_it_is_demanded() {
 }
 
 /// Runs the program with these variables as its whole environment.
-fn run(words: &[&str], variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(Daemon::program());
-    command.args(words).env_clear().envs(variables.iter().copied());
-    command.output().expect("it runs")
+fn run(words: &[&str], variables: &[(&str, &str)]) -> Ended {
+    end_of(Command::new(Daemon::program()).args(words).env_clear().envs(variables.iter().copied()))
 }
 
 /// A role that may only log in and use its own schema makes the tables, and a daemon with its password serves.
@@ -148,15 +147,13 @@ fn a_role_needs_no_more_than_its_own_schema() {
     let url = format!("postgres://plain@127.0.0.1:{port}/postgres?sslmode=disable");
     let init = ["jobs", "init-db", "--run", &url];
     let wrong = run(&init, &[("PGPASSWORD", "it is wrong")]);
-    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
-    assert!(!wrong.status.success() && said.contains("password authentication failed"), "{said}");
+    assert!(wrong.status != Some(0) && wrong.stderr.contains("password authentication failed"), "{wrong:?}");
 
     // The printed statements are the executed ones.
-    let printed = run(&["jobs", "init-db", &url], &variables);
-    let printed = String::from_utf8(printed.stdout).expect("is UTF-8");
+    let printed = run(&["jobs", "init-db", &url], &variables).stdout;
     assert!(printed.contains("CREATE TABLE job ("), "{printed}");
     let made = run(&init, &variables);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert_eq!(made.status, Some(0), "{}", made.stderr);
     let sql = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relkind = 'r' \
                AND relnamespace = 'plain'::regnamespace";
     assert_eq!(say_as(&cluster, sql), ["inbox job meta owner root setting"]);
@@ -178,8 +175,7 @@ fn a_role_needs_no_more_than_its_own_schema() {
 
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("it is there");
     let refused = run(&init, &variables);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("others may read the file"), "{said}");
+    assert!(refused.status != Some(0) && refused.stderr.contains("others may read the file"), "{refused:?}");
 }
 
 /// Requires a password of all roles but the superuser.
@@ -204,9 +200,7 @@ fn tables_of_another_format_are_left_alone() {
     let there = init_db(&place_of(&url)).expect_err("they are made with the schema");
     assert_eq!(there, "the tables are there already");
     cluster.query("newer", "UPDATE meta SET format = 1000");
-    let refused = run(&["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &url], &[]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success(), "{said}");
+    let said = refusal_of_store(&url, &[]);
     assert!(said.contains("its format is 1000, and this program knows 1"), "{said}");
     assert_eq!(cluster.query("newer", "SELECT address FROM owner"), ["nobody"]);
 }

@@ -3,7 +3,10 @@
 use super::crowd::Crowd;
 use super::{Stage, answer, is_serving, page, until};
 use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::original::free_port;
 use poolcounter_testkit::postgres::{Cluster, own, shared};
+use poolcounter_testkit::running::refusal_of_store;
+use std::net::Ipv4Addr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -177,15 +180,11 @@ fn pool_that_shares_sessions_is_refused_with_a_sentence() {
         let url = url
             .replace(&format!(":{}/", cluster.port), &format!(":{port}/"))
             .replace("&options=-csearch_path%3Dpooled", "");
-        let words = ["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &url];
-        let mut command = std::process::Command::new(Daemon::program());
-        command.args(words);
         if is_refused {
-            let output = command.output().expect("it runs");
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(!output.status.success() && said.contains("pool_mode = transaction"), "{said}");
+            let said = refusal_of_store(&url, &[]);
+            assert!(said.contains("pool_mode = transaction"), "{said}");
         } else {
-            let daemon = Daemon::run(&mut command);
+            let daemon = Daemon::start_with_jobs(&["--jobs-store", &url]);
             until(|| is_serving(daemon.jobs()), "the daemon serves");
         }
         pool.kill().expect("it runs");
@@ -195,21 +194,20 @@ fn pool_that_shares_sessions_is_refused_with_a_sentence() {
 
 /// Starts a PgBouncer, and returns its port.
 fn pool(cluster: &Cluster, mode: &str) -> (std::process::Child, u16) {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port is free");
+    let port = free_port(Ipv4Addr::LOCALHOST);
     let path = cluster.directory.join(format!("pool-{mode}.ini"));
     let text = format!(
         "[databases]\npostgres = host=127.0.0.1 port={} dbname=postgres connect_query='SET search_path = pooled'\n\
          [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nauth_type = any\npool_mode = {mode}\nunix_socket_dir =\n\
          server_reset_query =\nuser = postgres\n",
-        cluster.port,
-        free.port()
+        cluster.port, port
     );
     let text = text.replace("dbname=postgres", "dbname=postgres user=postgres").replace("user = postgres\n", "");
     std::fs::write(&path, text).expect("can be written");
     let mut command = poolcounter_testkit::postgres::as_server(std::path::Path::new("/usr/sbin/pgbouncer"));
     let child = command.arg("-q").arg(&path).spawn().expect("it runs");
-    until(|| std::net::TcpStream::connect(("127.0.0.1", free.port())).is_ok(), "the pool listens");
-    (child, free.port())
+    until(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok(), "the pool listens");
+    (child, port)
 }
 
 /// A transaction that the server aborts because of a conflict is sent again.

@@ -4,7 +4,7 @@ use super::{Stage, answer, is_serving, until};
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::postgres::{Cluster, shared};
-use std::process::Command;
+use poolcounter_testkit::running::refusal_of_store;
 
 fn line(client: &mut Client) -> String {
     client.line().trim_end().to_string()
@@ -58,12 +58,8 @@ fn number_that_no_daemon_writes_is_refused_with_a_sentence() {
         let schema = format!("strange_{number}");
         let url = cluster.url(&schema);
         cluster.query(&schema, change);
-        let refused = Command::new(Daemon::program())
-            .args(["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &url])
-            .output()
-            .expect("the program runs");
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && said.contains(sentence), "{change}: {said}");
+        let said = refusal_of_store(&url, &[]);
+        assert!(said.contains(sentence), "{change}: {said}");
     }
 }
 

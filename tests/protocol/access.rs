@@ -19,13 +19,14 @@ use poolcounter_service::contract::Info;
 use poolcounter_service::operations::Operations;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE, install_program};
 use poolcounter_testkit::frames;
+use poolcounter_testkit::running::{Ended, run};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::world::World;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Output};
+use std::process::Command;
 
 /// Address of the client in the rules of these tests, and of the operator, who has all rights.
 const CLIENT: &str = "192.0.2.1";
@@ -1138,9 +1139,7 @@ fn rule_that_is_wrong_is_named() {
     let scratch = Scratch::new();
     let config = scratch.file("toml");
     fs::write(&config, "port = 0\n[[access]]\nwho = [\"all\"]\nmay = [\"pols\"]\n").expect("can be written");
-    let mut command = Command::new(Daemon::program());
-    let Output { status, stderr, .. } = command.arg("--check").arg("-c").arg(&config).output().expect("it runs");
-    let text = String::from_utf8_lossy(&stderr);
-    assert_eq!(status.code(), Some(1));
+    let Ended { status, stderr: text, .. } = run(&["--check", "-c", config.to_str().expect("is text")]);
+    assert_eq!(status, Some(1));
     assert!(text.contains(":4: access: may: \"pols\" does not begin with a service: pools, counters"), "{text}");
 }

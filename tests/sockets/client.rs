@@ -6,7 +6,7 @@ use poolcounter_client::{
 use poolcounter_protocol::pools::stats::{IN_FULL, PoolStat as Stat};
 use poolcounter_testkit::daemon::{Daemon, PATIENCE, until};
 use poolcounter_testkit::embedded::Embedded;
-use poolcounter_testkit::original::Original;
+use poolcounter_testkit::original::{Original, nowhere};
 use poolcounter_testkit::strange::{Strange, scripted};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -56,12 +56,6 @@ fn wait_for(client: &Client, wanted: Stat, value: u64) {
 /// Returns the error when the only server, which is named by its address, has this fault.
 fn unavailable(address: &str, fault: Fault) -> Error {
     Error::Unavailable(vec![(address.into(), Failure { address: address.into(), fault })])
-}
-
-/// Returns an address that refuses connections.
-fn refusing() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("is bound").to_string()
 }
 
 /// Returns a key whose first server is `first`, of these two.
@@ -275,7 +269,7 @@ fn killed_servers_waiter_moves_to_the_next_server() {
 
 #[test]
 fn server_that_refuses_is_passed_over() {
-    let (dead, alive) = (refusing(), Embedded::start("pools"));
+    let (dead, alive) = (nowhere(), Embedded::start("pools"));
     let key = key_of(&dead, &alive.address);
     let both = client(&[&dead, &alive.address]);
     lock(&both, &key).release().expect("was held until now");

@@ -3,6 +3,8 @@
 use nix::sys::signal::Signal;
 use poolcounter_cli::COMMANDS;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, until};
+use poolcounter_testkit::original::installed;
+use poolcounter_testkit::running::{Ended, print, run};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,16 +13,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Bound for "at once", on a machine with other load.
 const PROMPT: Duration = Duration::from_secs(2);
-
-fn run(arguments: &[&str]) -> Output {
-    Command::new(Daemon::program()).args(arguments).stdin(Stdio::null()).output().expect("the program runs")
-}
 
 /// Returns the one sentence with which the program refuses to start.
 fn refusal(arguments: &[&str]) -> String {
@@ -28,9 +26,8 @@ fn refusal(arguments: &[&str]) -> String {
 }
 
 fn refusal_with(code: i32, arguments: &[&str]) -> String {
-    let Output { status, stdout, stderr } = run(arguments);
-    let sentence = String::from_utf8(stderr).expect("is text");
-    assert_eq!(status.code(), Some(code), "{arguments:?}: {sentence}");
+    let Ended { status, stdout, stderr: sentence } = run(arguments);
+    assert_eq!(status, Some(code), "{arguments:?}: {sentence}");
     assert!(stdout.is_empty(), "{arguments:?} prints");
     assert_eq!(sentence.lines().count(), 1, "{arguments:?}: {sentence}");
     let sentence = sentence.trim_end().strip_prefix("poolcounter: ").expect("the sentence says who speaks");
@@ -58,8 +55,7 @@ fn is_closed(stream: &mut impl Read) -> bool {
 
 /// Returns whether this machine has a tool; reports if it does not.
 fn has(tool: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|directory| directory.join(tool).is_file());
+    let found = installed(&[tool]).is_some();
     if !found {
         poolcounter_testkit::skipped(&format!("what needs {tool}, because it is not installed"));
     }
@@ -149,21 +145,17 @@ fn port_in_use_is_named() {
 
 #[test]
 fn help_and_version_are_printed() {
-    let Output { status, stdout, stderr } = run(&["serve", "--help"]);
-    let help = String::from_utf8(stdout).expect("is text");
-    assert!(status.success() && stderr.is_empty());
+    let help = print(&["serve", "--help"]);
     for heading in ["Locks", "Counters", "Members", "Jobs", "Pages", "Administration"] {
         assert!(help.contains(&format!("\n{heading}:\n    ")), "{heading}");
     }
     for option in (COMMANDS[0].options)() {
         assert_ne!(help.contains(&format!("--{} ", option.long)), option.is_hidden, "--{}", option.long);
     }
-    assert_eq!(run(&["serve", "-h"]).stdout, help.as_bytes());
-    assert_eq!(run(&["-h"]).stdout, run(&["help"]).stdout);
+    assert_eq!(print(&["serve", "-h"]), help);
+    assert_eq!(print(&["-h"]), print(&["help"]));
     for option in ["--version", "-V"] {
-        let Output { status, stdout, stderr } = run(&[option]);
-        assert!(status.success() && stderr.is_empty());
-        assert_eq!(stdout, concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n").as_bytes());
+        assert_eq!(print(&[option]), concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n"));
     }
 }
 
@@ -174,22 +166,19 @@ fn daemon_is_a_command_among_others() {
     let named = Daemon::run(Command::new(Daemon::program()).args(["serve", "-l", "127.0.0.1:0"]).stdin(Stdio::null()));
     assert_eq!(named.connect().ask("RELEASE"), "NOT_LOCKED");
 
-    let help = run(&["help"]);
-    assert_eq!(help.stdout, run(&["--help"]).stdout);
-    let overview = String::from_utf8(help.stdout).expect("is text");
+    let overview = print(&["help"]);
+    assert_eq!(overview, print(&["--help"]));
     assert!(overview.lines().count() <= 40, "{overview}");
     for command in COMMANDS {
         let times = overview.matches(&format!("\n    {} ", command.name)).count();
         assert_eq!(times, 1, "{} stands once in a group", command.name);
-        let help = run(&["help", command.name]);
-        assert!(help.status.success() && help.stderr.is_empty());
-        assert_eq!(help.stdout, run(&[command.name, "--help"]).stdout, "{}", command.name);
-        let help = String::from_utf8(help.stdout).expect("is text");
+        let help = print(&["help", command.name]);
+        assert_eq!(help, print(&[command.name, "--help"]), "{}", command.name);
         for option in (command.options)() {
             let is_told = help.contains(&format!("--{} ", option.long));
             assert_ne!(is_told, option.is_hidden, "{}: --{}", command.name, option.long);
         }
-        assert_eq!(run(&[command.name, "--version"]).stdout, run(&["--version"]).stdout);
+        assert_eq!(print(&[command.name, "--version"]), print(&["--version"]));
     }
 }
 
@@ -251,7 +240,7 @@ fn faults_in_the_file_are_named() {
     fs::write(&path, vec![b'\n'; (1 << 20) + 1]).expect("can be written");
     assert!(refusal(&["-c", &config]).contains("longer than"));
     assert!(refusal(&["-c", "/nowhere"]).starts_with("/nowhere: cannot be read: "));
-    assert!(run(&["-c", "/nowhere", "--help"]).status.success(), "whoever asks for help gets it");
+    assert_eq!(run(&["-c", "/nowhere", "--help"]).status, Some(0), "whoever asks for help gets it");
 }
 
 #[test]
@@ -261,10 +250,9 @@ fn check_names_mistakes_with_lines_and_corrections() {
     let config = path.display().to_string();
     let said_of = |text: &str, options: &[&str]| {
         fs::write(&path, text).expect("can be written");
-        let output = run(&[&["--check", "-c", &config], options].concat());
-        let said = String::from_utf8(output.stderr).expect("is text");
-        let said = said.lines().map(|line| line.replace("poolcounter: ", "").replace(&*config, "F"));
-        (output.status.code(), said.collect::<Vec<String>>())
+        let Ended { status, stderr, .. } = run(&[&["--check", "-c", &config], options].concat());
+        let said = stderr.lines().map(|line| line.replace("poolcounter: ", "").replace(&*config, "F"));
+        (status, said.collect::<Vec<String>>())
     };
     let lines = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<_>>();
     let text = "listn = ['1.2.3.4']\nmax_hodl = 3\nhttp = 7580\njobs = true\njobs_port = 1\n[[access]]\nwho = ['al']\nmya = []\n";
@@ -511,7 +499,7 @@ fn revoked_lock_is_logged_and_ends_the_command() {
     let mut daemon = Daemon::start(&["--max-hold", "0.5"]);
     let server = daemon.address.to_string();
     let command = ["exec", "-s", &server, "-k", "k", "--who", "db1", "--on-lost", "kill", "--", "sleep", "60"];
-    assert!(!run(&command).status.success());
+    assert_ne!(run(&command).status, Some(0));
     daemon.wait_for_log("a lock is taken back: db1 at 127.0.0.1:");
     assert_eq!(daemon.connect().stat("taken_back"), 1);
 }

@@ -5,6 +5,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use poolcounter_testkit::counter::CounterClient;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
 use poolcounter_testkit::frames;
+use poolcounter_testkit::running::end_of;
 use poolcounter_testkit::scratch::Scratch;
 use serde_json::Value;
 use std::fs;
@@ -203,8 +204,8 @@ fn containers_start_the_daemon_with_options_that_there_are() {
     let lists: Vec<_> = lists.collect();
     assert!(lists.len() == 3 && lists.iter().all(|list| list.len() > 4), "{lists:?}");
     for arguments in [vec![options.iter().map(|option| format!("--{option}")).collect(), command], lists].concat() {
-        let checked = Command::new(Daemon::program()).arg("--check").args(&arguments).output().expect("runs");
-        assert!(checked.status.success(), "{arguments:?}: {checked:?}");
+        let checked = end_of(Command::new(Daemon::program()).arg("--check").args(&arguments));
+        assert_eq!(checked.status, Some(0), "{arguments:?}: {checked:?}");
     }
     let copied = dockerfile.lines().filter_map(|line| line.strip_prefix("COPY ")).filter(|line| !line.starts_with('-'));
     let sources = copied.flat_map(|line| line.rsplit_once(' ').expect("two places").0.split(' '));

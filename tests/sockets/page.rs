@@ -2,11 +2,11 @@
 
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
+use poolcounter_testkit::running::{Ended, run};
 use poolcounter_testkit::web::{Response, fetch, page_of, start};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -167,9 +167,9 @@ fn strange_servers_harm_nobody() {
 #[test]
 fn a_page_of_nothing_is_refused() {
     let run = |arguments: &[&str]| {
-        let output = Command::new(Daemon::program()).arg("page").args(arguments).output().expect("runs");
-        assert!(!output.status.success());
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        let Ended { status, stderr, .. } = run(&[&["page"], arguments].concat());
+        assert_ne!(status, Some(0));
+        stderr
     };
     assert!(run(&[]).contains("no --server is named"));
     assert!(run(&["--server", "https://a"]).contains("\"https://a\" is not a host"));

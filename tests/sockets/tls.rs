@@ -7,7 +7,7 @@ use poolcounter_testkit::daemon::{
     Daemon, PATIENCE, install, install_program, install_waiting_program, raise_descriptor_limit, until, wait_for_file,
 };
 use poolcounter_testkit::random::Random;
-use poolcounter_testkit::running::Running;
+use poolcounter_testkit::running::{Ended, Running, end_of};
 use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::skipped;
 use poolcounter_testkit::tls::{Certificates, TlsClient};
@@ -584,28 +584,20 @@ fn commands_speak_tls_and_show_a_certificate() {
         command.args(&arguments[..1]).args(["-s", &server]).args(&arguments[1..]);
         command
     };
-    let run = |command: &mut Command| {
-        let output = command.output().expect("the program runs");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    };
     let exec = ["exec", "--tls", &files, "-k", "k", "--", "sh", "-c", "echo runs"];
-    assert_eq!(run(&mut command(&exec)), (Some(0), "runs\n".into(), String::new()));
+    assert_eq!(end_of(&mut command(&exec)), Ended { stdout: "runs\n".into(), ..Ended::silent(0) });
     assert_eq!(daemon.connect().stat("total_acquired"), 1);
-    let with_environment = run(command(&["stats", "UPTIME"]).env("POOLCOUNTER_TLS", &files));
-    assert!(with_environment.0 == Some(0) && uptime(&with_environment.1), "{with_environment:?}");
+    let with_environment = end_of(command(&["stats", "UPTIME"]).env("POOLCOUNTER_TLS", &files));
+    assert!(with_environment.status == Some(0) && uptime(&with_environment.stdout), "{with_environment:?}");
 
-    let (status, _, complaint) = run(&mut command(&["exec", "--tls", &ca, "-k", "k", "--", "true"]));
-    assert_eq!(status, Some(69), "{complaint}");
-    assert!(complaint.contains("CertificateRequired"), "{complaint}");
     certificates.authority("other");
     let other = format!("{},{cert},{key}", certificates.path("other.pem"));
-    let (status, _, complaint) = run(&mut command(&["exec", "--tls", &other, "-k", "k", "--", "true"]));
-    assert_eq!(status, Some(69), "{complaint}");
-    assert!(complaint.contains("UnknownIssuer"), "{complaint}");
-    let (status, _, complaint) = run(&mut command(&["exec", "-k", "k", "--", "true"]));
-    assert_eq!(status, Some(69), "{complaint}");
-    assert!(complaint.contains("trusted"), "{complaint}");
+    for (option, reason) in
+        [(&["--tls", &ca][..], "CertificateRequired"), (&["--tls", &other], "UnknownIssuer"), (&[], "trusted")]
+    {
+        let ended = end_of(&mut command(&[&["exec"], option, &["-k", "k", "--", "true"]].concat()));
+        assert!(ended.status == Some(69) && ended.stderr.contains(reason), "{ended:?}");
+    }
     assert_eq!(daemon.connect().stat("total_acquired"), 1, "nobody else has had a lock");
 }
 

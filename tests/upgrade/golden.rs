@@ -6,6 +6,7 @@ use poolcounter_testkit::counter::CounterClient;
 use poolcounter_testkit::daemon::{Client, Daemon, install, install_program, wait_for_file};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::jobs_client::JobsClient;
+use poolcounter_testkit::running::{Ended, end_with};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs::{self, File};
 use std::path::Path;
@@ -24,13 +25,10 @@ fn every_handover_that_was_written_is_read() {
         fs::copy(&path, &copy).expect("is readable");
         // The program appends its settings.
         let file = File::options().read(true).write(true).open(&copy).expect("is there");
-        let output = Command::new(Daemon::program())
-            .args(["--check-handover", "--jobs-store", "memory"])
-            .stdin(file)
-            .output()
-            .expect("it runs");
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{}", path.display());
-        assert_eq!(output.stdout, b"can take over\n", "{}", path.display());
+        let mut check = Command::new(Daemon::program());
+        let ended = end_with(check.args(["--check-handover", "--jobs-store", "memory"]), file);
+        let taken = Ended { stdout: "can take over\n".into(), ..Ended::silent(0) };
+        assert_eq!(ended, taken, "{}", path.display());
     }
 }
 

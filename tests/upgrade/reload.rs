@@ -5,11 +5,13 @@ use nix::unistd::Pid;
 use poolcounter_server::{Address, Listener, Options, Server};
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::jobs_client::JobsClient;
+use poolcounter_testkit::original;
+use poolcounter_testkit::running::end_of;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::web::fetch;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -43,8 +45,7 @@ impl Configured {
 
 /// Returns a port that was free a moment ago.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").port()
+    original::free_port(Ipv4Addr::LOCALHOST)
 }
 
 pub fn at(ip: &str, port: u16) -> SocketAddr {
@@ -73,11 +74,9 @@ fn settings_are_checked_without_a_daemon() {
     let path = scratch.file("conf");
     let check = |text: &str, arguments: &[&str]| {
         fs::write(&path, text).expect("can be written");
-        let mut command = Command::new(Daemon::program());
-        let output =
-            command.args(["--check", "--config"]).arg(&path).args(arguments).output().expect("the program runs");
-        assert_eq!(output.stdout, b"", "{text:?}");
-        (output.status.code(), String::from_utf8(output.stderr).expect("is text"))
+        let ended = end_of(Command::new(Daemon::program()).args(["--check", "--config"]).arg(&path).args(arguments));
+        assert_eq!(ended.stdout, "", "{text:?}");
+        (ended.status, ended.stderr)
     };
     // The check opens no sockets: another process may listen there, such as the daemon that is to read the file again.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -4,14 +4,11 @@ use super::rests::Rests;
 use super::run_options::RunSettings;
 use super::tally::RunnerTally;
 use crate::process::Launcher;
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::Instant;
 
 /// Plan of a runner, shared by its slots.
 pub struct Plan<'a> {
@@ -45,7 +42,8 @@ pub struct SlotSignals {
     ending: AtomicU8,
     /// True if the slot has a command, so that ends of children concern it.
     pub is_running: AtomicBool,
-    bell: Bell,
+    /// Rings after the end of a command, or at the next step of the end.
+    pub bell: Bell,
 }
 
 /// Descriptor that another thread makes readable.
@@ -68,11 +66,6 @@ impl SlotSignals {
     pub fn ending(&self) -> Ending {
         let known = [Ending::No, Ending::Finish, Ending::GiveBack, Ending::Kill];
         known[usize::from(self.ending.load(Ordering::SeqCst))]
-    }
-
-    /// Returns the bell that rings after the end of a command, or at the next step of the end.
-    pub fn bell(&self) -> &Bell {
-        &self.bell
     }
 }
 
@@ -99,24 +92,4 @@ impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.reader.as_fd()
     }
-}
-
-/// Waits until a descriptor is readable, `writable` takes bytes or the time is over, and returns which are readable.
-pub fn poll_until(
-    until: Option<Instant>,
-    readable: &[BorrowedFd<'_>],
-    writable: Option<BorrowedFd<'_>>,
-) -> io::Result<Vec<bool>> {
-    let timeout = until.map_or(PollTimeout::NONE, |until| {
-        // One millisecond more, so that the deadline is past by then.
-        let ms = until.saturating_duration_since(Instant::now()).as_millis() + 1;
-        PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
-    });
-    let readers = readable.iter().map(|one| PollFd::new(*one, PollFlags::POLLIN));
-    let mut polled: Vec<_> = readers.chain(writable.map(|one| PollFd::new(one, PollFlags::POLLOUT))).collect();
-    match poll(&mut polled, timeout) {
-        Err(Errno::EINTR) | Ok(_) => {}
-        Err(errno) => return Err(errno.into()),
-    }
-    Ok(polled.iter().take(readable.len()).map(|polled| polled.any().unwrap_or(false)).collect())
 }

@@ -5,25 +5,23 @@ use super::options::QUEUE_SERVER;
 use crate::command::Failure;
 use crate::servers::{ServerOptions, Servers, has_servers};
 use crate::table::Given;
-use crate::terminal::{self, print};
-use poolcounter_client::{Error, JobExtras, NewJob, Producer, PutOutcome, Until};
+use crate::terminal::{self, cannot_read, input, print};
+use poolcounter_client::{Error, NewJob, Producer, PutOutcome, Until};
 use poolcounter_service::options::{Opt, assign, number, seconds};
-use std::io::{BufRead, BufReader, Read, stdin};
+use std::io::{BufRead, BufReader, stdin};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Limits of one `put-many` for jobs from lines: their number, and the bytes of their bodies.
 const LINES_AT_ONCE: usize = 1000;
 const BYTES_AT_ONCE: usize = 16 << 20;
 
 /// Settings of the command.
+#[derive(Default)]
 pub struct PutSettings {
     servers: Servers,
-    pri: u32,
-    delay: Duration,
-    ttr: Duration,
-    extras: JobExtras,
+    /// Properties of the jobs.
+    job: NewJob,
     /// Timestamp of the root job.
     root_timestamp: Option<u64>,
     by_line: bool,
@@ -35,7 +33,7 @@ pub const OPTIONS: &[Opt<PutSettings>] = &[
         long: "pri",
         hint: "N",
         doc: "Priority of the job; jobs with a lower number are reserved first (default: 65536).",
-        set: |settings, value| assign(&mut settings.pri, number(value, 0..=u32::MAX)),
+        set: |settings, value| assign(&mut settings.job.pri, number(value, 0..=u32::MAX)),
         ..Opt::BLANK
     },
     Opt {
@@ -43,7 +41,7 @@ pub const OPTIONS: &[Opt<PutSettings>] = &[
         hint: "SECONDS",
         doc: "Time until the job can be reserved (default: 0). The time is rounded up to whole seconds, like all times \
               of jobs.",
-        set: |settings, value| assign(&mut settings.delay, seconds(value)),
+        set: |settings, value| assign(&mut settings.job.delay, seconds(value)),
         ..Opt::BLANK
     },
     Opt {
@@ -51,7 +49,7 @@ pub const OPTIONS: &[Opt<PutSettings>] = &[
         hint: "SECONDS",
         doc: "Time to run (TTR): time for which a runner may be silent before the job is given to another (default: \
               60).",
-        set: |settings, value| assign(&mut settings.ttr, seconds(value)),
+        set: |settings, value| assign(&mut settings.job.ttr, seconds(value)),
         ..Opt::BLANK
     },
     Opt {
@@ -59,13 +57,13 @@ pub const OPTIONS: &[Opt<PutSettings>] = &[
         hint: "KEY",
         doc: "Do nothing if a job with this key waits in the tube already. The key has no spaces. The reply for such a \
               duplicate is DUPLICATE, with the number of that job, and `buried` if it is buried.",
-        set_bytes: Some(|settings, value| assign(&mut settings.extras.key, Ok(Some(value.into())))),
+        set_bytes: Some(|settings, value| assign(&mut settings.job.extras.key, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
     Opt {
         long: "until-deleted",
         doc: "The key prevents duplicates until the job is deleted, not only while it waits.",
-        set: |settings, _| assign(&mut settings.extras.until, Ok(Until::Deleted)),
+        set: |settings, _| assign(&mut settings.job.extras.until, Ok(Until::Deleted)),
         ..Opt::BLANK
     },
     Opt {
@@ -73,14 +71,14 @@ pub const OPTIONS: &[Opt<PutSettings>] = &[
         hint: "SECONDS",
         doc: "The key prevents duplicates for this time from the put on, also after the job is done. Not together with \
               --root.",
-        set: |settings, value| assign(&mut settings.extras.key_for, seconds(value).map(Some)),
+        set: |settings, value| assign(&mut settings.job.extras.key_for, seconds(value).map(Some)),
         ..Opt::BLANK
     },
     Opt {
         long: "group",
         hint: "NAME",
         doc: "Group of the job, for limits.",
-        set_bytes: Some(|settings, value| assign(&mut settings.extras.group, Ok(Some(value.into())))),
+        set_bytes: Some(|settings, value| assign(&mut settings.job.extras.group, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
     Opt {
@@ -90,7 +88,7 @@ pub const OPTIONS: &[Opt<PutSettings>] = &[
               job.",
         set_bytes: Some(|settings, value| {
             // The timestamp is another option, which may come before or after it.
-            assign(&mut settings.extras.root, Ok(Some((value.into(), 0))))
+            assign(&mut settings.job.extras.root, Ok(Some((value.into(), 0))))
         }),
         ..Opt::BLANK
     },
@@ -121,7 +119,7 @@ pub const OPTIONS: &[Opt<PutSettings>] = &[
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = PutSettings::default();
     given.apply(OPTIONS, &mut settings)?;
-    if settings.extras.root.is_some() != settings.root_timestamp.is_some() {
+    if settings.job.extras.root.is_some() != settings.root_timestamp.is_some() {
         return Err(Failure::misuse("--root and --root-ts go together"));
     }
     let producer = settings.servers.producer();
@@ -137,11 +135,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// Puts the standard input as one job, or each of its lines as one.
 fn put_input(producer: &Producer, settings: &PutSettings, tube: &str) -> Result<ExitCode, Failure> {
-    let cannot_read = |error: std::io::Error| Failure::from(format!("cannot read the standard input: {error}"));
     if !settings.by_line {
-        let mut body = Vec::new();
-        stdin().lock().read_to_end(&mut body).map_err(cannot_read)?;
-        return put_one(producer, &NewJob { body, ..settings.job(tube) });
+        return put_one(producer, &NewJob { body: input()?, ..settings.job(tube) });
     }
     let mut input = BufReader::with_capacity(1 << 16, stdin().lock());
     // The jobs are put whether or not somebody reads their numbers.
@@ -153,7 +148,7 @@ fn put_input(producer: &Producer, settings: &PutSettings, tube: &str) -> Result<
             || jobs.len() < LINES_AT_ONCE && bytes < BYTES_AT_ONCE / 2 && input.buffer().contains(&b'\n')
         {
             let mut body = Vec::new();
-            if input.read_until(b'\n', &mut body).map_err(cannot_read)? == 0 {
+            if input.read_until(b'\n', &mut body).map_err(|error| cannot_read(&error))? == 0 {
                 break;
             }
             body.pop_if(|byte| *byte == b'\n');
@@ -221,19 +216,11 @@ fn line_of(outcome: &PutOutcome) -> String {
 impl PutSettings {
     /// Returns a job with the properties given by options, without a body.
     fn job(&self, tube: &str) -> NewJob {
-        let mut extras = self.extras.clone();
-        if let (Some((_, timestamp)), Some(given)) = (&mut extras.root, self.root_timestamp) {
+        let mut job = NewJob { tube: Some(tube.into()), ..self.job.clone() };
+        if let (Some((_, timestamp)), Some(given)) = (&mut job.extras.root, self.root_timestamp) {
             *timestamp = given;
         }
-        let PutSettings { pri, delay, ttr, .. } = *self;
-        NewJob { tube: Some(tube.into()), pri, delay, ttr, extras, ..NewJob::new("") }
-    }
-}
-
-impl Default for PutSettings {
-    fn default() -> Self {
-        let NewJob { pri, delay, ttr, extras, .. } = NewJob::new("");
-        PutSettings { servers: Servers::default(), pri, delay, ttr, extras, root_timestamp: None, by_line: false }
+        job
     }
 }
 

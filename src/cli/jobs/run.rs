@@ -1,18 +1,18 @@
 //! `jobs run`: a runner that runs commands for jobs, several at a time. Each slot has its own thread, so that a hanging
 //! server blocks only the slots connected to it; this thread reads the signals and notifies the slots.
 
-use super::failure;
-use super::plan::{Bell, Ending, Plan, SlotSignals, poll_until};
+use super::plan::{Bell, Ending, Plan, SlotSignals};
 use super::rests::Rests;
 pub use super::run_options::OPTIONS;
 use super::run_options::RunSettings;
-use super::slot::{RunnerStop, Slot};
+use super::slot::Slot;
 use super::tally::RunnerTally;
 use crate::command::Failure;
 use crate::process::Launcher;
 use crate::spawn::block_signals;
 use crate::table::Given;
 use crate::terminal::warn;
+use crate::wait::poll_until;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use poolcounter_client::own_name;
@@ -37,7 +37,7 @@ const METRICS_EVERY: Duration = Duration::from_secs(10);
 ///
 /// Fails if the command line is wrong, the server refuses, or nothing can be run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = RunSettings::default();
+    let mut settings = RunSettings::usual();
     given.apply(OPTIONS, &mut settings)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     settings.watches.extend(words.iter().map(|word| word.to_string_lossy().into_owned()));
@@ -59,10 +59,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     };
     let ended = run_slots(&plan, &signals, |_| STACK);
     write_metrics(&plan);
-    ended.map_err(|stop| match stop {
-        RunnerStop::Refused(error) => failure(error),
-        RunnerStop::System(error) => Failure::no_commands(error),
-    })
+    ended
 }
 
 /// Parses `PATTERN`, `PATTERN:WEIGHT` or `PATTERN=WEIGHT`.
@@ -76,13 +73,14 @@ fn watch_of(word: &str) -> Result<(&str, Option<u16>), Failure> {
 }
 
 /// Runs a thread for each slot, with a stack of `stack_of` its index.
-fn run_slots(plan: &Plan<'_>, signals: &SignalFd, stack_of: impl Fn(usize) -> usize) -> Result<ExitCode, RunnerStop> {
+fn run_slots(plan: &Plan<'_>, signals: &SignalFd, stack_of: impl Fn(usize) -> usize) -> Result<ExitCode, Failure> {
     // Each slot asks the first server that replies; or each server has its own slots.
     let list = plan.settings.servers.list();
     let of_each = if plan.settings.each_server { list.chunks(1).map(<[_]>::to_vec).collect() } else { vec![list] };
     let servers: Vec<_> = of_each.iter().flat_map(|servers| vec![servers; plan.settings.parallel]).collect();
-    let all: &[SlotSignals] = &servers.iter().map(|_| SlotSignals::new()).collect::<Result<Vec<_>, _>>()?;
-    let (over, bell) = (channel(), Bell::new()?);
+    let all = servers.iter().map(|_| SlotSignals::new()).collect::<io::Result<Vec<_>>>();
+    let all: &[SlotSignals] = &all.map_err(Failure::no_commands)?;
+    let (over, bell) = (channel(), Bell::new().map_err(Failure::no_commands)?);
     let session = RunnerLoop { plan, signals, told: all, bell: &bell, ending: Ending::No, give_back_at: None };
     thread::scope(|scope| {
         let stacks = servers.iter().enumerate().map(|(index, _)| stack_of(index));
@@ -90,7 +88,7 @@ fn run_slots(plan: &Plan<'_>, signals: &SignalFd, stack_of: impl Fn(usize) -> us
             let slot = Slot::new(plan, told, servers);
             // A slot that cannot be started has ended: the running slots, for which the scope waits, are told so.
             if let Err(error) = spawn(scope, stack, slot, over.0.clone(), &bell) {
-                let _ = over.0.send(Err(error.into()));
+                let _ = over.0.send(Err(Failure::no_commands(error)));
             }
         }
         session.run(&over.1).inspect_err(|_| all.iter().for_each(|told| told.go_to(Ending::Finish)))
@@ -102,7 +100,7 @@ fn spawn<'scope>(
     scope: &'scope Scope<'scope, '_>,
     stack: usize,
     slot: Slot<'scope>,
-    over: Sender<Result<(), RunnerStop>>,
+    over: Sender<Result<(), Failure>>,
     bell: &'scope Bell,
 ) -> io::Result<()> {
     let body = move || {
@@ -134,11 +132,11 @@ struct RunnerLoop<'a> {
 }
 
 impl RunnerLoop<'_> {
-    fn run(mut self, over: &Receiver<Result<(), RunnerStop>>) -> Result<ExitCode, RunnerStop> {
+    fn run(mut self, over: &Receiver<Result<(), Failure>>) -> Result<ExitCode, Failure> {
         let (mut left, mut stopped) = (self.told.len(), Ok(ExitCode::SUCCESS));
         let mut metrics_at = Instant::now();
         loop {
-            while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {
+            while let Some(info) = self.signals.read_signal().map_err(Failure::no_commands)? {
                 match Signal::try_from(info.ssi_signo as i32) {
                     Ok(Signal::SIGCHLD) | Err(_) => self.tell_of_ends(),
                     Ok(_) => self.end(),
@@ -167,7 +165,8 @@ impl RunnerLoop<'_> {
             }
             let at_end = self.give_back_at.filter(|_| self.ending == Ending::Finish);
             let at = self.plan.settings.textfile.as_ref().map(|_| metrics_at);
-            poll_until(at_end.into_iter().chain(at).min(), &[self.signals.as_fd(), self.bell.as_fd()], None)?;
+            let polled = [self.signals.as_fd(), self.bell.as_fd()];
+            poll_until(at_end.into_iter().chain(at).min(), &polled, None).map_err(Failure::no_commands)?;
         }
     }
 
@@ -189,17 +188,18 @@ impl RunnerLoop<'_> {
 
     /// Notifies the slots with commands that a child has ended.
     fn tell_of_ends(&self) {
-        self.told.iter().filter(|told| told.is_running.load(Ordering::SeqCst)).for_each(|told| told.bell().ring());
+        self.told.iter().filter(|told| told.is_running.load(Ordering::SeqCst)).for_each(|told| told.bell.ring());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::CANNOT_RUN;
 
     #[test]
     fn a_runner_ends_if_one_of_its_threads_cannot_be_started() {
-        let mut settings = RunSettings { parallel: 3, ..RunSettings::default() };
+        let mut settings = RunSettings { parallel: 3, ..RunSettings::usual() };
         settings.servers = settings.servers.only("127.0.0.1:1");
         let mask = SigSet::thread_get_mask().expect("is asked");
         let signals = block_signals(&ENDING).expect("are blocked");
@@ -214,6 +214,6 @@ mod tests {
         };
         // There is no room for the second stack.
         let ended = run_slots(&plan, &signals, |index| if index == 1 { 1 << 60 } else { STACK });
-        assert!(matches!(ended, Err(RunnerStop::System(_))));
+        assert_eq!(ended.expect_err("it ends").status, CANNOT_RUN);
     }
 }

@@ -17,6 +17,7 @@ const MOST_BATCH: u32 = 1000;
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Settings of the command.
+#[derive(Default)]
 pub struct RunSettings {
     pub servers: Servers,
     /// Watches in addition to the words of the command line.
@@ -155,23 +156,11 @@ fn or_forever(time: Duration) -> Duration {
     if time.is_zero() { FOREVER } else { time }
 }
 
-impl Default for RunSettings {
-    fn default() -> Self {
-        RunSettings {
-            servers: Servers::default(),
-            watches: Vec::new(),
-            parallel: 1,
-            each_server: false,
-            batch: 1,
-            is_quiet: false,
-            textfile: None,
-            timeout: Duration::from_secs(3600),
-            delay: Duration::from_secs(10),
-            grace: Duration::from_secs(60),
-            bury_on: Vec::new(),
-            on_lost: OnLost::Term,
-            name: None,
-        }
+impl RunSettings {
+    /// Returns the defaults.
+    pub fn usual() -> RunSettings {
+        let [timeout, delay, grace] = [3600, 10, 60].map(Duration::from_secs);
+        RunSettings { parallel: 1, batch: 1, timeout, delay, grace, on_lost: OnLost::Term, ..RunSettings::default() }
     }
 }
 

@@ -5,16 +5,17 @@ use super::{failure, found, show, wrong_form};
 use crate::command::Failure;
 use crate::servers::{ServerOptions, Servers, has_servers};
 use crate::table::Given;
+use crate::terminal::input;
 use poolcounter_client::{NewJob, Schedule, ScheduleTimes};
 use poolcounter_jobs::timetable::Timetable;
 use poolcounter_jobs::values;
 use poolcounter_service::options::{Opt, assign, number, seconds};
-use std::io::{Read, stdin};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// Settings of the command.
+#[derive(Default)]
 pub struct ScheduleSettings {
     servers: Servers,
     is_json: bool,
@@ -22,9 +23,8 @@ pub struct ScheduleSettings {
     timezone: Option<String>,
     every: Option<u32>,
     is_made_up: bool,
-    pri: u32,
-    ttr: Duration,
-    key: Option<Vec<u8>>,
+    /// Properties of the jobs.
+    job: NewJob,
 }
 
 /// Options of the command.
@@ -71,21 +71,21 @@ pub const OPTIONS: &[Opt<ScheduleSettings>] = &[
         hint: "KEY",
         doc: "For put: key of the jobs: a time is skipped while a job with it waits in the tube (default: schedule: \
               and the name).",
-        set_bytes: Some(|settings, value| assign(&mut settings.key, Ok(Some(value.into())))),
+        set_bytes: Some(|settings, value| assign(&mut settings.job.extras.key, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
     Opt {
         long: "pri",
         hint: "N",
         doc: "For put: priority of the jobs (default: 65536).",
-        set: |settings, value| assign(&mut settings.pri, number(value, 0..=u32::MAX)),
+        set: |settings, value| assign(&mut settings.job.pri, number(value, 0..=u32::MAX)),
         ..Opt::BLANK
     },
     Opt {
         long: "ttr",
         hint: "SECONDS",
         doc: "For put: time to run (TTR) of the jobs (default: 60).",
-        set: |settings, value| assign(&mut settings.ttr, seconds(value)),
+        set: |settings, value| assign(&mut settings.job.ttr, seconds(value)),
         ..Opt::BLANK
     },
     Opt {
@@ -112,14 +112,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     match *texts.iter().map(|text| &**text).collect::<Vec<_>>() {
         [] => show::schedules(&producer, settings.is_json),
         ["delete", name] => found(name, producer.schedule_delete(name).map_err(failure)?),
-        ["put", name, tube] => {
-            let mut body = Vec::new();
-            let read = stdin().lock().read_to_end(&mut body);
-            read.map_err(|error| format!("cannot read the standard input: {error}"))?;
-            super::tubes::set(producer.schedule_put(&settings.schedule(name, tube, body)?))
-        }
-        ["put", name, tube, _] => {
-            let body = given.words[3].as_bytes().into();
+        ["put", name, tube, ..] if texts.len() <= 4 => {
+            let body = given.words.get(3).map_or_else(input, |body| Ok(body.as_bytes().into()))?;
             super::tubes::set(producer.schedule_put(&settings.schedule(name, tube, body)?))
         }
         ref words => Err(wrong_form(&[&["schedule"], words].concat())),
@@ -142,27 +136,8 @@ impl ScheduleSettings {
             let times = values::ScheduleTimes::Cron { expression: (&**expression).into(), timezone };
             Timetable::new(&times).map_err(Failure::misuse)?;
         }
-        let ScheduleSettings { pri, ttr, ref key, is_made_up, .. } = *self;
-        let mut job = NewJob { tube: Some(tube.into()), pri, ttr, ..NewJob::new(body) };
-        job.extras.key.clone_from(key);
-        Ok(Schedule { name: name.into(), job, times, is_made_up })
-    }
-}
-
-impl Default for ScheduleSettings {
-    fn default() -> Self {
-        let NewJob { pri, ttr, .. } = NewJob::new("");
-        ScheduleSettings {
-            servers: Servers::default(),
-            is_json: false,
-            cron: None,
-            timezone: None,
-            every: None,
-            is_made_up: false,
-            pri,
-            ttr,
-            key: None,
-        }
+        let job = NewJob { tube: Some(tube.into()), body, ..self.job.clone() };
+        Ok(Schedule { name: name.into(), job, times, is_made_up: self.is_made_up })
     }
 }
 

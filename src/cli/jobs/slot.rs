@@ -2,19 +2,18 @@
 //! the server may block it.
 
 use super::command_run::CommandRun;
+use super::failure;
 use super::fetch::{HeldJob, SlotConnections, is_limit};
-use super::plan::{Ending, Plan, SlotSignals, poll_until};
+use super::plan::{Ending, Plan, SlotSignals};
+use crate::command::Failure;
 use crate::servers::TIMEOUTS;
-use crate::terminal::warn;
+use crate::wait::{Outage, poll_until};
 use poolcounter_client::{Error, Reservation, ReservedJob};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Pauses before a new connection; each is twice as long as the one before, up to the longest.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Time limit for reading the reply to a reserve once the connection has input.
 const GLANCE: Duration = Duration::from_millis(1);
 /// Timeout of a reserve. A server that has not replied by then hangs, or is gone silently.
@@ -28,10 +27,7 @@ pub struct Slot<'a> {
     state: SlotState,
     /// True if the connection has input.
     has_news: bool,
-    /// Last message about the connection, to print each only once.
-    complaint: String,
-    /// Pause after the next failure.
-    pause: Duration,
+    outage: Outage,
     /// True if the last reply was a refusal that may pass.
     is_refused: bool,
 }
@@ -50,25 +46,12 @@ enum SlotState {
     Closed,
 }
 
-/// Reason for which a runner ends by itself.
-pub enum RunnerStop {
-    Refused(Error),
-    System(io::Error),
-}
-
-impl From<io::Error> for RunnerStop {
-    fn from(error: io::Error) -> Self {
-        RunnerStop::System(error)
-    }
-}
-
 impl<'a> Slot<'a> {
     /// Returns a slot for the first of these servers that replies.
     pub fn new(plan: &'a Plan<'a>, told: &'a SlotSignals, servers: &[String]) -> Slot<'a> {
         let state = SlotState::Down { until: Instant::now() };
         let connections = SlotConnections::new(plan, servers);
-        let (complaint, pause) = (String::new(), SHORTEST_PAUSE);
-        Slot { plan, told, connections, state, has_news: false, complaint, pause, is_refused: false }
+        Slot { plan, told, connections, state, has_news: false, outage: Outage::new(String::new()), is_refused: false }
     }
 
     /// Reserves jobs and runs commands until the runner ends.
@@ -76,20 +59,20 @@ impl<'a> Slot<'a> {
     /// # Errors
     ///
     /// Fails if the server refuses the watches or requests of this runner.
-    pub fn run(mut self) -> Result<(), RunnerStop> {
+    pub fn run(mut self) -> Result<(), Failure> {
         loop {
-            self.told.bell().silence();
+            self.told.bell.silence();
             self.go_on(self.told.ending())?;
             if matches!(self.state, SlotState::Closed) {
                 return Ok(());
             }
-            self.wait()?;
+            self.wait().map_err(Failure::no_commands)?;
         }
     }
 
     /// Waits until there is work.
     fn wait(&mut self) -> io::Result<()> {
-        let bell = self.told.bell().as_fd();
+        let bell = self.told.bell.as_fd();
         let (until, connections, run) = match &self.state {
             SlotState::Down { until, .. } => (Some(*until), Vec::new(), None),
             SlotState::Waiting { until } => (Some(*until), self.connections.descriptors(true, false), None),
@@ -104,7 +87,7 @@ impl<'a> Slot<'a> {
         Ok(())
     }
 
-    fn go_on(&mut self, ending: Ending) -> Result<(), RunnerStop> {
+    fn go_on(&mut self, ending: Ending) -> Result<(), Failure> {
         let has_news = std::mem::take(&mut self.has_news);
         let now = Instant::now();
         match &mut self.state {
@@ -113,7 +96,7 @@ impl<'a> Slot<'a> {
             SlotState::Waiting { .. } if has_news => self.look_at_reply()?,
             SlotState::Waiting { until } if *until <= now => {
                 self.connections.close();
-                self.try_later("the server does not answer; it is tried again");
+                self.try_later("the server does not answer");
             }
             SlotState::Running(_) => self.look_after(has_news, ending)?,
             SlotState::Down { .. } | SlotState::Waiting { .. } | SlotState::Closed => {}
@@ -135,7 +118,7 @@ impl<'a> Slot<'a> {
     }
 
     /// Starts a reserve, on a new connection if necessary.
-    fn reserve(&mut self) -> Result<(), RunnerStop> {
+    fn reserve(&mut self) -> Result<(), Failure> {
         match self.connections.set_up().and_then(|()| self.connections.waiting.begin_reserve(Some(RESERVE))) {
             Ok(()) => {
                 // After a refusal only the next reply shows that it has passed.
@@ -150,42 +133,30 @@ impl<'a> Slot<'a> {
     }
 
     /// Handles an error of the server: tries again later if it may pass, else ends the runner.
-    fn handle(&mut self, error: Error) -> Result<(), RunnerStop> {
+    fn handle(&mut self, error: Error) -> Result<(), Failure> {
         match error {
-            Error::Lost => self.try_later("the connection is lost; it is tried again"),
-            Error::Unavailable(_) => self.try_later(&format!("{error}; it is tried again")),
+            Error::Lost => self.try_later("the connection is lost"),
+            Error::Unavailable(_) => self.try_later(&error.to_string()),
             error if is_limit(&error) => {
                 self.is_refused = true;
-                self.try_later(&format!("{error}; it is tried again"));
+                self.try_later(&error.to_string());
             }
-            error => return Err(RunnerStop::Refused(error)),
+            error => return Err(failure(error)),
         }
         Ok(())
     }
 
     fn try_later(&mut self, sentence: &str) {
-        self.complain(sentence);
-        self.state = SlotState::Down { until: Instant::now() + self.pause };
-        self.pause = (2 * self.pause).min(LONGEST_PAUSE);
-    }
-
-    fn complain(&mut self, sentence: &str) {
-        if self.complaint != sentence {
-            self.complaint = sentence.into();
-            warn(sentence);
-        }
+        self.state = SlotState::Down { until: self.outage.try_later(sentence) };
     }
 
     /// Notes that the server accepts requests, and says so after a complaint.
     fn recover(&mut self, sentence: &str) {
-        (self.pause, self.is_refused) = (SHORTEST_PAUSE, false);
-        if !self.complaint.is_empty() {
-            self.complain(sentence);
-            self.complaint.clear();
-        }
+        self.is_refused = false;
+        self.outage.recover(sentence);
     }
 
-    fn look_at_reply(&mut self) -> Result<(), RunnerStop> {
+    fn look_at_reply(&mut self) -> Result<(), Failure> {
         let reply = match self.connections.waiting.reserved_within(GLANCE) {
             Ok(None) => return Ok(()),
             Ok(Some(reply)) => reply,
@@ -199,7 +170,7 @@ impl<'a> Slot<'a> {
     }
 
     /// Starts the command for a job.
-    fn start(&mut self, job: ReservedJob) -> Result<(), RunnerStop> {
+    fn start(&mut self, job: ReservedJob) -> Result<(), Failure> {
         let status = match self.connections.waiting.status(&job) {
             Ok(status) => status,
             // Its TTR is over.
@@ -222,14 +193,14 @@ impl<'a> Slot<'a> {
                 // Ignores the result, because the connection is closed next.
                 let _ = self.connections.waiting.release(&held.job, Some(held.status.pri), delay);
                 self.connections.close();
-                self.pause = LONGEST_PAUSE;
-                self.try_later(&format!("{name} cannot be run: {error}; it is tried again"));
+                let until = self.outage.try_much_later(&format!("{name} cannot be run: {error}"));
+                self.state = SlotState::Down { until };
             }
         }
         Ok(())
     }
 
-    fn look_after(&mut self, has_news: bool, ending: Ending) -> Result<(), RunnerStop> {
+    fn look_after(&mut self, has_news: bool, ending: Ending) -> Result<(), Failure> {
         let SlotState::Running(run) = &mut self.state else { return Ok(()) };
         if !run.go_on(self.plan, &mut self.connections, has_news, ending) {
             return Ok(());

@@ -1,10 +1,11 @@
 //! Fetches a page of several daemons as JSON, each in a thread of its own, with limits of the waits and of the size of
 //! each answer, whatever the other side sends.
 
+use crate::options::host_name;
 use crate::wire::MAX_HEAD;
 use poolcounter_service::report::snapshot::Snapshot;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv6Addr, TcpStream, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddrV6, TcpStream, ToSocketAddrs};
 use std::num::NonZeroU16;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -31,10 +32,7 @@ pub fn server_of(text: &str) -> Option<String> {
     let has_port = name.contains(':') && !name.ends_with(']');
     let name = if has_port { name } else { format!("{name}:{}", crate::INFO.port) };
     let (host, port) = name.rsplit_once(':')?;
-    let ip6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-    let is_name = !host.is_empty() && host.bytes().all(is_of_name);
-    let is_host = ip6.map_or(is_name, |ip6| ip6.parse::<Ipv6Addr>().is_ok());
+    let is_host = host_name(host).is_some() || name.parse::<SocketAddrV6>().is_ok();
     (is_host && port.parse::<NonZeroU16>().is_ok()).then_some(name)
 }
 

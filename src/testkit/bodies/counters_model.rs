@@ -1,6 +1,7 @@
 //! Sequences of operations by clients of the counters, by the daemon and by the naive model of it.
 
 use super::{CLIENTS, Choices, act, some_bytes};
+use crate::frames::frame;
 use crate::model::{Limits, Service};
 use crate::twin::{Action, Twin};
 
@@ -55,8 +56,4 @@ fn request(choices: &mut Choices<'_>) -> Vec<u8> {
         }
         _ => frame(0x00, b"")[..usize::from(choices.byte() % 12)].to_vec(),
     }
-}
-
-fn frame(opcode: u8, body: &[u8]) -> Vec<u8> {
-    [&[0x90, opcode, 0, 0][..], &(body.len() as u32).to_be_bytes(), b"what", body].concat()
 }

@@ -1,27 +1,22 @@
 //! One body per fuzz target, and the reading of choices from their input.
 
 pub mod counters_model;
-pub mod counters_stream;
 pub mod counters_wire;
 pub mod fleet;
 pub mod http;
 pub mod jobs_model;
-pub mod jobs_stream;
 pub mod jobs_wire;
 pub mod members_model;
-pub mod members_stream;
 pub mod members_wire;
 pub mod pools_model;
-pub mod pools_stream;
 pub mod pools_wire;
 pub mod proxy;
+pub mod streams;
 pub mod wheel;
 
 use crate::model::Service;
 use crate::twin::{Action, Twin};
-use crate::world::World;
 use poolcounter_core::count::begin_near_the_end;
-use poolcounter_core::time::Span;
 
 /// Number of clients at a time.
 const CLIENTS: usize = 4;
@@ -66,88 +61,6 @@ impl<'a> Choices<'a> {
 /// Starts all counters near their overflow for every other length of the input.
 fn begin(data: &[u8]) {
     begin_near_the_end(data.len() % 2 == 1);
-}
-
-/// Streams of bytes, cut into chunks, through a whole service.
-struct Streams {
-    service: &'static str,
-    /// Returns a server without clients.
-    begin: fn() -> World,
-    /// Longest jump of time.
-    far_us: u64,
-    /// Returns bytes for a client to send in its turn.
-    say: fn(u8, &mut Choices<'_>) -> Vec<u8>,
-    /// Time after which clients that do not read are disconnected.
-    linger: Span,
-    /// Ends what outlives its clients, if anything does.
-    end: fn(&mut World),
-    /// Returns the output that must not depend on the cuts.
-    shown: fn(&[u8]) -> Vec<u8>,
-}
-
-impl Streams {
-    /// Plays the input by several clients, and then sends it as the bytes of a single client.
-    fn run(&self, data: &[u8]) {
-        begin(data);
-        self.converse(&mut Choices::new(data));
-        self.assert_same_when_cut(data);
-    }
-
-    /// Checks that the replies do not depend on the cuts of the stream, on the speed at which they are read, and on
-    /// whether the end comes with the last bytes or later.
-    fn assert_same_when_cut(&self, data: &[u8]) {
-        let whole = self.converse_alone(data, &mut || usize::MAX, usize::MAX);
-        for room in [usize::MAX, data.len() % 32] {
-            let mut sizes = data.iter().map(|byte| usize::from(byte % 8)).cycle();
-            let cut = self.converse_alone(data, &mut || sizes.next().unwrap_or(1), room);
-            assert_eq!(whole, cut, "cut, with room for {room} bytes of reply after each chunk");
-        }
-    }
-
-    /// Returns the output to one client that sends chunks of some sizes, and takes `room` more bytes after each.
-    fn converse_alone(&self, data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) -> String {
-        let mut world = (self.begin)();
-        let client = world.connect_to(self.service);
-        world.send_in_chunks(client, data, sizes, room);
-        (self.end)(&mut world);
-        assert!(world.is_empty(), "something is left of somebody");
-        (self.shown)(&world.take_received(client)).escape_ascii().to_string()
-    }
-
-    /// Plays the input by clients of the service, and disconnects them at its end.
-    fn converse(&self, choices: &mut Choices<'_>) {
-        let mut world = (self.begin)();
-        let mut clients: Vec<usize> = (0..CLIENTS).map(|_| world.connect_to(self.service)).collect();
-        while !choices.is_empty() {
-            let turn = choices.byte();
-            let slot = usize::from(turn) % CLIENTS;
-            let client = clients[slot];
-            let mut span = || Span::from_micros(choices.number().min(self.far_us));
-            match turn / 16 {
-                8 => world.advance(span()),
-                9 => world.set_room(client, choices.number() as usize),
-                10 => {
-                    world.finish(client);
-                    clients[slot] = world.connect_to(self.service);
-                }
-                11 => {
-                    world.reset(client);
-                    clients[slot] = world.connect_to(self.service);
-                }
-                12 => {
-                    world.settle();
-                    world.upgrade_within(span());
-                }
-                13 => world.tick_slowly(span()),
-                14.. => world.tick(),
-                _ => world.send(client, &(self.say)(turn, choices)),
-            }
-        }
-        clients.iter().for_each(|client| world.finish(*client));
-        world.advance(self.linger);
-        (self.end)(&mut world);
-        assert!(world.is_empty(), "something is left of somebody");
-    }
 }
 
 /// Returns some bytes of the input, for a client to send.

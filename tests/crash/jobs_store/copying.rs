@@ -7,8 +7,9 @@ use poolcounter_core::time::Time;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
 use poolcounter_testkit::postgres::shared;
 use poolcounter_testkit::random::Random;
+use poolcounter_testkit::running::{Ended, refusal_of_store, run};
 use poolcounter_testkit::scratch::Scratch;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,15 +29,15 @@ fn stores() -> &'static [Named] {
     if shared().is_some() { &STORES } else { &STORES[..1] }
 }
 
-fn copy(from: &str, to: &str) -> Output {
-    Command::new(Daemon::program()).args(["jobs", "copy", from, to]).output().expect("it runs")
+fn copy(from: &str, to: &str) -> Ended {
+    run(&["jobs", "copy", from, to])
 }
 
 /// Copies in vain, and returns the reason.
 fn refusal(from: &str, to: &str) -> String {
-    let output = copy(from, to);
-    assert!(!output.status.success(), "{from} was copied to {to}");
-    String::from_utf8(output.stderr).expect("is text")
+    let Ended { status, stderr, .. } = copy(from, to);
+    assert_ne!(status, Some(0), "{from} was copied to {to}");
+    stderr
 }
 
 /// Fills a store with everything that it can have. The last job is gone, and its number is not used again.
@@ -64,7 +65,7 @@ fn a_copy_has_everything() {
             let kept = fill(*open, &from);
             let target = place_of_target(&to);
             let output = copy(&place(&from), &target);
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(output.status, Some(0), "{}", output.stderr);
             let again = refusal(&place(&from), &target);
             assert!(again.contains("it has jobs or settings already, and was not changed"), "{again}");
             let mut copied = load(&mut *open_target(&to), EPOCH).expect("is readable");
@@ -109,10 +110,8 @@ fn a_copy_that_was_killed_is_refused() {
         child.kill().expect("it runs");
         assert!(!child.wait().expect("is ours").success(), "it was too quick");
         let said = "a copy to it was not completed";
-        let arguments = ["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &target];
-        let mut daemon = Command::new(Daemon::program());
-        let started = daemon.args(arguments).output().expect("it runs");
-        assert!(!started.status.success() && String::from_utf8_lossy(&started.stderr).contains(said), "{started:?}");
+        let started = refusal_of_store(&target, &[]);
+        assert!(started.contains(said), "{started}");
         assert!(refusal(&target, &path_of(&Scratch::new())).contains(said));
         assert!(refusal(&path_of(&from), &target).contains(said));
         match target.starts_with("sqlite:") {
@@ -123,7 +122,7 @@ fn a_copy_that_was_killed_is_refused() {
             }
         }
         let output = copy(&path_of(&from), &target);
-        assert!(String::from_utf8_lossy(&output.stdout).ends_with(&format!(" has {MANY} jobs now\n")), "{output:?}");
+        assert!(output.stdout.ends_with(&format!(" has {MANY} jobs now\n")), "{output:?}");
     }
 }
 
@@ -137,8 +136,7 @@ fn the_copy_of_a_running_daemon_moves_its_jobs() {
     let busy = refusal(&path_of(&from), &path_of(&to));
     assert!(busy.contains("another daemon keeps its jobs there, the process"), "{busy}");
     assert!(client.ask("store-copy copy.db|").starts_with("COPIED "));
-    let output = copy(&format!("sqlite:{}", from.file("copy.db").display()), &path_of(&to));
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = copy(&format!("sqlite:{}", from.file("copy.db").display()), &path_of(&to)).stdout;
     assert_eq!(said, format!("{} has 2 jobs now\n", to.file("jobs.db").display()));
     let successor = start(&to.file("jobs.db"), &[]);
     let mut client = Speaker::connect(successor.jobs());

@@ -7,6 +7,7 @@ use poolcounter_server::{Address, Listener, Options, Policy, Server};
 use poolcounter_service::container::{AllSettings, Services};
 use poolcounter_service::contract::Info;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
+use poolcounter_testkit::running::refusal_of_store;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::web;
 use std::fs;
@@ -14,7 +15,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -276,10 +276,7 @@ fn a_daemon_does_not_start_without_a_place_for_its_jobs_or_without_jobs_that_are
     let scratch = Scratch::new();
     let refusal = |path: &Path, more: &[&str]| {
         let store = format!("sqlite:{}", path.display());
-        let arguments = ["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &store];
-        let output = Command::new(Daemon::program()).args(arguments).args(more).output().expect("it runs");
-        assert_eq!(output.status.code(), Some(1));
-        String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_string()
+        refusal_of_store(&store, more).lines().last().unwrap_or_default().to_string()
     };
     let missing = scratch.file("no/such/place");
     assert!(refusal(&missing, &[]).contains("cannot be opened: No such file or directory"));

@@ -4,6 +4,7 @@
 use crate::jobs_store::daemon::{Speaker, count_of, start};
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::running::refusal_of_store;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs::{self, File};
 use std::path::Path;
@@ -173,9 +174,7 @@ fn a_place_without_its_lock_file_is_locked_again() {
     put(&mut client, 2..=5);
     daemon.wait_for_log("jobs.db-lock was removed or replaced, and is there again");
     let store = format!("sqlite:{}", place.join("jobs.db").display());
-    let arguments = ["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &store];
-    let other = std::process::Command::new(Daemon::program()).args(arguments).output().expect("it runs");
-    assert!(String::from_utf8_lossy(&other.stderr).contains("another daemon keeps its jobs there"));
+    assert!(refusal_of_store(&store, &[]).contains("another daemon keeps its jobs there"));
     assert_eq!(count_of(&mut client, "store-rewrites"), 0);
 }
 
