@@ -111,7 +111,6 @@ struct Timer {
     index: u32,
     owner: Owner,
     variant: u8,
-    /// Slot of the timer.
     place: Place,
 }
 
@@ -250,8 +249,7 @@ impl Wheel {
         if self.rounds.is_pending() {
             return Some(Time::from_micros(self.now * TICK_US));
         }
-        let place = self.first_place()?;
-        Some(Time::from_micros(self.start_of(place) * TICK_US))
+        self.first_place().map(|place| Time::from_micros(self.start_of(place) * TICK_US))
     }
 
     /// Removes and returns one timer that is due at `now`, or an owner whose slice has come; call until there is none,
