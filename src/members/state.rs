@@ -9,15 +9,11 @@
 //! demand.
 
 use poolcounter_core::count::first_before;
-use poolcounter_core::id::{ConnId, Id, compact_id, id};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::names::{Hash, Names};
+use poolcounter_core::id::{ConnId, compact_id, id};
 use poolcounter_core::random::Random;
 use poolcounter_core::record::KeptRecords;
-use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
-use slab::Slab;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,7 +75,6 @@ use leases::{Holding, Lease, LeaseToken, Leases};
 use members::{ComingHold, Member, MemberOwner, MemberTable, Wanted};
 use pairs::Pairs;
 use phase::{MemberPhase, Phase, PhaseKind};
-use poolcounter_core::side_table::SideTable;
 use pools::{Pool, Pools};
 use reasons::Reason;
 use restored::Loading;

@@ -1,17 +1,23 @@
 //! Table of the agents: connections that provide or clean for a pool, and lost providers that still have members.
 
-use super::*;
+use super::{AgentId, PoolId, Step};
+use loads::ByLoad;
+use poolcounter_core::id::{ConnId, Id as _};
+use poolcounter_core::side_table::SideTable;
+use poolcounter_core::time::Time;
+use poolcounter_core::wheel::TimerId;
+use room::{Room, Rooms};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use slab::Slab;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 mod backoff;
 mod loads;
 mod room;
 
 pub(super) use backoff::{Backoff, PROVEN_AGE};
-use loads::ByLoad;
 pub(super) use room::Share;
-use room::{Room, Rooms};
 
 /// Connection that provides or cleans for a pool.
 #[derive(Serialize, Deserialize)]

@@ -1,6 +1,9 @@
 //! Invariants of the state. The checks change nothing.
 
-use super::*;
+use super::{
+    AgentId, HoldingId, MemberId, MemberOwner, MemberPhase, PhaseKind, Place, Pool, PoolId, ProviderState, State, Task,
+};
+use poolcounter_core::time::Time;
 
 impl State {
     /// Checks each owner, and then the relations between them.

@@ -9,10 +9,19 @@ pub use restore::RestoredKept;
 
 use super::history::End;
 use super::lifecycle::Cause;
-use super::*;
+use super::{
+    Agent, Answer, ComingHold, Ending, FailedCleanings, Holder, Lease, Member, MemberId, MemberOwner, MemberPhase,
+    PastLease, Phase, PhaseKind, Place, Pool, PoolId, Reason, State, Step, Timer,
+};
 use crate::ledger;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::Timers;
+use poolcounter_protocol::members::pool_settings::Settings;
+use poolcounter_protocol::members::request::{Attributes, Refusal};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// Version of the rows.
 const VERSION: u8 = 1;

@@ -3,8 +3,17 @@
 use super::history::{End, Ending};
 use super::lifecycle::{FailedBy, Then};
 use super::takes::Asker;
-use super::*;
+use super::{
+    HoldingId, Lease, LeaseId, Member, MemberId, MemberOwner, MemberPhase, Notice, Stat, State, Step, Task, Timer,
+    background,
+};
+use poolcounter_core::id::{ConnId, Id as _};
+use poolcounter_core::time::Span;
+use poolcounter_protocol::members::pool_settings::{OnLoss, Settings};
+use poolcounter_protocol::members::request::Condition;
+use poolcounter_protocol::members::request::{LeaseName, Lost, LostBy, Taken, Token, What};
 use poolcounter_service::access::Holds;
+use std::sync::Arc;
 
 /// Condition in which a consumer leaves a member.
 pub(super) enum Outcome {

@@ -1,8 +1,16 @@
 //! Life of a member: from its creation through its phases, with checks and cleaning, to its end.
 
 use super::waiters::Place;
-use super::*;
+use super::{
+    AgentId, Answer, Member, MemberId, MemberOwner, MemberPhase, Notice, PROVEN_AGE, PhaseKind, Pool, PoolId, Reason,
+    Stat, State, Step, Timer,
+};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::time::Span;
+use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::members::request::{Attributes, What};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// Consequence of the end of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,18 +2,27 @@
 //!
 //! Invariant: a member is in one phase, and in the queues of that phase alone.
 
-use super::*;
+use super::{AgentId, GroupId, Marks, MemberId, MemberPhase, PhaseKind, PoolId, Reason, Step, Timer};
+use attributes::MemberAttributes;
+use poolcounter_core::id::Id as _;
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::side_table::SideTable;
 use poolcounter_core::sorted::Sorted;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::members::pool_settings::Settings;
+use poolcounter_protocol::members::request::Attributes;
 use serde::{Deserialize, Serialize};
+use slab::Slab;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 mod attributes;
 mod check;
 mod named;
 mod queues;
 
-use attributes::MemberAttributes;
 pub(super) use attributes::Wanted;
 
 #[derive(Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! Phases of a member, each with its data.
 
-use super::*;
+use super::{AgentId, LeaseId};
+use poolcounter_core::wheel::TimerId;
 use serde::{Deserialize, Serialize};
 
 /// Phase of a member, with its timer.

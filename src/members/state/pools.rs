@@ -1,10 +1,19 @@
 //! Table of the pools and groups: names, settings, statistics, and the pools that a step has changed.
 
-use super::*;
+use super::{Cursor, GroupId, Marks, PoolId, Stat, Step, Timer};
 use crate::stats::Times;
+use poolcounter_core::id::Id as _;
 use poolcounter_core::list::Queue;
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::members::pool_settings::Settings;
+use poolcounter_protocol::members::request::Refusal;
 use serde::{Deserialize, Serialize};
+use slab::Slab;
+use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 mod check;
 mod groups;

@@ -2,7 +2,14 @@
 
 use super::lending::Outcome;
 use super::lifecycle::{Cause, FailedBy};
-use super::*;
+use super::{
+    Agent, AgentId, Answer, ComingHold, Member, MemberId, MemberOwner, MemberPhase, Notice, PhaseKind, Pool, PoolId,
+    ProviderState, Reason, Stat, State, Step, Task, Timer,
+};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::time::Span;
+use poolcounter_protocol::members::pool_settings::Settings;
+use poolcounter_protocol::members::request::{Attributes, Lost, Named, Refusal, What};
 
 impl State {
     /// Makes a connection an agent of a pool, unless it is one of another.

@@ -1,9 +1,16 @@
 //! Reading of a handover, in slices after an upgrade. Until the last record is read nothing else happens to the state.
 //! Records that contradict each other are refused.
 
-use super::saved::{self, Saved};
-use super::*;
+use super::saved::Saved;
+use super::{
+    Agent, AgentId, GroupId, HoldingId, Lease, MemberOwner, MemberPhase, PhaseKind, Place, PoolId, ProviderState,
+    SavedMember, State, Step, Task, Timer, Waiter, saved,
+};
 use poolcounter_core::record::{Reader, Unreadable};
+use poolcounter_core::time::Time;
+use poolcounter_protocol::members::pool_settings::Filter;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Records that are read in a slice: about a millisecond.
 const SLICE: usize = 1024;

@@ -4,11 +4,18 @@
 //! Members in queues come in the order of their queues, so that the successor appends them. Members are numbered from
 //! zero in the order in which they come; leases refer to these numbers.
 
-use super::*;
+use super::{
+    Agent, AgentId, GroupId, Holding, HoldingId, KeptMember, Lease, LeaseId, Member, MemberId, MemberOwner,
+    MemberPhase, MemberTable, Phase, PhaseKind, Pool, PoolId, ProviderState, SavedMember, Start, State, Timer, Waiter,
+};
+use poolcounter_core::id::{ConnId, Id as _};
 use poolcounter_core::record::{Writer, push_bytes, take_array, take_bytes};
+use poolcounter_core::time::Time;
+use poolcounter_core::wheel::Timers;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 /// First byte of a block of members. Other records begin with 0 or 1.
 pub(super) const BLOCK: u8 = 2;

@@ -1,8 +1,14 @@
 //! Takes: members at once, a wait, or a refusal. The order of the checks is part of the protocol.
 
 use super::waiters::Place;
-use super::*;
+use super::{
+    Answer, GroupId, MOST_AT_ONCE, MemberId, MemberOwner, PhaseKind, PoolId, Rank, Stat, State, Step, Waiter, Wanted,
+};
+use poolcounter_core::id::ConnId;
 use poolcounter_core::meter;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_protocol::members::pool_settings::{Filter, Order};
+use poolcounter_protocol::members::request::{From, NoMembers, Refusal, Take, What};
 use std::ops::Deref;
 
 /// Most free members that a take scans for some that are kept for no waiter: more than are kept, except while they are

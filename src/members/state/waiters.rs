@@ -1,14 +1,22 @@
 //! Table of the waiters, in the order in which they are served, and the number of starts that they want.
 
-use super::*;
+use super::{ClassId, GroupId, PoolId, Step, Timer, WaiterId};
+use classes::Classes;
+use poolcounter_core::id::{ConnId, Id as _};
+use poolcounter_core::list::{Links, List};
 use poolcounter_core::meter::Metered as _;
+use poolcounter_core::side_table::SideTable;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::members::pool_settings::Filter;
+use poolcounter_protocol::members::request::Attributes;
 use serde::{Deserialize, Serialize};
+use slab::Slab;
 use std::collections::BTreeSet;
 
 mod check;
 mod classes;
 
-use classes::Classes;
 pub(super) use classes::Cursor;
 
 /// Length of a wait that gives it the first priority.

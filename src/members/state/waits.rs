@@ -2,7 +2,11 @@
 
 use super::takes::{Asker, Picked};
 use super::waiters::{Place, Turn};
-use super::*;
+use super::{
+    Answer, GroupId, Member, MemberId, PhaseKind, PoolId, Stat, State, Step, Task, Waiter, WaiterId, background,
+};
+use poolcounter_core::id::ConnId;
+use poolcounter_protocol::members::request::{NoMembers, Refusal, What};
 
 /// Cost of an offer of a member, and of a pool or a kind of waiters to whom members are offered again.
 const OFFER_COST: u32 = 6;

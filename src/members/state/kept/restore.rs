@@ -1,8 +1,16 @@
 //! Reading of the rows after a start, once the configuration was applied.
 
 use super::super::cleaning::CLEANER_GRACE;
-use super::*;
+use super::{
+    Agent, Cause, ComingHold, FailedCleanings, Holder, KeptMember, KeptPool, Lease, MemberId, MemberOwner, MemberPhase,
+    OF_MEMBER, OF_NUMBER, OF_POOL, OF_TOKEN, OF_VERSION, Phase, Reason, SavedMember, State, Step, Timer, VERSION,
+};
+use crate::state::{LeaseToken, MOST_POOLS, ProviderState};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_protocol::members::request::Token;
+use poolcounter_store::ledger;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 
 /// Time for which a fixed member that no pool has is remembered.
 const REMEMBERED: Span = Span::from_secs(30 * 24 * 60 * 60);

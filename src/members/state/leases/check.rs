@@ -1,6 +1,8 @@
 //! Comparison of the tables of leases with each other.
 
-use super::*;
+use super::{Holding, HoldingId, Leases, MemberId, PoolId};
+use poolcounter_core::id::Id as _;
+use std::collections::BTreeMap;
 
 impl Leases {
     /// Compares the indexes, the holdings and the numbers by rule with the leases.

@@ -1,6 +1,9 @@
 //! Numbers of leases by the rule of access under which they were taken.
 
-use super::*;
+use super::{LeaseId, Leases};
+use crate::state::State;
+use poolcounter_core::id::Id as _;
+use std::sync::Arc;
 
 impl State {
     /// Returns the number of leases with a token by the rule under which they were taken.

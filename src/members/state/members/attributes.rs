@@ -5,8 +5,18 @@
 //! of its members match, the search continues in the sets, 64 members at a time; then the order is that of the matches
 //! examined.
 
-use super::*;
-use poolcounter_core::meter::{self, Metered as _};
+use super::{GroupId, MemberId, MemberTable, PhaseKind, PoolId};
+use crate::state::{MOST_AT_ONCE, PairId, Pairs};
+use poolcounter_core::id::{Id as _, id};
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::meter;
+use poolcounter_core::meter::Metered as _;
+use poolcounter_protocol::members::pool_settings::Filter;
+use poolcounter_protocol::members::request::Attributes;
+use slab::Slab;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Most members of the shortest queue that a search examines, besides those that it returns, before it uses the sets.
 const MOST_WALKED: usize = 256;

@@ -1,6 +1,10 @@
 //! Comparison of the tables of members with each other.
 
-use super::*;
+use super::{MemberId, MemberOwner, MemberTable, PhaseKind, PoolId, PoolMembers};
+use poolcounter_core::id::Id as _;
+use poolcounter_core::list::List;
+use std::cmp::Reverse;
+use std::sync::Arc;
 
 impl MemberTable {
     /// Compares the queues, counts and indexes with the members.

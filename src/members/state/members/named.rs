@@ -1,8 +1,10 @@
 //! The members of a pool by name. The order has ids alone, and the names are read in the members, so that a name takes
 //! memory once.
 
-use super::*;
+use super::{Member, MemberId, MemberTable, PoolId};
+use poolcounter_core::id::Id as _;
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 impl MemberTable {
     /// Returns the member of this name in a pool.

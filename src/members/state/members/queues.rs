@@ -1,7 +1,16 @@
 //! The queues and counts of the phases.
 
-use super::*;
+use super::{
+    AgentId, GroupId, Member, MemberId, MemberOwner, MemberPhase, MemberTable, PhaseKind, PoolId, PoolMembers, Reason,
+    Step, Timer,
+};
+use poolcounter_core::id::Id as _;
+use poolcounter_core::list::List;
 use poolcounter_core::meter::Metered as _;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::members::pool_settings::Settings;
+use std::cmp::Reverse;
 
 impl MemberTable {
     /// Returns the free members of a pool, longest idle first.

@@ -1,6 +1,8 @@
 //! Comparison of the tables of pools with each other. It changes nothing.
 
-use super::*;
+use super::{GroupId, PoolId, Pools};
+use poolcounter_core::id::Id as _;
+use poolcounter_protocol::members::request::NoMembers;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 

@@ -1,9 +1,12 @@
 //! Groups of pools: their demand is a number, and their pools are in the order of their providers' room.
 
 use super::super::agents::Share;
-use super::*;
+use super::{GroupId, PoolId, Pools};
+use poolcounter_core::id::Id as _;
+use poolcounter_protocol::members::request::NoMembers;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Pools from which members are taken together.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Comparison of the tables of waiters with each other.
 
-use super::*;
+use super::{Place, Turn, Waiters};
 
 impl Waiters {
     /// Compares the queues and counts with the waiters.

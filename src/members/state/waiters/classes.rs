@@ -2,7 +2,16 @@
 //! several. It is indexed by one of the attributes of its filter, so a member finds the classes that it fits by its own
 //! attributes.
 
-use super::*;
+use super::{ClassId, Place, Turn, Waiter};
+use crate::state::{PairId, Pairs};
+use poolcounter_core::id::Id as _;
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::meter::Metered as _;
+use poolcounter_core::names::{Hash, Names};
+use poolcounter_protocol::members::pool_settings::Filter;
+use poolcounter_protocol::members::request::Attributes;
+use slab::Slab;
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 /// A class in the order in which classes are gone through.
