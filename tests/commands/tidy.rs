@@ -185,6 +185,7 @@ fn untidy_sources_are_found() {
         [&*format!("src/list, line 1: unsafe belongs to {}", UNSAFE.join(", "))]
     );
     assert_eq!(faults_of("cli/serve", "todo!()\n"), ["src/cli/serve, line 1: todo! is not finished"]);
+    assert_eq!(faults_of("list", "use super::*;\n"), ["src/list, line 1: each imported name is written out"]);
     assert_eq!(faults_of("id", &"\n".repeat(401)), ["src/id: 401 lines before the tests, 400 are enough"]);
     assert_eq!(
         faults_of("wheel", "#![deny(unsafe_code)]\n#[cfg(test)]\nmod tests {\n    use crate::net;\n}\n"),
@@ -208,6 +209,10 @@ impl Source {
         faults.extend(self.misplaced(&["unsafe"], UNSAFE));
         for word in UNFINISHED {
             faults.extend(self.lines_with(word).map(|line| self.fault(line, &format!("{word} is not finished"))));
+        }
+        if !self.module.ends_with("/tests") {
+            let globs = self.lines_with("use super::*");
+            faults.extend(globs.map(|line| self.fault(line, "each imported name is written out")));
         }
         let (lines, most) = (self.code.len(), if LONGER.0.contains(&&*self.module) { LONGER.1 } else { LONG });
         if lines > most {
