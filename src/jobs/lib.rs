@@ -161,8 +161,8 @@ impl JobQueue {
         self.step_in_turn(true, context, take)
     }
 
-    /// Takes one step of the state machine. `is_first` is false if nothing but steps has happened since another step of
-    /// the same turn.
+    /// Takes one step of the state machine. `is_first` is false after another step of the same turn, with nothing but
+    /// queries between them.
     #[inline]
     fn step_in_turn<T>(
         &mut self,
@@ -228,7 +228,7 @@ impl Service for JobQueue {
             self.go_on_with_query(conn, context);
             return Served { consumed: 0, then: Then::Serve };
         }
-        let mut consumed = 0;
+        let (mut consumed, mut has_stepped) = (0, false);
         self.state.visited = 0;
         let may_hold = self.may_hold_back();
         let is_usual = !may_hold && !context.has_rules();
@@ -239,8 +239,9 @@ impl Service for JobQueue {
             }
             if is_plain
                 && !context.output.is_full(conn)
-                && let Some(served) = self.serve_usual(conn, &input.bytes[consumed..], consumed == 0, context)
+                && let Some(served) = self.serve_usual(conn, &input.bytes[consumed..], !has_stepped, context)
             {
+                has_stepped = true;
                 consumed += served;
             } else if !self.write_unsent(conn, context) || context.output.is_full(conn) {
                 break;

@@ -6,7 +6,7 @@
 //! job is visible once the batch that put it is committed.
 //!
 //! Invariant: a job is in one place: pending, ready, delayed, reserved or buried. A tube has a bucket of ready jobs for
-//! each group and one for jobs without a group, and is queued in each feed that covers it by its first job that may be
+//! each group and a queue of jobs without a group, and is queued in each feed that covers it by its first job that may be
 //! given out. A connection waits only while the feeds of its set of watches have no job for it.
 
 use poolcounter_core::count::first_before;

@@ -73,7 +73,7 @@ impl Handover for Members {
     }
 
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
-        out.put(&(self.is_numbered, self.keeping.is_unreadable()))?;
+        out.put(&(self.is_numbered, self.keeping.handed_over()))?;
         self.sessions.save(out)?;
         self.state.save(out, &context.timers.typed())
     }
@@ -82,8 +82,9 @@ impl Handover for Members {
         if version != SAVED_VERSION {
             return Err(Unreadable::version("members", version));
         }
-        self.keeping.was_handed_over = true;
-        (self.is_numbered, self.keeping.was_unreadable) = saved.take()?;
+        let (is_numbered, ledger) = saved.take()?;
+        self.is_numbered = is_numbered;
+        self.keeping.take_over(ledger)?;
         self.sessions = Sessions::restore(saved)?;
         self.state.restore(saved)
     }

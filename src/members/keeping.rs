@@ -11,7 +11,7 @@ use poolcounter_core::log_limit::Fault;
 use poolcounter_core::text::escaped;
 use poolcounter_protocol::members::request::Refusal;
 use poolcounter_protocol::members::wire::replies::write_what;
-use poolcounter_service::contract::{Context, Effect, Requester, Wake};
+use poolcounter_service::contract::{Context, Effect, Requester, Unreadable, Wake};
 use poolcounter_service::output::Promise;
 use std::collections::VecDeque;
 
@@ -43,14 +43,16 @@ pub(super) struct Keeping {
     waiting: Vec<ConnId>,
     /// True while an upgrade or the end of the daemon waits for commits.
     is_settling: bool,
-    /// True if another process has handed over what it knew, and true if it could not read its ledger.
-    pub was_handed_over: bool,
-    pub was_unreadable: bool,
+    /// Place where another process, which has handed over what it knew, kept that; true if it could not read its ledger.
+    former: Option<String>,
+    was_unreadable: bool,
     fault: Fault,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
+    /// No ledger was opened: the service has no port.
+    Off,
     /// The rows are being read. Nobody is served.
     Reads,
     Works,
@@ -64,7 +66,7 @@ impl Keeping {
         Keeping {
             place,
             ledger,
-            stage: Stage::Works,
+            stage: Stage::Off,
             wake: None,
             rows: Vec::new(),
             collecting: 1,
@@ -73,7 +75,7 @@ impl Keeping {
             operations: Vec::new(),
             waiting: Vec::new(),
             is_settling: false,
-            was_handed_over: false,
+            former: None,
             was_unreadable: false,
             fault: Fault::default(),
         }
@@ -112,7 +114,7 @@ impl Keeping {
 
     /// Returns true if nothing is being written.
     pub fn is_quiet(&self) -> bool {
-        matches!(self.stage, Stage::Fails | Stage::Unreadable)
+        matches!(self.stage, Stage::Off | Stage::Fails | Stage::Unreadable)
             || self.stage == Stage::Works && self.under_way.is_empty()
     }
 
@@ -124,6 +126,33 @@ impl Keeping {
     /// Returns why fixed members and tokens are not given out.
     pub fn fault(&self) -> Option<&str> {
         self.fault.reason()
+    }
+
+    /// Returns the place where members are kept, if it was opened, and whether it could not be read.
+    pub fn handed_over(&self) -> (Option<String>, bool) {
+        ((self.stage != Stage::Off).then(|| self.named()), self.is_unreadable())
+    }
+
+    /// Takes what another process says of its ledger.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it has opened another place than that of the settings.
+    pub fn take_over(&mut self, (former, was_unreadable): (Option<String>, bool)) -> Result<(), Unreadable> {
+        let own = self.named();
+        (self.former, self.was_unreadable) = (former, was_unreadable);
+        match self.former.as_ref().filter(|former| **former != own) {
+            None => Ok(()),
+            Some(former) => Err(Unreadable(format!(
+                "the members are in {former}, and members.store names {own}: a running daemon does not move them; \
+                 stop it, move the file, and start it"
+            ))),
+        }
+    }
+
+    /// Returns the name of the place in the settings.
+    fn named(&self) -> String {
+        self.place.path().map_or("memory".into(), |path| path.display().to_string())
     }
 
     /// Returns true if the rows could not be read.
@@ -172,7 +201,8 @@ impl Keeping {
 impl Members {
     /// Opens the ledger, and reads it unless another process has handed over what it knew.
     pub(super) fn begin_keeping(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
-        if !listens && !self.keeping.was_handed_over {
+        let goes_on = self.keeping.former.is_some();
+        if !listens && !goes_on {
             return Ok(());
         }
         if self.keeping.was_unreadable {
@@ -180,7 +210,7 @@ impl Members {
             return Ok(());
         }
         if let Some(path) = self.keeping.place.path() {
-            self.keeping.ledger = match self.keeping.was_handed_over {
+            self.keeping.ledger = match goes_on {
                 true => ledger::take_over(&path),
                 false => ledger::open(&path)
                     .map_err(|why| format!("the members cannot be kept in {}: {why}", path.display()))?,
@@ -188,9 +218,9 @@ impl Members {
             self.state.keep_rows(true);
         }
         self.keeping.wake.iter().for_each(|wake| self.keeping.ledger.attach(wake.clone()));
-        match self.keeping.was_handed_over {
-            true => self.write_all(context),
-            false => self.keeping.stage = Stage::Reads,
+        self.keeping.stage = if goes_on { Stage::Works } else { Stage::Reads };
+        if goes_on {
+            self.write_all(context);
         }
         self.complete_keeping(context);
         Ok(())

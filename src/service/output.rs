@@ -2,9 +2,9 @@
 //!
 //! A connection owns a buffer only while it has unsent output; empty buffers are reused, so that the steady state
 //! allocates nothing. The connection that has the turn writes into a buffer of the turn, unless it has unsent output
-//! already: most replies are sent from there, at the end of the turn, if no other connection has output. All further connections are flushed in the order of their latest turns, so that the new holder of a lock is
-//! written to before the releaser. But connections with requests in this tick come before a crowd that was woken in it
-//! or earlier.
+//! already: most replies are sent from there, at the end of the turn, if no other connection has output. All further
+//! connections are flushed in the order of their latest turns, so that the new holder of a lock is written to before the
+//! releaser. But connections with requests in this tick come before a crowd that was woken in it or earlier.
 //!
 //! A reply may be held until a commit of its service. All later replies to the connection wait behind it.
 
@@ -271,7 +271,8 @@ impl Output {
         self.unlink(conn);
         let index = std::mem::replace(&mut self.owned[conn.index()], NO_BUFFER);
         let buffer = if index == TURN { &mut self.turn } else { &mut self.buffers[index as usize] };
-        if self.free.len() >= SPARE_BUFFERS || buffer.bytes.capacity() > SPARE_BYTES {
+        let is_spare = index == TURN || self.free.len() < SPARE_BUFFERS;
+        if !is_spare || buffer.bytes.capacity() > SPARE_BYTES {
             *buffer = Buffer::default();
         } else if buffer.held.capacity() > SPARE_HELD {
             buffer.held = VecDeque::new();
@@ -343,7 +344,7 @@ impl Output {
             owners[*index as usize] += 1;
         }
         let in_turn = self.owned.iter().filter(|index| **index == TURN).count();
-        assert!(in_turn == 0 && self.turn.bytes.is_empty() || in_turn == 1, "one connection at most has the turn");
+        assert!(in_turn == 0 && self.turn.is_clear() || in_turn == 1, "one connection at most has the turn");
         assert!(owners.iter().all(|owners| *owners == 1), "each buffer belongs to one connection or is free");
         let has_output = |conn: ConnId| self.owned_by(conn).is_some();
         assert!(self.dirty.iter(&self.links).all(has_output), "only what has output is to be written to");

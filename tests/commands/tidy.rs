@@ -211,7 +211,8 @@ impl Source {
             faults.extend(self.lines_with(word).map(|line| self.fault(line, &format!("{word} is not finished"))));
         }
         if !self.module.ends_with("/tests") {
-            let globs = self.code.iter().zip(1..).filter(|(line, _)| line.starts_with("use super::*"));
+            let is_glob = |line: &str| line.starts_with("use ") && line.ends_with("::*;");
+            let globs = self.code.iter().zip(1..).filter(|(line, _)| is_glob(line));
             faults.extend(globs.map(|(_, line)| self.fault(line, "each imported name is written out")));
         }
         let (lines, most) = (self.code.len(), if LONGER.0.contains(&&*self.module) { LONGER.1 } else { LONG });

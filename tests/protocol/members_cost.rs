@@ -403,6 +403,11 @@ fn a_take_from_a_group_looks_at_few_pools() {
     for filter in ["kind=tpu", "member=m6000", "member=m4000 kind=cpu"] {
         assert_eq!(ask(&mut timed, CONSUMER, &format!("TAKEGROUP g 9 {filter}")), "ERROR NO_SUCH_MEMBER", "{filter}");
     }
+    timed.say(OPERATOR, "POOL other 0 1 group=h");
+    timed.say(OPERATOR, "ADD other only os=linux");
+    assert_eq!(ask(&mut timed, OTHER, "TAKEGROUP h 0 os=linux kind=gpu"), "ERROR NO_SUCH_MEMBER");
+    assert!(ask(&mut timed, OTHER, "TAKEGROUP h 0 os=linux").contains(" only "));
+    assert_eq!(ask(&mut timed, CONSUMER, "TAKEGROUP h 0 os=linux"), "NO_MEMBERS at_capacity");
     timed.say(OPERATOR, "ADD p9 more kind=gpu");
     timed.say(OPERATOR, "ADD p9 spare");
     assert_eq!(borrow(&mut timed, CONSUMER, "TAKEGROUP g 0 kind=gpu"), "more", "its pool has most free");

@@ -189,8 +189,7 @@ fn members_of_a_provider_are_handed_over_in_blocks() {
     timed.say(CONSUMER, "TAKE p n=2");
     timed.say(OPERATOR, "HOLD p member-7 9 broken");
     timed.pass(Span::from_secs(2));
-    let mut bytes = Vec::new();
-    timed.state.save(&mut Writer::new(&mut bytes), &timed.wheel.of(OWNER)).expect("memory takes all");
+    let bytes = save(&mut timed);
     let (mut input, mut records) = (&bytes[..], 0);
     let mut saved = Reader::new(&mut input);
     while saved.take_bytes().is_ok() {
@@ -198,16 +197,46 @@ fn members_of_a_provider_are_handed_over_in_blocks() {
     }
     assert!(records < 50 && bytes.len() < 60 * MANY, "{records} records, {} bytes", bytes.len());
 
+    let before = timed.rows();
+    assert_eq!(before.len(), MANY);
+    assert_eq!(before, handed_over(&mut timed).rows());
+}
+
+/// Returns what the state hands over to another process.
+fn save(timed: &mut Timed) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    timed.state.save(&mut Writer::new(&mut bytes), &timed.wheel.of(OWNER)).expect("memory takes all");
+    bytes
+}
+
+/// Returns a process that has taken over from another one.
+fn handed_over(timed: &mut Timed) -> Timed {
     let mut successor = Timed { now: timed.now, wheel: Wheel::default(), ..Timed::new() };
-    successor.state.restore(&mut Reader::new(&mut &bytes[..])).expect("its end is there");
+    successor.state.restore(&mut Reader::new(&mut &save(timed)[..])).expect("its end is there");
     let mut is_over = false;
     while !is_over {
         successor.step(|state, step| is_over = state.restore_more(step).expect("nothing contradicts it"));
     }
     successor.state.check();
-    let (before, after) = (timed.rows(), successor.rows());
-    assert_eq!(before.len(), MANY);
-    assert_eq!(before, after);
+    successor
+}
+
+#[test]
+fn failed_cleanings_are_handed_over() {
+    let mut timed = Timed::new();
+    timed.say(OPERATOR, "POOL p 0 1 clean_timeout=60 clean_attempts=2");
+    for line in ["PROVIDE p", "CLEAN p", "OFFER p one", "CLEANING one", "DEAD one"] {
+        timed.say(PROVIDER, line);
+    }
+    timed.say(OPERATOR, "REPAIR p one as_is");
+    let mut successor = handed_over(&mut timed);
+    for line in ["CLEANING one", "DEAD one"] {
+        timed.say(PROVIDER, line);
+        successor.say(PROVIDER, line);
+    }
+    let rows = timed.rows();
+    assert!(!rows.iter().any(|row| row.to_lowercase().contains("cleaning")), "it is given up: {rows:?}");
+    assert_eq!(rows, successor.rows());
 }
 
 #[test]

@@ -26,7 +26,8 @@ fn every_handover_that_was_written_is_read() {
         // The program appends its settings.
         let file = File::options().read(true).write(true).open(&copy).expect("is there");
         let mut check = Command::new(Daemon::program());
-        let ended = end_with(check.args(["--check-handover", "--jobs-store", "memory"]), file);
+        let ended =
+            end_with(check.args(["--check-handover", "--jobs-store", "memory", "--members-store", "memory"]), file);
         let taken = Ended { stdout: "can take over\n".into(), ..Ended::silent(0) };
         assert_eq!(ended, taken, "{}", path.display());
     }

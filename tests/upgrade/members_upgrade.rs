@@ -1,11 +1,13 @@
 //! Upgrades of members on the real program: to other limits, and with very many of them.
 
 use crate::upgrade_release::longest_wait;
+use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Client, Daemon, until};
 use poolcounter_testkit::random::setting;
 use poolcounter_testkit::running::Over;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Instant;
@@ -67,6 +69,60 @@ fn limits_may_shrink() {
     assert_eq!(holder.ask(&format!("RETURN {}", leases[1])), "RETURNED");
     assert_eq!(holder.ask(&format!("RETURN {}", leases[2])), "RETURNED");
     assert_eq!(list(&mut connect(&daemon), "s").matches("free").count(), 4);
+}
+
+/// Writes a configuration file with members in a store.
+fn set(path: &Path, enable: bool, store: &str) {
+    let text = format!("[members]\nenable = {enable}\nlisten = \"127.0.0.1:0\"\nstore = \"{store}\"\n");
+    fs::write(path, text).expect("can be written");
+}
+
+/// Starts a daemon with this file, in which a member is held.
+fn start_with_held_member(path: &Path) -> Daemon {
+    let daemon = Daemon::start(&["--config", &path.display().to_string()]);
+    let mut operator = Client::to(daemon.members());
+    for request in ["POOL p 0 1", "ADD p a", "HOLD p a 3600 broken"] {
+        assert_eq!(operator.ask(request), "OK");
+    }
+    daemon
+}
+
+#[test]
+fn file_outlives_upgrades_without_members() {
+    let scratch = Scratch::new();
+    let (path, store) = (scratch.file("conf"), format!("sqlite:{}", scratch.file("members.db").display()));
+    set(&path, true, &store);
+    let mut daemon = start_with_held_member(&path);
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    set(&path, false, &store);
+    let mut daemon = Daemon::start(&["--config", &path.display().to_string()]);
+    daemon.upgrade();
+    set(&path, true, &store);
+    daemon.upgrade();
+    let mut operator = Client::to(daemon.members());
+    assert_eq!(list(&mut operator, "p"), "a held -");
+    daemon.upgrade();
+    assert_eq!(list(&mut operator, "p"), "a held -");
+}
+
+#[test]
+fn reloads_with_another_file_are_refused() {
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
+    let [own, other] = ["a.db", "b.db"].map(|name| format!("sqlite:{}", scratch.file(name).display()));
+    set(&path, true, &own);
+    let mut daemon = start_with_held_member(&path);
+    for store in [&other, "memory"] {
+        set(&path, true, store);
+        daemon.signal(Signal::SIGUSR1);
+        let line = daemon.wait_for_log("no upgrade: ");
+        assert!(line.contains("a.db, and members.store names "), "{line}");
+    }
+    assert!(!scratch.file("b.db").exists(), "no other file was made");
+    set(&path, true, &own);
+    daemon.upgrade();
+    assert_eq!(list(&mut Client::to(daemon.members()), "p"), "a held -");
 }
 
 /// Prints the longest wait of a client of the pools and of one of the members, over an upgrade with many members of a

@@ -157,8 +157,8 @@ impl State {
             return false;
         };
         let MemberTable { holds, reasons, .. } = &self.members;
-        if *is_leaving || self.members.attributes(id).is_some() || holds.contains_key(&id) || reasons.contains_key(&id)
-        {
+        let has_more = holds.contains_key(&id) || reasons.contains_key(&id) || self.failed_cleanings.contains_key(&id);
+        if *is_leaving || has_more || self.members.attributes(id).is_some() {
             return false;
         }
         block.push(u8::from(phase.kind() == PhaseKind::Free));

@@ -9,11 +9,15 @@ use poolcounter_core::meter;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::members::pool_settings::{Filter, Order};
 use poolcounter_protocol::members::request::{From, NoMembers, Refusal, Take, What};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::ops::Deref;
 
 /// Most free members that a take scans for some that are kept for no waiter: more than are kept, except while they are
 /// checked or stopped.
 const MOST_KEPT: usize = 2 * MOST_AT_ONCE as usize;
+/// Most pools with an attribute that a take from a group brings into the order of their free members.
+const MOST_FEW: usize = 64;
 
 /// Recipient of members.
 pub(super) struct Asker {
@@ -220,8 +224,8 @@ impl State {
         {
             return None;
         }
-        let of_group = few.into_iter().flatten().chain(group.into_iter().flatten());
-        let mut pools = one.into_iter().chain(of_group.inspect(|_| self.note_walk()));
+        let of_group = group.into_iter().flatten().inspect(|_| self.note_walk());
+        let mut pools = one.into_iter().chain(few.into_iter().flatten()).chain(of_group);
         if members == 1 {
             let mut found = None;
             pools.find(|pool| {
@@ -292,7 +296,8 @@ impl State {
         members.iter().filter(is_unproved).copied().collect()
     }
 
-    /// Returns the pools of a group that may have free members which match; None if all may.
+    /// Returns the pools of a group that may have free members which match, the one with most free first; None if all may,
+    /// or if so many may that a walk from the pool with most free soon finds one.
     fn few_pools(&self, group: GroupId, filter: &Filter) -> Option<Vec<PoolId>> {
         match &filter.member {
             Some(name) if self.has_fixed_alone(group) => {
@@ -300,8 +305,22 @@ impl State {
                 Some(pool.into_iter().filter(|pool| self.members.in_pool(*pool).group == Some(group)).collect())
             }
             Some(_) => None,
-            None => self.members.few_pools(group, &filter.attributes),
+            None => {
+                let most = self.pools.group(group).pools.len() / 8;
+                let pools = self.members.pools_with(&filter.attributes);
+                let pools = pools.filter(|pools| pools.len() <= most.min(MOST_FEW))?;
+                let mut few: Vec<PoolId> =
+                    self.in_group(pools, group).filter(|pool| self.free_count(*pool) > 0).collect();
+                few.sort_unstable_by_key(|pool| Reverse((self.free_count(*pool), Reverse(*pool))));
+                Some(few)
+            }
         }
+    }
+
+    /// Returns which of these pools are in a group, and are not being removed.
+    fn in_group(&self, pools: &BTreeSet<PoolId>, group: GroupId) -> impl Iterator<Item = PoolId> {
+        let is_in = move |id: &PoolId| self.pool(*id).group == Some(group) && !self.pool(*id).is_leaving;
+        pools.iter().copied().inspect(|_| self.note_walk()).filter(is_in)
     }
 
     /// Returns whether all pools of a group have fixed members, each of which has a name of its own.
@@ -314,7 +333,13 @@ impl State {
     fn could_have(&self, place: Place, filter: &Filter) -> bool {
         match (place, &filter.member) {
             (Place::Group(group), None) if self.pools.group(group).provided > 0 => true,
-            (Place::Group(group), None) => self.members.has_any_in(group, &filter.attributes),
+            (Place::Group(group), None) => {
+                let pools = self.members.pools_with(&filter.attributes);
+                match pools.filter(|pools| pools.len() <= self.pools.group(group).pools.len()) {
+                    Some(pools) => self.in_group(pools, group).any(|pool| self.pool_could_have(pool, filter)),
+                    None => self.pools_in(place).any(|pool| self.pool_could_have(pool, filter)),
+                }
+            }
             (Place::Group(group), Some(_)) if self.has_fixed_alone(group) => {
                 let mut pools = self.few_pools(group, filter).into_iter().flatten();
                 pools.any(|pool| self.pool_could_have(pool, filter))

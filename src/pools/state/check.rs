@@ -1,5 +1,6 @@
 //! Comparison of the tables of the pools with each other. It changes nothing.
 
+use super::tables::UNUSED_POOLS;
 use super::{ClaimId, ClaimPhase, List, Pool, PoolId, PoolsState, Purpose, Stat, WorkType};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::Id;
@@ -12,6 +13,7 @@ impl PoolsState {
     /// Panics if they contradict each other.
     pub fn check(&self) {
         assert!(self.emptied.queue.iter().all(|id| self.pools.contains(id.index())), "each emptied pool exists");
+        assert!(self.emptied.queue.len() <= UNUSED_POOLS, "few emptied pools are left at the end of a turn");
         let in_use = self.pools.iter().filter(|(_, pool)| !pool.is_unused()).count();
         assert_eq!(in_use, self.emptied.in_use, "the pools with claims are counted");
         let mut claims_seen = 0;

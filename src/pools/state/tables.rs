@@ -8,7 +8,7 @@ use poolcounter_core::names::Hash;
 use poolcounter_core::time::Time;
 
 /// Most pools without claims that are kept, 1 MiB with the longest keys.
-const UNUSED_POOLS: u32 = 128;
+pub(super) const UNUSED_POOLS: u32 = 128;
 /// Most emptied keys that are kept, and most bytes of one: at most 256 KiB in all.
 const SPARE_KEYS: usize = 1024;
 const SPARE_KEY_BYTES: usize = 256;

@@ -59,6 +59,11 @@ impl Buffer {
         }
     }
 
+    /// Returns true if nothing is left of an earlier use.
+    pub fn is_clear(&self) -> bool {
+        (self.bytes.len(), self.sent, self.replies, self.held.len()) == (0, 0, 0, 0)
+    }
+
     /// Returns the number of bytes that may be sent: all before the first held reply.
     pub fn sendable(&self) -> usize {
         self.held.front().map_or(self.bytes.len(), |held| held.start)

@@ -5,12 +5,11 @@
 //! of its members match, the search continues in the sets, 64 members at a time; then the order is that of the matches
 //! examined.
 
-use super::{GroupId, MemberId, MemberTable, PhaseKind, PoolId};
+use super::{MemberId, MemberTable, PhaseKind, PoolId};
 use crate::state::{MOST_AT_ONCE, PairId, Pairs};
 use poolcounter_core::id::{Id as _, id};
 use poolcounter_core::list::{Links, List};
 use poolcounter_core::meter;
-use poolcounter_core::meter::Metered as _;
 use poolcounter_protocol::members::pool_settings::Filter;
 use poolcounter_protocol::members::request::Attributes;
 use slab::Slab;
@@ -94,26 +93,10 @@ impl MemberTable {
         self.attributes.has_any(pool, attributes)
     }
 
-    /// Returns the pools of a group that may have free members which match, the one with most free first; None without
-    /// attributes, or if so many pools have them that a walk from the pool with most free soon finds one.
-    pub fn few_pools(&self, group: GroupId, attributes: &Attributes) -> Option<Vec<PoolId>> {
-        let most = self.by_group.get(group).len() / 8;
-        let pools = self.attributes.pools_with(attributes).filter(|pools| pools.len() <= most)?;
-        let free = |pool: &PoolId| self.by_pool.get(*pool).count(PhaseKind::Free);
-        let mut few: Vec<PoolId> = self.in_group(pools, group).filter(|pool| free(pool) > 0).collect();
-        few.sort_unstable_by_key(|pool| Reverse((free(pool), Reverse(*pool))));
-        Some(few)
-    }
-
-    /// Returns whether a member of a group, free or not, has all of some attributes.
-    pub fn has_any_in(&self, group: GroupId, attributes: &Attributes) -> bool {
-        let pools = self.attributes.pools_with(attributes);
-        pools.is_some_and(|pools| self.in_group(pools, group).any(|pool| self.has_any(pool, attributes)))
-    }
-
-    fn in_group(&self, pools: &BTreeSet<PoolId>, group: GroupId) -> impl Iterator<Item = PoolId> {
-        let is_in = move |pool: &PoolId| self.by_pool.get(*pool).group == Some(group);
-        pools.iter().metered().copied().filter(is_in)
+    /// Returns the pools of any group that have members with the attribute that the fewest pools have; None without
+    /// attributes.
+    pub fn pools_with(&self, attributes: &Attributes) -> Option<&BTreeSet<PoolId>> {
+        self.attributes.pools_with(attributes)
     }
 
     /// Returns free members of a pool that have the wanted attributes and for which `is_meant` is true, in the order in
