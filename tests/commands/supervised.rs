@@ -63,7 +63,8 @@ fn supervisor_hears_of_readiness_life_and_stop() {
         assert_eq!(ears.next(), "WATCHDOG=1");
     }
     let elapsed = begun.elapsed();
-    assert!(elapsed >= Duration::from_millis(900), "ten signs of life after {elapsed:?} are too many");
+    // The first may have been read late.
+    assert!(elapsed >= Duration::from_millis(600), "ten signs of life after {elapsed:?} are too many");
     for _ in 0..2 {
         daemon.upgrade();
         assert_eq!((ears.news(), ears.news()), ("RELOADING=1".into(), "READY=1".into()));

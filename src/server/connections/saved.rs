@@ -259,7 +259,8 @@ mod tests {
         let mut records = Vec::new();
         rest.read_to_end(&mut records).expect("is in memory");
         let mut records = &records[..records.len() - cut];
-        let (services, random) = (Services::of(SERVICES, &AllSettings::defaults(SERVICES)), Random::from_seed(0));
+        let (services, random) =
+            (Services::of(SERVICES, &AllSettings::defaults(SERVICES).in_memory()), Random::from_seed(0));
         Connections::restore(services, &mut Reader::new(&mut records), (now, epoch), random, |_| Ok(NullStream))
     }
 
