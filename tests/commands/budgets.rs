@@ -14,7 +14,7 @@ const BUDGETS: &[Budget] = &[
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_771, 4_500),
     ("cli", &["src/cli/"], "-", 10_531, 9_500),
     ("testkit", &["src/testkit/"], "-", 11_224, 9_000),
-    ("tests", &["tests/"], "-", 37_813, 33_000),
+    ("tests", &["tests/"], "-", 37_814, 33_000),
 ];
 
 #[test]

@@ -193,10 +193,10 @@ fn a_member_that_is_taken_back_is_lost_to_the_command() {
 #[test]
 fn a_lease_is_renewed_while_the_command_runs_and_outlives_a_kill() {
     let (server, mut operator) = server_with("0 1 on_loss=ok", &["m"]);
-    let mut run = take(&server, &["--lease", "3"], "echo $POOL_TOKEN; cat");
+    let mut run = take(&server, &["--lease", "6"], "echo $POOL_TOKEN; cat");
     let token = run.line();
     assert_eq!(token.len(), 32, "{token}");
-    thread::sleep(Duration::from_secs(5));
+    thread::sleep(Duration::from_secs(8));
     assert_eq!(states(&mut operator), "m in_use");
     assert_eq!(run.finish(), Ended::silent(0));
     wait_for(&mut operator, "m free");

@@ -1,7 +1,7 @@
 //! The parties of a scene: a holder, a waiter, a client that comes later, and for jobs a client that puts another one.
 
 use super::Cells;
-use super::services::{DOES_NOT_KNOW, GIVEN_BACK, Service, TAKEN};
+use super::services::{DOES_NOT_KNOW, GIVEN_BACK, Service, TAKEN, TAKEN_BY_ANOTHER};
 use super::stage::{Stage, patience};
 use poolcounter_testkit::daemon::PATIENCE;
 use socket2::{SockRef, TcpKeepalive};
@@ -125,7 +125,9 @@ impl Parties<'_> {
             let Some(mut party) = address.and_then(|address| Party::to(address).ok()) else { return NO_SERVER.into() };
             party.send(request);
             let seen = party.wait_for(self.service, wanted);
-            if ![DOES_NOT_KNOW, CUT_OFF].contains(&&*seen) || seen == wanted || Instant::now() > deadline {
+            // The daemon may find a silent holder a moment later than its clients do.
+            let may_change = [DOES_NOT_KNOW, CUT_OFF, TAKEN_BY_ANOTHER].contains(&&*seen);
+            if !may_change || seen == wanted || Instant::now() > deadline {
                 return seen;
             }
             thread::sleep(CALM);
