@@ -13,6 +13,7 @@ use poolcounter_protocol::members::request::Refusal;
 use poolcounter_protocol::members::wire::replies::write_what;
 use poolcounter_service::contract::{Context, Effect, Requester, Unreadable, Wake};
 use poolcounter_service::output::Promise;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Reasons for which no fixed member and no token is given out.
@@ -43,10 +44,16 @@ pub(super) struct Keeping {
     waiting: Vec<ConnId>,
     /// True while an upgrade or the end of the daemon waits for commits.
     is_settling: bool,
-    /// Place where another process, which has handed over what it knew, kept that; true if it could not read its ledger.
-    former: Option<String>,
-    was_unreadable: bool,
+    /// Ledger of another process, which has handed over what it knew.
+    former: Option<FormerLedger>,
     fault: Fault,
+}
+
+/// Ledger that a process has opened.
+#[derive(Serialize, Deserialize)]
+pub(super) struct FormerLedger {
+    place: String,
+    is_unreadable: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +83,6 @@ impl Keeping {
             waiting: Vec::new(),
             is_settling: false,
             former: None,
-            was_unreadable: false,
             fault: Fault::default(),
         }
     }
@@ -128,26 +134,26 @@ impl Keeping {
         self.fault.reason()
     }
 
-    /// Returns the place where members are kept, if it was opened, and whether it could not be read.
-    pub fn handed_over(&self) -> (Option<String>, bool) {
-        ((self.stage != Stage::Off).then(|| self.named()), self.is_unreadable())
+    /// Returns what a successor must know of the ledger; None if it was not opened.
+    pub fn handed_over(&self) -> Option<FormerLedger> {
+        (self.stage != Stage::Off).then(|| FormerLedger { place: self.named(), is_unreadable: self.is_unreadable() })
     }
 
-    /// Takes what another process says of its ledger.
+    /// Takes what another process says of its ledger; None if it has opened none.
     ///
     /// # Errors
     ///
     /// Fails if it has opened another place than that of the settings.
-    pub fn take_over(&mut self, (former, was_unreadable): (Option<String>, bool)) -> Result<(), Unreadable> {
+    pub fn take_over(&mut self, former: Option<FormerLedger>) -> Result<(), Unreadable> {
         let own = self.named();
-        (self.former, self.was_unreadable) = (former, was_unreadable);
-        match self.former.as_ref().filter(|former| **former != own) {
-            None => Ok(()),
-            Some(former) => Err(Unreadable(format!(
-                "the members are in {former}, and members.store names {own}: a running daemon does not move them; \
+        if let Some(FormerLedger { place, .. }) = former.as_ref().filter(|former| former.place != own) {
+            return Err(Unreadable(format!(
+                "the members are in {place}, and members.store names {own}: a running daemon does not move them; \
                  stop it, move the file, and start it"
-            ))),
+            )));
         }
+        self.former = former;
+        Ok(())
     }
 
     /// Returns the name of the place in the settings.
@@ -201,11 +207,12 @@ impl Keeping {
 impl Members {
     /// Opens the ledger, and reads it unless another process has handed over what it knew.
     pub(super) fn begin_keeping(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
-        let goes_on = self.keeping.former.is_some();
+        let former = self.keeping.former.take();
+        let goes_on = former.is_some();
         if !listens && !goes_on {
             return Ok(());
         }
-        if self.keeping.was_unreadable {
+        if former.is_some_and(|former| former.is_unreadable) {
             self.close_unreadable("it could not be read before the upgrade", context);
             return Ok(());
         }

@@ -273,8 +273,8 @@ impl PoolsService {
         input.len() - rest.len()
     }
 
-    /// Serves one request of any kind behind those that are consumed, and returns the number of bytes that are consumed
-    /// then; `Err` if it is the last of the turn.
+    /// Serves one request of any kind, which begins after the consumed bytes, and returns the number of consumed bytes
+    /// with its own; `Err` if it is the last of the turn.
     #[inline(never)]
     fn serve_one(
         &mut self,

@@ -1,4 +1,4 @@
-//! Servers that speak no protocol: their replies are those of the test.
+//! Servers that speak no protocol, and reply as a test says.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -1,7 +1,7 @@
 //! The parties of a scene: a holder, a waiter, a client that comes later, and for jobs a client that puts another one.
 
 use super::Cells;
-use super::services::{DOES_NOT_KNOW, GIVEN_BACK, Service, TAKEN, TAKEN_BY_ANOTHER};
+use super::services::{DOES_NOT_KNOW, GIVEN_BACK, Service, TAKEN};
 use super::stage::{Stage, patience};
 use poolcounter_testkit::daemon::PATIENCE;
 use socket2::{SockRef, TcpKeepalive};
@@ -85,6 +85,11 @@ impl Parties<'_> {
     /// Returns what the holder, the waiter, a new client and a producer see; waits for what is wanted.
     pub fn see(&mut self, scenery: Scenery, wanted: &[String]) -> Cells {
         let wanted = |column: usize| wanted.get(column).map_or("", String::as_str);
+        let is_gone = scenery.are_holders_gone || self.has_holder_ended;
+        // A newcomer comes when the waiter has seen the event, and then the daemon must have seen it, too: a holder whose
+        // keepalive fails resets its connection.
+        let is_awaited = self.waiter.is_some() && !is_gone && wanted(0) == CUT_OFF;
+        let cut_off = is_awaited.then(|| self.holder(CUT_OFF));
         let seen_by_waiter = match &mut self.waiter {
             Some(party) if !scenery.are_waiters_gone => party.wait_for(self.service, wanted(1)),
             _ => NONE.into(),
@@ -92,8 +97,11 @@ impl Parties<'_> {
         let seen_by_newcomer = self.newcomer(scenery.address, wanted(2));
         // Before the holder gives back what it has: a daemon that drains may end then.
         let seen_by_producer = self.service.put.map(|put| self.ask(scenery.address, put, wanted(3)));
-        let is_gone = scenery.are_holders_gone || self.has_holder_ended;
-        let seen_by_holder = if is_gone { NONE.into() } else { self.holder(wanted(0)) };
+        let seen_by_holder = match cut_off {
+            Some(seen) => seen,
+            None if is_gone => NONE.into(),
+            None => self.holder(wanted(0)),
+        };
         let mut seen = vec![seen_by_holder, seen_by_waiter, seen_by_newcomer];
         seen.extend(seen_by_producer);
         seen
@@ -125,9 +133,7 @@ impl Parties<'_> {
             let Some(mut party) = address.and_then(|address| Party::to(address).ok()) else { return NO_SERVER.into() };
             party.send(request);
             let seen = party.wait_for(self.service, wanted);
-            // The daemon may find a silent holder a moment later than its clients do.
-            let may_change = [DOES_NOT_KNOW, CUT_OFF, TAKEN_BY_ANOTHER].contains(&&*seen);
-            if !may_change || seen == wanted || Instant::now() > deadline {
+            if ![DOES_NOT_KNOW, CUT_OFF].contains(&&*seen) || seen == wanted || Instant::now() > deadline {
                 return seen;
             }
             thread::sleep(CALM);

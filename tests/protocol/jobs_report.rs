@@ -364,7 +364,6 @@ fn a_root_job_has_a_page() {
     }
 }
 
-/// With 700 wikis, those with the most puts have metrics of their own and the others share one; no count ever falls.
 /// More first parts than a report examines: the job is found by its last part, which is among the first.
 #[test]
 fn the_oldest_job_of_very_many_wikis_is_found() {
@@ -388,6 +387,7 @@ fn the_oldest_job_of_very_many_wikis_is_found() {
     assert!(oldest.starts_with("300"), "{oldest}");
 }
 
+/// With 700 wikis, those with the most puts have metrics of their own and the others share one; no count ever falls.
 #[test]
 fn metrics_have_a_bounded_number_of_names() {
     const WIKIS: usize = 700;

@@ -5,7 +5,7 @@ use crate::options::host_name;
 use crate::wire::MAX_HEAD;
 use poolcounter_service::report::snapshot::Snapshot;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv6Addr, SocketAddrV6, TcpStream, ToSocketAddrs};
+use std::net::{Ipv6Addr, TcpStream, ToSocketAddrs};
 use std::num::NonZeroU16;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -32,7 +32,8 @@ pub fn server_of(text: &str) -> Option<String> {
     let has_port = name.contains(':') && !name.ends_with(']');
     let name = if has_port { name } else { format!("{name}:{}", crate::INFO.port) };
     let (host, port) = name.rsplit_once(':')?;
-    let is_host = host_name(host).is_some() || name.parse::<SocketAddrV6>().is_ok();
+    let ip6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_host = ip6.map_or(host_name(host).is_some(), |ip6| ip6.parse::<Ipv6Addr>().is_ok());
     (is_host && port.parse::<NonZeroU16>().is_ok()).then_some(name)
 }
 

@@ -244,8 +244,8 @@ impl MemberTable {
         self.fixed.get(name).copied()
     }
 
-    /// Adds a member in no queue and without attributes, whose lifetime is not timed yet. Returns None if the pool has a member of this name, or
-    /// members of the other kind, or there is a fixed one of this name.
+    /// Adds a member in no queue and without attributes, whose lifetime is not timed yet. Returns None if the pool has a
+    /// member of this name, or members of the other kind, or there is a fixed one of this name.
     pub fn create(&mut self, member: Member) -> Option<MemberId> {
         let id = MemberId::from_index(self.members.vacant_key());
         let (pool, name, is_fixed) = (member.pool, member.name.clone(), member.owner == MemberOwner::Fixed);

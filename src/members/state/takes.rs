@@ -331,20 +331,18 @@ impl State {
 
     /// Returns whether a pool, or a pool of a group, may ever have a member that matches.
     fn could_have(&self, place: Place, filter: &Filter) -> bool {
-        match (place, &filter.member) {
-            (Place::Group(group), None) if self.pools.group(group).provided > 0 => true,
-            (Place::Group(group), None) => {
-                let pools = self.members.pools_with(&filter.attributes);
-                match pools.filter(|pools| pools.len() <= self.pools.group(group).pools.len()) {
-                    Some(pools) => self.in_group(pools, group).any(|pool| self.pool_could_have(pool, filter)),
-                    None => self.pools_in(place).any(|pool| self.pool_could_have(pool, filter)),
-                }
-            }
-            (Place::Group(group), Some(_)) if self.has_fixed_alone(group) => {
-                let mut pools = self.few_pools(group, filter).into_iter().flatten();
-                pools.any(|pool| self.pool_could_have(pool, filter))
-            }
-            _ => self.pools_in(place).any(|pool| self.pool_could_have(pool, filter)),
+        let could = |pool| self.pool_could_have(pool, filter);
+        let Place::Group(id) = place else { return self.pools_in(place).any(could) };
+        let group = self.pools.group(id);
+        if filter.member.is_some() && self.has_fixed_alone(id) {
+            return self.few_pools(id, filter).into_iter().flatten().any(could);
+        } else if filter.member.is_none() && group.provided > 0 {
+            return true;
+        }
+        let few = self.members.pools_with(&filter.attributes).filter(|pools| pools.len() <= group.pools.len());
+        match few.filter(|_| filter.member.is_none()) {
+            Some(few) => self.in_group(few, id).any(could),
+            None => self.pools_in(place).any(could),
         }
     }
 

@@ -179,7 +179,7 @@ impl State {
         bucket
     }
 
-    /// Changes the ready jobs of a tube without a group, or those of a bucket, with its position in its tube and among
+    /// Changes the ready jobs without a group of a tube, or the jobs of a bucket, with its position in its tube and among
     /// the buckets that its group's limit holds back. Returns whether the first job is another one.
     fn change_ready(
         &mut self,
