@@ -45,7 +45,7 @@ max = 1
 
 /// Keepalive of a daemon that clients of the tests' own find dead first, and of one that each client finds dead first.
 pub const SOON: &str = "1,1,4";
-pub const LATE: &str = "20,10,2";
+pub const LATE: &str = "30,10,3";
 
 /// Returns how long a cell of the page is waited for. If the page has none, what is seen soon is written.
 pub fn patience(wanted: &str) -> Duration {

@@ -85,7 +85,7 @@ const EVENTS: &[Event] = &[
     event("its connection ends, and only the daemon sees it", Place::Network, |_, all| {
         all.iter().for_each(|one| one.proxy.cut_server());
     }),
-    // Each side finds that by keepalive: the client after 30 seconds, the daemon after 40.
+    // Each side finds that by keepalive: the client after 30 seconds, the daemon after 60.
     event(CABLE, Place::Network, |_, all| each_again(all, CutProxy::fall_silent)),
     event("the daemon is stopped", Place::Daemon, |stage, _| stop(stage, Signal::SIGTERM)),
     event("the daemon is killed", Place::Daemon, |stage, _| stop(stage, Signal::SIGKILL)),
