@@ -1,10 +1,11 @@
 //! Proxy whose connections can be cut: the client notices and the server does not, as behind a firewall that forgets
 //! connections.
 
-use socket2::{SockFilter, SockRef};
-use std::io::{Read, Write};
+use crate::skipped;
+use socket2::{Domain, SockFilter, SockRef, Socket, Type};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 
 /// Proxy on a port of its own, for as long as the process lives.
@@ -74,9 +75,24 @@ impl CutProxy {
 
 /// Lets the system drop all packets that come for this socket, without an answer, as if its cable was cut.
 pub fn fall_silent(socket: &TcpStream) {
+    drop_all(&SockRef::from(socket)).expect("an option");
+}
+
+/// Returns whether this system lets its users cut cables; reports it once if not.
+pub fn can_fall_silent() -> bool {
+    static CAN: LazyLock<bool> = LazyLock::new(|| {
+        let can = Socket::new(Domain::IPV4, Type::STREAM, None).is_ok_and(|socket| drop_all(&socket).is_ok());
+        if !can {
+            skipped("a cut cable, because this system gives filters of sockets to root alone");
+        }
+        can
+    });
+    *CAN
+}
+
+fn drop_all(socket: &Socket) -> io::Result<()> {
     // BPF_RET with the length 0: nothing is left of any packet.
-    let drop_all = SockFilter::new(6, 0, 0, 0);
-    SockRef::from(socket).attach_filter(&[drop_all]).expect("an option");
+    socket.attach_filter(&[SockFilter::new(6, 0, 0, 0)])
 }
 
 /// Passes bytes on until either side ends. The other side stays open.

@@ -222,10 +222,9 @@ fn administer(path: &Path) -> Client<UnixStream> {
 /// Clients use up all descriptors but the reserved descriptors.
 #[test]
 fn operators_are_let_in_when_others_are_not() {
-    for rules in [
-        "",
-        "[[access]]\nwho = [\"net:127.0.0.2\"]\nmay = [\"pools\"]\nmax_connections = 20\n[[access]]\nwho = [\"user:0\"]\nmay = [\"admin\"]\n",
-    ] {
+    let operator = format!("[[access]]\nwho = [\"user:{}\"]\nmay = [\"admin\"]\n", nix::unistd::geteuid());
+    let clients = "[[access]]\nwho = [\"net:127.0.0.2\"]\nmay = [\"pools\"]\nmax_connections = 20\n";
+    for rules in [String::new(), format!("{clients}{operator}")] {
         let scratch = Scratch::new();
         let admin = scratch.file("admin");
         fs::write(scratch.file("toml"), rules).expect("can be written");

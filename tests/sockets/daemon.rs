@@ -522,10 +522,12 @@ fn start_stop_daemon_starts_and_stops_it() {
     if !has("start-stop-daemon") {
         return;
     }
+    // It is in a directory that is not in the PATH of every user.
+    let program = installed(&["start-stop-daemon"]).expect("is installed");
     let scratch = Scratch::new();
     let (socket, pidfile) = (scratch.file("socket"), scratch.file("pid"));
     let start_stop_daemon = |arguments: &[&str]| {
-        let status = Command::new("start-stop-daemon")
+        let status = Command::new(&program)
             .args(["--quiet", "--pidfile", &pidfile.display().to_string(), "--exec", Daemon::program()])
             .args(arguments)
             .status();
