@@ -2,11 +2,12 @@
 //! waiting jobs, ages and rates.
 
 use super::job_tables;
-use super::tables::{self, counts_of};
+use super::tables;
 use crate::JobQueue;
 use crate::state::SumBy;
 use crate::stats::Jobs as Stat;
 use crate::store::{Health, OwnerHealth};
+use poolcounter_core::count::Count;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
 use poolcounter_service::report::{Counted, Report, Table, View};
@@ -45,7 +46,7 @@ impl JobQueue {
         let noted = |table: Table| Table { note: note(), ..table };
         let part = |n: usize| {
             let largest = self.state.largest_sums(SumBy::ALL[n], has, MOST_ROWS, now);
-            noted(self.tables.part(n, largest, now))
+            noted(self.settings.part_names.part(n, largest, now))
         };
         let runners = noted(tables::runners(self.state.largest_runners(has, MOST_ROWS, now), now));
         let tubes = noted(tables::tubes(self.state.largest_tubes(has, MOST_ROWS, now), now));
@@ -68,23 +69,23 @@ impl JobQueue {
     /// ones change then.
     pub(crate) fn tally_sums(&self, note: &mut dyn FnMut(Counted<'_>)) {
         for by in SumBy::ALL {
-            let table = format!("{}s", self.tables.words[by as usize]);
+            let table = format!("{}s", self.settings.part_names.0[by as usize]);
             for (name, tally) in self.state.tallies(by).into_iter().flatten() {
                 let times = &[&tally.pickups, &tally.runs];
-                note(Counted { table: &table, name, counts: &counts_of(tally), times });
+                note(Counted { table: &table, name, counts: &tally.counts.map(Count::get), times });
             }
         }
     }
 
     /// Returns the tables for metrics: one row for each part that is followed, and one for all other parts together.
     pub(crate) fn exported(&self, now: Time) -> Vec<Table> {
-        let table = |by: SumBy| self.tables.part(by as usize, self.state.followed(by, now), now);
+        let table = |by: SumBy| self.settings.part_names.part(by as usize, self.state.followed(by, now), now);
         SumBy::ALL.map(table).into()
     }
 
     /// Returns the name of the queue, else the place where it is kept.
     pub(crate) fn queue_name(&self) -> String {
-        if self.queue_name.is_empty() { self.store.place() } else { self.queue_name.clone() }
+        if self.settings.name.is_empty() { self.store.place() } else { self.settings.name.clone() }
     }
 
     pub(crate) fn health(&self) -> Option<Health> {

@@ -3,21 +3,16 @@
 use super::views::BuriedGroup;
 use crate::buried_groups::summary_text;
 use crate::operations::OPERATIONS;
+use crate::options::PartNames;
 use crate::state::queries::{JobStats, Summaries, Summary};
 use crate::state::views::RunnerConn;
-use crate::state::{JobId, JobState, Tally};
+use crate::state::{JobId, JobState};
 use crate::store::Health;
-use poolcounter_core::count::{Count, SmallCount};
+use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Peers;
 use poolcounter_service::report::Emphasis::{Alarm, Caution, Work};
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Matrix, SeriesInfo, Table};
-
-/// Tables and matrix that are named by the words for the first and the last part of a tube's name.
-pub(crate) struct PartTables {
-    /// Words for the first and for the last part.
-    pub words: [String; 2],
-}
 
 /// Paths below which there are pages about each tube, job and root job.
 pub(super) const TUBES: &str = "/jobs/tube/";
@@ -42,18 +37,19 @@ pub(super) fn table<R>(
     Table::new(name, title, columns).rows(rows.iter().map(|row| cells.iter().map(|cell| cell(row)).collect()))
 }
 
-impl PartTables {
+/// Tables and matrix that are named by the words for the first and the last part of a tube's name.
+impl PartNames {
     /// Returns the table of jobs by first part (0) or by last part (1).
-    pub fn part(&self, n: usize, rows: Summaries, now: Time) -> Table {
-        let word = &self.words[n];
+    pub(crate) fn part(&self, n: usize, rows: Summaries, now: Time) -> Table {
+        let word = &self.0[n];
         let table = sums(word, self.path(n), true, rows, now);
         Table { name: format!("{word}s").into(), title: format!("Jobs by {word}").into(), ..table }
     }
 
     /// Returns the table of buried jobs by last part and by error. `actions` act on a group in all tubes.
-    pub fn errors(&self, actions: &'static [&'static str], groups: &[BuriedGroup<'_>]) -> Table {
+    pub(crate) fn errors(&self, actions: &'static [&'static str], groups: &[BuriedGroup<'_>]) -> Table {
         let job = Column { actions, ..key("job", "for example", "The job that was buried last.") };
-        let part = Column::new("part", self.words[1].clone(), ColumnUnit::Name, "Last part of the tubes' names.");
+        let part = Column::new("part", self.0[1].clone(), ColumnUnit::Name, "Last part of the tubes' names.");
         let columns: [Shown<BuriedGroup<'_>>; 6] = [
             (part, |group| name_or_nothing(group.part)),
             (number("jobs", "jobs", "Jobs buried with this error.").marked(Alarm), |group| Cell::Number(group.jobs)),
@@ -67,8 +63,8 @@ impl PartTables {
     }
 
     /// Returns the matrix of first parts against last parts, without names.
-    pub fn matrix(&self) -> Matrix {
-        let [first, last] = &self.words;
+    pub(crate) fn matrix(&self) -> Matrix {
+        let [first, last] = &self.0;
         Matrix {
             title: format!("Ready jobs by {first} and {last}").into(),
             help: "Number of ready jobs, and the age of the oldest. The worst come first.".into(),
@@ -81,8 +77,8 @@ impl PartTables {
     }
 
     /// Returns the path of the pages about each first or last part.
-    pub fn path(&self, n: usize) -> String {
-        format!("/jobs/{}/", self.words[n])
+    pub(crate) fn path(&self, n: usize) -> String {
+        format!("/jobs/{}/", self.0[n])
     }
 }
 
@@ -95,7 +91,6 @@ pub(crate) fn tubes(rows: Summaries, now: Time) -> Table {
 struct SumRow {
     name: Vec<u8>,
     of: Summary,
-    counts: [u64; 6],
     rates: [Cell; 3],
     now: Time,
 }
@@ -104,24 +99,18 @@ impl SumRow {
     fn all(rows: Summaries, now: Time) -> Vec<SumRow> {
         let row = |(name, of): (Vec<u8>, Summary)| {
             let rates = of.rates(now).map(|[last, ..]| per_minute(last));
-            SumRow { name, counts: counts_of(&of.tally), rates, of, now }
+            SumRow { name, rates, of, now }
         };
         rows.into_iter().map(row).collect()
     }
 
     fn count(&self, n: usize) -> Cell {
-        Cell::Number(self.counts[n])
+        Cell::Number(self.of.tally.counts[n].get())
     }
 
     fn jobs(&self, state: JobState) -> u64 {
         self.of.counts[state as usize]
     }
-}
-
-/// Returns the columns of counts, in their order.
-pub(crate) fn counts_of(tally: &Tally) -> [u64; 6] {
-    let [put, reserves, deletes] = tally.events;
-    [put, reserves, deletes, tally.duplicates, tally.superseded, tally.failures].map(Count::get)
 }
 
 /// Returns the cell of a rate in events a second.

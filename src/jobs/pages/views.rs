@@ -11,7 +11,6 @@ use crate::options::ShowBodies;
 use crate::state::queries::JobStats;
 use crate::state::{JobId, JobState, Pattern, SumBy};
 use memchr::memmem::Finder;
-use poolcounter_core::count::Count;
 use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Peers;
@@ -47,7 +46,7 @@ impl JobQueue {
     pub(crate) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         if let Some(slash) = path.iter().position(|byte| *byte == b'/') {
             let (kind, name) = (&path[..slash], &path[slash + 1..]);
-            let is_part = |by: &SumBy| self.tables.words[*by as usize].as_bytes() == kind;
+            let is_part = |by: &SumBy| self.settings.part_names.0[*by as usize].as_bytes() == kind;
             if let Some(by) = SumBy::ALL.into_iter().find(is_part) {
                 return self.view_of_sum(by, name, now);
             }
@@ -76,16 +75,16 @@ impl JobQueue {
     fn view_of_sum(&self, by: SumBy, name: &[u8], now: Time) -> Option<View> {
         let (summary, tubes) = self.state.sum_with_tubes(by, name, MOST_ROWS, now)?;
         let note = (!self.state.is_followed(by, name)).then(|| NOT_FOLLOWED.to_string());
-        let [put, _, deleted] = summary.tally.events.map(Count::get);
+        let [put, deleted] = summary.tally.puts_and_deletes();
         let levels = [summary.counts[0], summary.oldest_ready.as_micros() / 1_000_000, put, deleted];
-        let part = &self.tables.words[by as usize];
+        let part = &self.settings.part_names.0[by as usize];
         let pattern = pattern_like(by, name, tubes.first().map_or(name, |(tube, _)| tube));
         let buried = self.state.buried_of(by, name, MOST_ROWS, now);
         let tables = vec![
             tables::tubes(tubes, now),
-            self.tables.errors(&[], &groups_of(&buried)),
+            self.settings.part_names.errors(&[], &groups_of(&buried)),
             job_tables::buried(&buried),
-            Table { note, ..self.tables.part(by as usize, vec![(name.to_vec(), summary)], now) },
+            Table { note, ..self.settings.part_names.part(by as usize, vec![(name.to_vec(), summary)], now) },
             self.settings_of(&pattern, now),
         ];
         let commands = quoted(&pattern).map_or(Vec::new(), |pattern| commands_with(&pattern));
@@ -100,7 +99,7 @@ impl JobQueue {
         for by in SumBy::ALL {
             for (name, levels) in self.state.levels(by, now) {
                 path.clear();
-                path.extend_from_slice(self.tables.words[by as usize].as_bytes());
+                path.extend_from_slice(self.settings.part_names.0[by as usize].as_bytes());
                 path.push(b'/');
                 path.extend_from_slice(name);
                 series_of(levels).into_iter().for_each(|series| note(&path, series));
@@ -113,7 +112,7 @@ impl JobQueue {
     pub(crate) fn buried_tables(&self, grouped: usize, most: usize, now: Time) -> [Table; 2] {
         let buried = self.state.buried(grouped, now);
         let note = (buried.len() == grouped).then(|| format!("Only the first {grouped} jobs are examined."));
-        let groups = Table { note, ..self.tables.errors(OF_GROUP, &groups_of(&buried)) };
+        let groups = Table { note, ..self.settings.part_names.errors(OF_GROUP, &groups_of(&buried)) };
         [groups, job_tables::buried(&buried[..most.min(buried.len())])]
     }
 
@@ -124,7 +123,7 @@ impl JobQueue {
             tables::tubes(vec![summary], now),
             job_tables::ready_jobs(&self.state.ready_of_tube(name, SHOWN_READY, now)),
             tables::connections(self.state.conns_on_tube(name, MOST_ROWS, now), false, peers),
-            self.tables.errors(&[], &groups_of(&buried)),
+            self.settings.part_names.errors(&[], &groups_of(&buried)),
             job_tables::buried(&buried),
             self.settings_of(name, now),
         ];
@@ -161,8 +160,8 @@ impl JobQueue {
             let text = format!("{}, {attempts} attempts, {age} s ago", String::from_utf8_lossy(tube));
             blocks.push(Block::of("Dead letter of", text.as_bytes(), false));
         }
-        if self.show_bodies != ShowBodies::None {
-            let is_private = self.show_bodies == ShowBodies::Local;
+        if self.settings.show_bodies != ShowBodies::None {
+            let is_private = self.settings.show_bodies == ShowBodies::Local;
             blocks.push(Block::of("Body", self.state.body(id)?, is_private));
         }
         let commands = match job.state {

@@ -74,11 +74,6 @@ impl HeldFeeds {
 }
 
 impl Gate {
-    /// Returns whether a lane or a bucket must be examined when it opens.
-    fn holds_some(&self) -> bool {
-        !self.lanes.is_empty() || !self.parked.is_empty()
-    }
-
     pub fn is_closed(&self) -> bool {
         let is_full = self.limit > 0 && self.reserved >= self.limit;
         is_full || self.is_ordered && self.retrying > 0 || self.rate.as_ref().is_some_and(|rate| rate.is_full)
@@ -310,26 +305,18 @@ impl State {
         let gate = &mut self.limits.gates[id.index()];
         let was_closed = gate.is_closed();
         change(gate);
-        if was_closed && !gate.is_closed() && gate.holds_some() {
+        if was_closed && !gate.is_closed() && !(gate.lanes.is_empty() && gate.parked.is_empty()) {
             self.limits.opened.insert(id);
         }
     }
 
-    /// Counts a newly reserved job, and hides its tube if that reaches its limit.
-    pub(super) fn count_reserved(&mut self, tube: TubeId, group: Option<GroupId>) {
+    /// Counts a newly reserved job, or one that is not reserved any more, and hides or shows its tube if that reaches its
+    /// limit or falls below it.
+    pub(super) fn count_reserved(&mut self, tube: TubeId, group: Option<GroupId>, is_more: bool) {
+        let change = |count: &mut u32| if is_more { *count += 1 } else { *count -= 1 };
         let was_blocked = self.tubes[tube].is_blocked();
-        self.tubes[tube].reserved += 1;
-        self.change_gates(tube, group, |gate| gate.reserved += 1);
-        if self.tubes[tube].is_blocked() != was_blocked {
-            self.place(tube);
-        }
-    }
-
-    /// Counts a job that is not reserved any more, and shows its tube if that falls below its limit.
-    pub(super) fn count_unreserved(&mut self, tube: TubeId, group: Option<GroupId>) {
-        let was_blocked = self.tubes[tube].is_blocked();
-        self.tubes[tube].reserved -= 1;
-        self.change_gates(tube, group, |gate| gate.reserved -= 1);
+        change(&mut self.tubes[tube].reserved);
+        self.change_gates(tube, group, |gate| change(&mut gate.reserved));
         if self.tubes[tube].is_blocked() != was_blocked {
             self.place(tube);
         }

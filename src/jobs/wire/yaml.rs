@@ -2,7 +2,7 @@
 
 use crate::state::ALL_STATES;
 use crate::state::queries::{JobStats, Summary, TubeStats};
-use crate::state::{ShownSchedule, ShownSetting, Tally};
+use crate::state::{ShownSchedule, ShownSetting};
 use crate::stats::Jobs;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
@@ -187,7 +187,7 @@ pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_run
             put!(bytes, "  {event}-rate-{minutes}: {rate:.3}");
         }
     }
-    let Tally { duplicates, superseded, failures, .. } = &summary.tally;
+    let [.., duplicates, superseded, failures] = summary.tally.counts;
     put!(bytes, "  duplicates: {duplicates}\n  superseded: {superseded}\n  failures: {failures}");
     if let Some((_, span)) = &summary.busy {
         put!(bytes, "  busy: {:.3}", seconds(span.as_micros()));
