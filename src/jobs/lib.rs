@@ -46,7 +46,6 @@ use poolcounter_service::contract::{Caps, Context, Info, Input, REQUESTS_PER_TUR
 use poolcounter_service::options::{Opt, TableOpt};
 use poolcounter_service::output::MAX_BYTES;
 use poolcounter_service::settings::{self, Configure};
-use process::Machine;
 use sessions::{Slot, session_of};
 use slack::Slack;
 use state::{Commit, Event, MOST_IN_A_TURN, State, Step, Timer};
@@ -99,7 +98,8 @@ pub struct JobQueue {
     hung_up: Vec<(Commit, ConnId)>,
     /// Name of this server in `stats`; made at its first use.
     name: Option<u64>,
-    machine: Machine,
+    /// Host name, system and processor.
+    machine: [String; 3],
     slack: Slack,
     watcher: Watcher,
     gone_runners: GoneRunners,
@@ -133,7 +133,7 @@ impl JobQueue {
             awaited: Commit(0),
             hung_up: Vec::new(),
             name: None,
-            machine: Machine::this(),
+            machine: process::machine(),
             slack: Slack::default(),
             watcher: Watcher::with(settings.warnings),
             gone_runners: GoneRunners::default(),

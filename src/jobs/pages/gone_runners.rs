@@ -24,11 +24,11 @@ impl GoneRunners {
     }
 
     /// Returns the table of the runners that are not in the table of the connected ones, the last first.
-    pub fn table<'a>(&'a self, connected: &Table, now: Time) -> Table {
+    pub fn table(&self, connected: &Table, now: Time) -> Table {
         let is_gone = |name: &[u8]| !connected.rows.iter().any(|row| row.first() == Some(&Cell::text(name)));
         let mut gone: Vec<_> = self.0.iter().filter(|(name, _)| is_gone(name)).collect();
         gone.sort_by_key(|(_, (_, at))| Reverse(*at));
-        let row = |(name, (address, at)): (&'a Box<[u8]>, &'a (String, Time))| (&**name, &**address, now.since(*at));
-        tables::gone(&gone.into_iter().map(row).collect::<Vec<_>>())
+        let rows = gone.into_iter().map(|(name, (address, at))| (&**name, &**address, now.since(*at)));
+        tables::gone(&rows.collect::<Vec<_>>())
     }
 }

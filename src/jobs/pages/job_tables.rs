@@ -143,11 +143,13 @@ pub(crate) fn job(job: JobRow<'_>) -> Table {
     table("job", "Job", &[job], columns)
 }
 
-/// One root job: tube, signature, newest timestamp, and the time since its last change. Its leaves are in the lists of
-/// jobs, where superseded ones are marked.
-pub(crate) fn root(root: (&[u8], &[u8], u64, Span)) -> Table {
+/// Root job: tube, signature, newest timestamp, and the time since its last change.
+type Root<'a> = (&'a [u8], &'a [u8], u64, Span);
+
+/// One root job. Its leaves are in the lists of jobs, where superseded ones are marked.
+pub(crate) fn root(root: Root<'_>) -> Table {
     let changed = "Time since its last change; it is kept for 28 days from that.";
-    let columns: [Shown<(&[u8], &[u8], u64, Span)>; 4] = [
+    let columns: [Shown<Root<'_>>; 4] = [
         (linked("tube", "tube", TUBES, "Tube of its leaves."), |(tube, ..)| Cell::text(tube)),
         (name("signature", "signature", "Signature that leaves give."), |(_, signature, ..)| Cell::text(signature)),
         (text("newest", "newest timestamp", "Newest of its timestamps."), |(_, _, newest, _)| {

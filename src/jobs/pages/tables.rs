@@ -33,7 +33,7 @@ pub(super) fn table<R>(
     rows: &[R],
     columns: impl IntoIterator<Item = Shown<R>>,
 ) -> Table {
-    let (columns, cells): (Vec<Column>, Vec<fn(&R) -> Cell>) = columns.into_iter().unzip();
+    let (columns, cells): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
     Table::new(name, title, columns).rows(rows.iter().map(|row| cells.iter().map(|cell| cell(row)).collect()))
 }
 
