@@ -1,6 +1,5 @@
 //! Tables, the matrix and the curves of the jobs. Each column has the function that makes its cells beside it.
 
-use super::views::BuriedGroup;
 use crate::buried_groups::summary_text;
 use crate::operations::OPERATIONS;
 use crate::options::PartNames;
@@ -22,6 +21,16 @@ pub(super) const ROOTS: &str = "/jobs/root/";
 /// Names of the operations on a buried job, and on the jobs that failed in the same way.
 pub(super) const OF_BURIED: &[&str] = &[OPERATIONS[0].name, OPERATIONS[1].name];
 pub(crate) const OF_GROUP: &[&str] = &[OPERATIONS[2].name, OPERATIONS[3].name];
+
+/// Buried jobs with the same error.
+pub(crate) struct BuriedGroup<'a> {
+    /// Last part of their tubes' names.
+    pub part: &'a [u8],
+    pub jobs: u64,
+    pub first: Span,
+    /// Job that was buried last, with the time since its burial.
+    pub last: (&'a JobStats<'a>, Span),
+}
 
 /// Column, and the function that makes its cell of a row.
 pub(super) type Shown<R> = (Column, fn(&R) -> Cell);

@@ -3,7 +3,7 @@
 
 use super::job_tables;
 use super::report::{MOST_ROWS, page};
-use super::tables::{self, OF_GROUP};
+use super::tables::{self, BuriedGroup, OF_GROUP};
 use crate::JobQueue;
 use crate::buried_groups::key_of;
 use crate::health::pattern_of;
@@ -188,16 +188,6 @@ impl JobQueue {
         let tables = vec![tables::connections(self.state.conns_of_runner(name, MOST_ROWS, now), true, peers)];
         page(title_of("Runner", name), tables, Vec::new())
     }
-}
-
-/// Buried jobs with the same error.
-pub(crate) struct BuriedGroup<'a> {
-    /// Last part of their tubes' names.
-    pub part: &'a [u8],
-    pub jobs: u64,
-    pub first: Span,
-    /// Job that was buried last, with the time since its burial.
-    pub last: (&'a JobStats<'a>, Span),
 }
 
 /// Returns the groups of buried jobs, the largest first.
