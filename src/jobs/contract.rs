@@ -22,7 +22,7 @@ impl Lifecycle for JobQueue {
     }
 
     fn configure(&mut self, _: &mut Context<'_>) {
-        self.of_tubes.1 = true;
+        self.has_file = true;
     }
 
     fn begin(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {

@@ -3,9 +3,11 @@
 
 use super::JobQueue;
 use super::options::Warnings;
-use super::state::health::{HeldJob, PartHealth};
-use super::state::{JobState, State};
+use super::state::health::PartHealth;
+use super::state::views::RunnerConn;
+use super::state::{JobState, Part, State};
 use super::store::Ownership;
+use poolcounter_core::count::Count;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::health::{
     Condition, ConditionInfo, Growth, Look, Sweep, TOTAL, grouped, in_words, name_of, per_second, quoted,
@@ -124,7 +126,7 @@ impl JobQueue {
         self.watcher.note_fault(fault, now, look);
         let owner = owner.filter(|owner| !owner.is_empty());
         match self.store.ownership() {
-            Ownership::Owns => self.watcher.note_jobs(&self.state, &self.tables.path(1), look),
+            Ownership::Owns => self.watcher.note_jobs(&self.state, &self.settings.part_names.path(1), look),
             // A daemon that has never reached the database does not know if another serves.
             Ownership::StandsBy if is_reached || owner.is_some() => {
                 let owner = owner.unwrap_or("another daemon".into());
@@ -173,7 +175,7 @@ impl Watcher {
         });
         let (parts, next) = state.parts_health(first, MOST_AT_ONCE, now);
         for part in &parts {
-            self.oldest[1] = self.oldest[1].max(part.oldest);
+            self.oldest[1] = self.oldest[1].max(part.1);
             self.conditions_of(part, path, has_runner, now)
                 .into_iter()
                 .for_each(|condition| self.parts.found(condition));
@@ -189,7 +191,7 @@ impl Watcher {
             let (held, next) =
                 state.held_for(self.warnings.hold, self.runners.begin_part().unwrap_or(0), MOST_AT_ONCE, now);
             for held in held {
-                self.runners.found(stuck(&held, look).lasting(held.span, self.warnings.hold));
+                self.runners.found(stuck(&held, look, self.warnings.hold));
             }
             self.runners.end_part(next, look);
         }
@@ -225,45 +227,47 @@ impl Watcher {
     }
 
     /// Returns the counts of a part at earlier looks; None if it is not followed.
-    fn follow(&mut self, part: &PartHealth<'_>, now: Time) -> Option<&mut Followed> {
-        if self.followed.len() >= MOST_FOLLOWED && !self.followed.contains_key(part.name) {
+    fn follow(&mut self, name: &[u8], events: [u64; 3], now: Time) -> Option<&mut Followed> {
+        if self.followed.len() >= MOST_FOLLOWED && !self.followed.contains_key(name) {
             self.round.has_left_out = true;
             return None;
         }
         // A part that the last round did not find has begun at zero since.
         let from = self.last_round.filter(|round| !round.has_left_out).map(|round| round.begun);
-        let followed = self.followed.entry(part.name.into()).or_insert_with(|| Followed::new(from, now));
-        let is_another = part.events.iter().zip(followed.events).any(|(now, before)| *now < before);
+        let followed = self.followed.entry(name.into()).or_insert_with(|| Followed::new(from, now));
+        let is_another = events.iter().zip(followed.events).any(|(now, before)| *now < before);
         if is_another {
             *followed = Followed::new(Some(followed.seen), now);
         }
-        (followed.events, followed.seen) = (part.events, now);
+        (followed.events, followed.seen) = (events, now);
         Some(followed)
     }
 
     fn conditions_of(&mut self, part: &PartHealth<'_>, path: &str, has_runner: bool, now: Time) -> Vec<Condition> {
-        let [reserves, deletes, failures] = part.events;
+        let (Part { name: of, counts, tally, .. }, oldest, tube) = part;
+        let (&of, [ready, reserved_now, _, buried_now]) = (of, *counts);
+        let [_, reserves, deletes, _, _, failures] = tally.counts.map(Count::get);
         let warnings = self.warnings;
-        let followed = self.follow(part, now);
+        let followed = self.follow(of, [reserves, deletes, failures], now);
         let mut all = Vec::new();
         let mut note = |info, sentence, command: Option<String>, [value, limit]: [f64; 2]| {
-            let condition = Condition::about(info, path, part.name, sentence).helped_by(command);
+            let condition = Condition::about(info, path, of, sentence).helped_by(command);
             all.push(condition.measured(value, limit));
         };
-        let age = |limit: Span| [part.oldest, limit].map(|span| span.as_micros() as f64);
+        let age = |limit: Span| [*oldest, limit].map(|span| span.as_micros() as f64);
         // Most parts have no condition, and need no texts.
-        let name = || name_of(part.name);
-        let pattern = || quoted(&pattern_of(part.tube, part.name));
-        let late = || format!("{} ready, the oldest for {}", grouped(part.ready), in_words(part.oldest));
+        let name = || name_of(of);
+        let pattern = || quoted(&pattern_of(tube, of));
+        let late = || format!("{} ready, the oldest for {}", grouped(ready), in_words(*oldest));
         let limits = [(&VERY_LATE, warnings.alarm_age), (&LATE, warnings.age)];
-        if let Some((info, limit)) = limits.into_iter().find(|(_, limit)| part.oldest > *limit) {
-            let sentence = format!("{}: {}", name_of(part.tube), late());
+        if let Some((info, limit)) = limits.into_iter().find(|(_, limit)| oldest > limit) {
+            let sentence = format!("{}: {}", name_of(tube), late());
             note(info, sentence, Some("jobs summary tube".into()), age(limit));
         }
         let Some(followed) = followed else { return all };
         let ([reserved], within) = followed.minute.growth(now, [reserves]);
-        if has_runner && part.oldest > RUNNER_MISSING && reserved == 0 && part.reserved == 0 && within >= RUNNER_MISSING
-        {
+        let is_untouched = reserved == 0 && reserved_now == 0 && within >= RUNNER_MISSING;
+        if has_runner && *oldest > RUNNER_MISSING && is_untouched {
             let command = pattern().map(|pattern| format!("jobs run {pattern} -- COMMAND"));
             note(&UNWATCHED, format!("no runner for {}: {}", name(), late()), command, age(RUNNER_MISSING));
         }
@@ -274,15 +278,15 @@ impl Watcher {
         if fails {
             let share = failed.saturating_mul(100) / attempts;
             let sentence = format!("{}: {share} % of {} attempts failed in 5 min", name(), grouped(attempts));
-            let command = quoted(part.tube).map(|tube| format!("jobs list {tube} --error"));
+            let command = quoted(tube).map(|tube| format!("jobs list {tube} --error"));
             note(&FAILS, sentence, command, [failed as f64 * 1000.0 / attempts as f64, warnings.failures as f64]);
         }
-        let ([buried], within) = followed.buried.growth(now, [part.buried]);
+        let ([buried], within) = followed.buried.growth(now, [buried_now]);
         if buried > 0 {
             // Jobs that are kicked while attempts fail are buried again.
             let command = pattern().filter(|_| !fails).map(|pattern| format!("jobs kick {pattern}"));
             let hint = if command.is_some() { "; mend the cause, then kick" } else { "" };
-            let [all, lately] = [part.buried, buried].map(grouped);
+            let [all, lately] = [buried_now, buried].map(grouped);
             let sentence = format!("{}: {all} buried, {lately} in the last {}{hint}", name(), in_words(within));
             note(&BURIED, sentence, command, [buried as f64, LEAST_ATTEMPTS as f64]);
         }
@@ -313,13 +317,15 @@ pub(super) fn pattern_of(tube: &[u8], last_part: &[u8]) -> Vec<u8> {
     [&b"*/".repeat(others), last_part].concat()
 }
 
-fn stuck(held: &HeldJob<'_>, look: &Look<'_>) -> Condition {
+/// Returns the condition of a runner that has held a job for longer than the limit.
+fn stuck(held: &RunnerConn<'_>, look: &Look<'_>, limit: Span) -> Condition {
+    let (job, tube, span) = held.job.expect("a connection holds only jobs that there are");
     let peer = look.peers.peer(held.conn);
     let runner = if held.runner.is_empty() { peer } else { name_of(held.runner) };
-    let sentence = format!("{runner} has held job {} of {} for {}", held.job, name_of(held.tube), in_words(held.span));
+    let sentence = format!("{runner} has held job {job} of {} for {}", name_of(tube), in_words(span));
     let mut condition = Condition::about(&STUCK, "/jobs/runner/", held.runner, sentence);
     if held.runner.is_empty() {
         (condition.subject, condition.link) = (runner.into_bytes(), "/".into());
     }
-    condition.helped_by(Some(format!("jobs stats {}", held.job)))
+    condition.helped_by(Some(format!("jobs stats {job}"))).lasting(span, limit)
 }

@@ -26,7 +26,6 @@ pub mod store;
 mod store_driver;
 pub mod timetable;
 
-use options::ShowBodies;
 pub use options::store_of;
 pub use options::{JobsSettings, StoreKind};
 pub use poolcounter_protocol::jobs::{commands, name, request, values};
@@ -40,7 +39,6 @@ pub mod wire {
 use commands::JobCommand;
 use health::Watcher;
 use pages::gone_runners::GoneRunners;
-use pages::tables::PartTables;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::wheel::Due;
 use poolcounter_service::access::Holds;
@@ -48,10 +46,9 @@ use poolcounter_service::contract::{Caps, Context, Info, Input, REQUESTS_PER_TUR
 use poolcounter_service::options::{Opt, TableOpt};
 use poolcounter_service::output::MAX_BYTES;
 use poolcounter_service::settings::{self, Configure};
-use process::Machine;
 use sessions::{Slot, session_of};
 use slack::Slack;
-use state::{Commit, Event, MOST_IN_A_TURN, Setting, State, Step, Timer};
+use state::{Commit, Event, MOST_IN_A_TURN, State, Step, Timer};
 use store::{Jobs, Ownership, Store};
 use store_driver::StoreDriver;
 use wire::MAX_EXTENSION_LINE;
@@ -93,30 +90,24 @@ pub struct JobQueue {
     state: State,
     store: Box<dyn Store<Jobs>>,
     driver: StoreDriver,
-    /// True if the daemon must not start when the jobs cannot be read.
-    is_required: bool,
-    tables: PartTables,
+    settings: JobsSettings,
     sessions: Vec<Slot>,
-    /// True if clients on other machines may administer the jobs.
-    is_open_to_admins: bool,
-    show_bodies: ShowBodies,
     /// Last commit that a reply waits for.
     awaited: Commit,
     /// Waiting connections whose peers have closed their sending side, each with the commit that may bring its reply.
     hung_up: Vec<(Commit, ConnId)>,
     /// Name of this server in `stats`; made at its first use.
     name: Option<u64>,
-    /// Name of the queue that operators have set; empty without.
-    queue_name: String,
-    machine: Machine,
+    /// Host name, system and processor.
+    machine: [String; 3],
     slack: Slack,
     watcher: Watcher,
     gone_runners: GoneRunners,
     /// True while jobs that are kept in a store are not given out, because the daemon ends once the reserved ones are
     /// back.
     keeps_jobs: bool,
-    /// Settings of tubes in the configuration file, and true if it could be read.
-    of_tubes: (Vec<Setting>, bool),
+    /// True if the configuration file could be read.
+    has_file: bool,
     /// Events of the present step; empty between steps.
     events: Vec<Event>,
 }
@@ -136,22 +127,18 @@ impl JobQueue {
         JobQueue {
             state,
             store,
-            driver: StoreDriver::new(settings),
-            is_required: settings.required,
-            tables: PartTables { words: settings.part_names.0.clone() },
+            driver: StoreDriver::default(),
+            settings: settings.clone(),
             sessions: Vec::new(),
-            is_open_to_admins: settings.admin,
-            show_bodies: settings.show_bodies,
             awaited: Commit(0),
             hung_up: Vec::new(),
             name: None,
-            queue_name: settings.name.clone(),
-            machine: Machine::this(),
+            machine: process::machine(),
             slack: Slack::default(),
             watcher: Watcher::with(settings.warnings),
             gone_runners: GoneRunners::default(),
             keeps_jobs: false,
-            of_tubes: (settings.of_tubes.clone(), false),
+            has_file: false,
             events: Vec::new(),
         }
     }
@@ -194,7 +181,10 @@ impl JobQueue {
 
 impl Drop for JobQueue {
     fn drop(&mut self) {
-        self.end_store();
+        // It asks for all jobs if it has lost them.
+        while let Some(verdict) = self.store.end() {
+            self.hand_over_asked(&verdict);
+        }
     }
 }
 

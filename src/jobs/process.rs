@@ -5,26 +5,11 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::sys::utsname::uname;
 
-/// A machine, as its system describes it.
-pub struct Machine {
-    /// Host name.
-    pub hostname: String,
-    /// Version of the operating system.
-    pub os: String,
-    /// Architecture of the processor.
-    pub platform: String,
-}
-
-impl Machine {
-    /// Returns this machine. Unknown fields are empty.
-    pub fn this() -> Machine {
-        let Ok(names) = uname() else {
-            return Machine { hostname: String::new(), os: String::new(), platform: String::new() };
-        };
-        let [hostname, os, platform] =
-            [names.nodename(), names.version(), names.machine()].map(|name| name.to_string_lossy().into_owned());
-        Machine { hostname, os, platform }
-    }
+/// Returns the host name of this machine, the version of its system and the architecture of its processor; empty if they
+/// are unknown.
+pub fn machine() -> [String; 3] {
+    let Ok(names) = uname() else { return <[String; 3]>::default() };
+    [names.nodename(), names.version(), names.machine()].map(|name| name.to_string_lossy().into_owned())
 }
 
 /// Returns the processor time of this process in seconds: its own, and that of the system for it.

@@ -176,9 +176,7 @@ impl JobQueue {
             uptime: context.time.now.since(context.time.started).as_micros() / 1_000_000,
             draining: self.state.is_draining,
             id: format!("{name:016x}"),
-            hostname: self.machine.hostname.clone(),
-            os: self.machine.os.clone(),
-            platform: self.machine.platform.clone(),
+            machine: self.machine.clone(),
         }
     }
 }

@@ -22,19 +22,14 @@ type Key<'a> = Cow<'a, [u8]>;
 
 /// Objects that a request concerns.
 enum About<'a> {
-    /// All tubes, or only the connection itself.
-    All,
     /// The tube that the connection uses.
     Used,
     /// The tubes that it watches.
     Watched,
-    /// The tube of a job; no permission is needed if there is no such job.
-    Job(JobId),
-    /// The tube of a job, and another one; no permission is needed if there is no such job.
-    JobAnd(JobId, &'a [u8]),
-    /// The tube of a job; no permission is needed if the connection has reserved it.
-    OthersJob(JobId),
-    /// Tubes of these names or patterns, and groups.
+    /// The tube of a job, and perhaps another one; no permission is needed if there is no such job, or, with true, if the
+    /// connection has reserved it.
+    Job(JobId, Option<&'a [u8]>, bool),
+    /// Tubes of these names or patterns, and groups. Without any: all tubes, or only the connection itself.
     Names(Vec<Key<'a>>),
     /// The tubes and groups of these puts.
     Puts(Vec<&'a Put>),
@@ -81,9 +76,9 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
         | Request::Peek(id)
         | Request::KickJob(id)
         | Request::SetJob(id, _)
-        | Request::Cancel(JobsOf::Job(id)) => About::Job(*id),
-        Request::Move(JobsOf::Job(id), name, _) => About::JobAnd(*id, name.bytes()),
-        Request::Delete(id) | Request::StatsJob(id) => About::OthersJob(*id),
+        | Request::Cancel(JobsOf::Job(id)) => About::Job(*id, None, false),
+        Request::Move(JobsOf::Job(id), name, _) => About::Job(*id, Some(name.bytes()), false),
+        Request::Delete(id) | Request::StatsJob(id) => About::Job(*id, None, true),
         Request::ScheduleDelete(name) => About::Schedule(name),
         Request::Stats
         | Request::ListTubes
@@ -99,7 +94,7 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
         | Request::ListTubeUsed
         | Request::ListTubesWatched
         | Request::Identify(_)
-        | Request::Extensions => About::All,
+        | Request::Extensions => names(&[]),
         Request::Release(_, _, _) | Request::Bury(_, _) | Request::Touch(_) | Request::Begin(_) | Request::Quit => {
             return None;
         }
@@ -146,7 +141,7 @@ impl JobQueue {
             return self.refuses_by_rule(conn, item, context);
         }
         let is_for_admins = matches!(item, Item::Request(command, _) if command.row().verb == Some(ADMIN));
-        let is_refused = is_for_admins && !self.is_open_to_admins && !context.conns.is_local(conn);
+        let is_refused = is_for_admins && !self.settings.admin && !context.conns.is_local(conn);
         if is_refused {
             self.reply(conn, Reply::NotAllowed, context);
         }
@@ -169,7 +164,8 @@ impl JobQueue {
 
     #[inline(never)]
     fn refuses_by_rule(&mut self, conn: ConnId, item: &mut Item<'_>, context: &mut Context<'_>) -> bool {
-        let Some((command, about)) = asked_for(item) else {
+        let asked = asked_for(item).and_then(|(command, about)| Some((command, self.keys_about(conn, about)?)));
+        let Some((command, names)) = asked else {
             context.count_request(conn);
             return false;
         };
@@ -180,29 +176,6 @@ impl JobQueue {
         };
         let takes =
             may_wait.map(|may_wait| Takes { has: context.holds_of(|| self.state.holds(conn)), locks: 1, may_wait });
-        let names: Vec<Key<'_>> = match about {
-            About::All => Vec::new(),
-            About::Used => vec![self.state.used_tube(conn).into()],
-            About::Watched => self.state.watches(conn).iter().map(|watch| Key::Borrowed(&*watch.pattern)).collect(),
-            About::OthersJob(id) if self.state.is_holder(conn, id) => {
-                context.count_request(conn);
-                return false;
-            }
-            About::Job(_) | About::JobAnd(..) | About::OthersJob(_) | About::Schedule(_) => {
-                match self.tube_of(&about) {
-                    Some(tube) => {
-                        let other = if let About::JobAnd(_, other) = about { Some(other) } else { None };
-                        std::iter::once(tube).chain(other).map(Key::Borrowed).collect()
-                    }
-                    None => {
-                        context.count_request(conn);
-                        return false;
-                    }
-                }
-            }
-            About::Names(names) => names,
-            About::Puts(puts) => keys_of(&puts, self.state.used_tube(conn)),
-        };
         let keys: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
         let denial = match context.check(conn, &Need { verb: command.row().verb, keys: &keys, takes }) {
             Err(denial) => denial,
@@ -236,28 +209,28 @@ impl JobQueue {
     fn words_of_act(&self, conn: ConnId, item: &Item<'_>, context: &Context<'_>) -> Option<String> {
         let (command, about) = asked_for(item)?;
         let mut words = vec![command.row().word.to_string()];
-        words.extend(match about {
-            About::Job(id) | About::OthersJob(id) => vec![id.to_string()],
-            About::JobAnd(id, tube) => vec![id.to_string(), escaped(tube).to_string()],
-            About::Used => vec![escaped(self.state.used_tube(conn)).to_string()],
-            About::Names(names) => names.iter().map(|name| escaped(name).to_string()).collect(),
-            About::Schedule(name) => vec![escaped(name).to_string()],
-            About::Puts(puts) => {
-                keys_of(&puts, self.state.used_tube(conn)).iter().map(|key| escaped(key).to_string()).collect()
-            }
-            About::All | About::Watched => Vec::new(),
-        });
+        let word = |name: &[u8]| escaped(name).to_string();
+        match about {
+            About::Job(id, other, _) => words.extend([id.to_string()].into_iter().chain(other.map(word))),
+            About::Schedule(name) => words.push(word(name)),
+            about => words.extend(self.keys_about(conn, about)?.iter().map(|key| word(key))),
+        }
         let (name, peer) = (self.state.name_of(conn), context.conns.peer(conn));
         let who = if name.is_empty() { peer } else { format!("{} at {peer}", escaped(name)) };
         Some(format!("{who}: {}", words.join(" ")))
     }
 
-    /// Returns the tube of a job, or of a periodic job.
-    fn tube_of(&self, about: &About<'_>) -> Option<&[u8]> {
-        match *about {
-            About::Job(id) | About::JobAnd(id, _) | About::OthersJob(id) => self.state.tube_of(id),
-            About::Schedule(name) => self.state.tube_of_schedule(name),
-            _ => None,
-        }
+    /// Returns the tubes and groups that a request concerns; None if it needs no permission.
+    fn keys_about<'s>(&'s self, conn: ConnId, about: About<'s>) -> Option<Vec<Key<'s>>> {
+        let state = &self.state;
+        Some(match about {
+            About::Used => vec![state.used_tube(conn).into()],
+            About::Watched => state.watches(conn).iter().map(|watch| Key::Borrowed(&*watch.pattern)).collect(),
+            About::Job(id, _, true) if state.is_holder(conn, id) => return None,
+            About::Job(id, other, _) => [state.tube_of(id)?].into_iter().chain(other).map(Key::Borrowed).collect(),
+            About::Schedule(name) => vec![state.tube_of_schedule(name)?.into()],
+            About::Names(names) => names,
+            About::Puts(puts) => keys_of(&puts, state.used_tube(conn)),
+        })
     }
 }

@@ -109,11 +109,7 @@ impl Query {
         let gathered = match &self.question {
             Question::RunnerSummary(runners) | Question::Runners(runners) => runners.len() * RUNNER_BYTES,
             Question::Jobs(listing) => listing.bytes(),
-            Question::Tubes
-            | Question::Settings(_)
-            | Question::Tube(_)
-            | Question::TubeSummary
-            | Question::SumSummary(_) => 0,
+            _ => 0,
         };
         gathered + self.text.capacity()
     }

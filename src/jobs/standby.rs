@@ -106,7 +106,7 @@ impl JobQueue {
     /// Replies INTERNAL_ERROR to the pending request of a connection.
     fn report_lost(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let session = &self.sessions[conn.index()];
-        let is_owed = self.state.is_waiting(conn) || session.query.is_some() || self.driver.is_awaiting(conn);
+        let is_owed = self.state.is_waiting(conn) || session.query.is_some() || self.driver.copy == Some(Some(conn));
         // Replies that wait for a commit may contain reserved jobs, which another daemon gives out by now.
         let is_told = context.output.cut_held(conn, replies::write_internal_error);
         if is_owed && !is_told && session.unsent.is_empty() {

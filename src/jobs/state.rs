@@ -60,8 +60,8 @@ pub use sets::Watch;
 pub use setting::{Paused, Progress, Setting, SettingKind, Value};
 pub use shown_settings::ShownSetting;
 pub use snapshot::SnapshotPlace;
-pub use sums::{SumBy, SumId};
-pub use tally::{Rated, Rates, Tally, WINDOWS};
+pub use sums::{Part, SumBy, SumId};
+pub use tally::{Counted, Rates, Tally, WINDOWS};
 pub use watching::MAX_WATCHES;
 
 pub use poolcounter_protocol::jobs::name::{Pattern, TubeName};

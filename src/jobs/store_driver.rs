@@ -1,11 +1,11 @@
 //! Driver of the store: opens it, hands over batches, releases replies or ends their wait, and holds back connections
 //! that would change more than the store can take.
 
+use super::JobQueue;
 use super::loading::Loading;
 use super::state::inbox::InboxRow;
 use super::state::{Commit, Handed, SnapshotPlace, Timer};
 use super::store::{HandedOver, Ownership, PageOrder, Verdict};
-use super::{JobQueue, JobsSettings};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::meter;
@@ -41,8 +41,6 @@ pub(super) struct StoreDriver {
     pub former_store: Option<String>,
     /// True if that process has left the jobs in the store, and has handed over only the reserved ones.
     pub are_left: bool,
-    /// Time for which replies wait for a commit that fails.
-    timeout: Span,
     /// Batch under way, and the time of its begin.
     pub under_way: Option<(Commit, Time)>,
     /// Time of the first change that is in no batch yet, as far as that was seen.
@@ -59,7 +57,7 @@ pub(super) struct StoreDriver {
     /// Operations that are done and not committed, with their results.
     pub operations: Vec<(Commit, Requester, String)>,
     /// Copy under way, and the connection that waits for it, if it has not ended.
-    copy: Option<Option<ConnId>>,
+    pub copy: Option<Option<ConnId>>,
     /// Fault of replies that have waited too long, which the log reports once.
     late: Fault,
     /// Progress of handing everything to the store.
@@ -105,10 +103,6 @@ enum Unseen {
 }
 
 impl StoreDriver {
-    pub fn new(settings: &JobsSettings) -> StoreDriver {
-        StoreDriver { timeout: settings.store_timeout, ..StoreDriver::default() }
-    }
-
     /// Ends operations that wait for a commit up to this one: their results are unknown.
     pub fn give_up_operations(&mut self, last: Commit, context: &mut Context<'_>) {
         let given_up = self.operations.extract_if(.., |(commit, ..)| *commit <= last);
@@ -125,11 +119,6 @@ impl StoreDriver {
         self.marks.clear();
         self.held_back.clear();
         self.copy = None;
-    }
-
-    /// Returns whether a connection waits for a copy.
-    pub fn is_awaiting(&self, conn: ConnId) -> bool {
-        self.copy == Some(Some(conn))
     }
 
     /// Forgets a connection that has ended.
@@ -280,15 +269,15 @@ impl JobQueue {
     /// Applies the settings of tubes in the configuration file, once the stored settings are known.
     pub(super) fn set_from_file(&mut self, context: &mut Context<'_>) {
         let has_settings = self.driver.has_begun && self.store.ownership() == Ownership::Owns;
-        if has_settings && self.of_tubes.1 && !self.state.has_file() {
-            let file = std::mem::take(&mut self.of_tubes.0);
+        if has_settings && self.has_file && !self.state.has_file() {
+            let file = std::mem::take(&mut self.settings.of_tubes);
             self.step(context, |state, step| state.set_from_file(&file, step));
-            self.of_tubes.0 = file;
+            self.settings.of_tubes = file;
         }
     }
 
     /// Hands the store the slice that it asks for.
-    fn hand_over_asked(&mut self, verdict: &Verdict) {
+    pub(super) fn hand_over_asked(&mut self, verdict: &Verdict) {
         if self.state.is_handing_over() && self.driver.under_way.is_none() {
             // Slices and changes of a batch are handed over in one way. The batch has a few thousand changes at most.
             let since = self.driver.collecting_since.take();

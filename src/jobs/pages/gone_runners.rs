@@ -1,8 +1,8 @@
 //! Runners whose connections have all ended, with their last sign.
 
-use super::tables::{name, seconds};
+use super::tables;
 use poolcounter_core::time::Time;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
+use poolcounter_service::report::{Cell, Table};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -28,15 +28,7 @@ impl GoneRunners {
         let is_gone = |name: &[u8]| !connected.rows.iter().any(|row| row.first() == Some(&Cell::text(name)));
         let mut gone: Vec<_> = self.0.iter().filter(|(name, _)| is_gone(name)).collect();
         gone.sort_by_key(|(_, (_, at))| Reverse(*at));
-        let rows = gone
-            .into_iter()
-            .map(|(name, (address, at))| vec![Cell::text(name), Cell::text(address), Cell::time(now.since(*at))]);
-        let columns = vec![
-            name("name", "runner", "Name; empty for connections that gave none."),
-            Column::new("peer", "from", ColumnUnit::Address, "Address of its last connection."),
-            seconds("gone", "gone for", "Time since the end of its last connection."),
-        ];
-        let table = Table::new("gone", "Runners that are gone", columns);
-        table.help("The last 20 since the start or the last upgrade.").rows(rows)
+        let rows = gone.into_iter().map(|(name, (address, at))| (&**name, &**address, now.since(*at)));
+        tables::gone(&rows.collect::<Vec<_>>())
     }
 }

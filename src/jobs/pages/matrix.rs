@@ -70,7 +70,7 @@ impl JobQueue {
             rows: rows.into_iter().map(line).collect(),
             others,
             all,
-            ..self.tables.matrix()
+            ..self.settings.part_names.matrix()
         }
     }
 }

@@ -1,57 +1,79 @@
-//! Definitions of the tables, the matrix and the curves of the jobs.
+//! Tables, the matrix and the curves of the jobs. Each column has the function that makes its cells beside it.
 
+use crate::buried_groups::summary_text;
 use crate::operations::OPERATIONS;
+use crate::options::PartNames;
+use crate::state::queries::{JobStats, Summaries, Summary};
+use crate::state::views::RunnerConn;
+use crate::state::{JobId, JobState};
+use crate::store::Health;
+use poolcounter_core::count::SmallCount;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::contract::Peers;
+use poolcounter_service::report::Emphasis::{Alarm, Caution, Work};
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Matrix, SeriesInfo, Table};
 
-/// Tables and matrix that are named by the words for the first and the last part of a tube's name.
-pub(crate) struct PartTables {
-    /// Words for the first and for the last part.
-    pub words: [String; 2],
-}
-
 /// Paths below which there are pages about each tube, job and root job.
-pub(crate) const TUBES: &str = "/jobs/tube/";
-pub(crate) const JOBS: &str = "/jobs/job/";
-pub(crate) const ROOTS: &str = "/jobs/root/";
+pub(super) const TUBES: &str = "/jobs/tube/";
+pub(super) const JOBS: &str = "/jobs/job/";
+pub(super) const ROOTS: &str = "/jobs/root/";
 
 /// Names of the operations on a buried job, and on the jobs that failed in the same way.
-pub(crate) const OF_BURIED: &[&str] = &[OPERATIONS[0].name, OPERATIONS[1].name];
+pub(super) const OF_BURIED: &[&str] = &[OPERATIONS[0].name, OPERATIONS[1].name];
 pub(crate) const OF_GROUP: &[&str] = &[OPERATIONS[2].name, OPERATIONS[3].name];
 
-impl PartTables {
-    /// Returns the table of jobs by first part (0) or by last part (1).
-    pub fn part(&self, n: usize) -> Table {
-        let word = &self.words[n];
-        sums(format!("{word}s"), format!("Jobs by {word}"), word, self.path(n), true)
-    }
+/// Buried jobs with the same error.
+pub(crate) struct BuriedGroup<'a> {
+    /// Last part of their tubes' names.
+    pub part: &'a [u8],
+    pub jobs: u64,
+    pub first: Span,
+    /// Job that was buried last, with the time since its burial.
+    pub last: (&'a JobStats<'a>, Span),
+}
 
-    /// Returns the table of tubes. The tubes in it change all the time, and metrics have no room for histograms of so
-    /// many.
-    pub fn tubes(&self) -> Table {
-        sums("tubes".into(), "Tubes".into(), "tube", TUBES.into(), false)
+/// Column, and the function that makes its cell of a row.
+pub(super) type Shown<R> = (Column, fn(&R) -> Cell);
+
+/// Returns a table of these rows.
+pub(super) fn table<R>(
+    name: &'static str,
+    title: &'static str,
+    rows: &[R],
+    columns: impl IntoIterator<Item = Shown<R>>,
+) -> Table {
+    let (columns, cells): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
+    Table::new(name, title, columns).rows(rows.iter().map(|row| cells.iter().map(|cell| cell(row)).collect()))
+}
+
+/// Tables and matrix that are named by the words for the first and the last part of a tube's name.
+impl PartNames {
+    /// Returns the table of jobs by first part (0) or by last part (1).
+    pub(crate) fn part(&self, n: usize, rows: Summaries, now: Time) -> Table {
+        let word = &self.0[n];
+        let table = sums(word, self.path(n), true, rows, now);
+        Table { name: format!("{word}s").into(), title: format!("Jobs by {word}").into(), ..table }
     }
 
     /// Returns the table of buried jobs by last part and by error. `actions` act on a group in all tubes.
-    pub fn errors(&self, actions: &'static [&'static str]) -> Table {
-        let columns = vec![
-            Column::new("part", self.words[1].clone(), ColumnUnit::Name, "Last part of the tubes' names."),
-            number("jobs", "jobs", "Jobs buried with this error.").marked(Emphasis::Alarm),
-            seconds("first", "first", "Time since the first of them was buried."),
-            seconds("last", "last", "Time since the last of them was buried."),
-            Column {
-                unit: ColumnUnit::Key,
-                actions,
-                ..Column::linked("job", "for example", JOBS, "The job that was buried last.")
-            },
-            text("error", "error", "First line of the error of that job.").marked(Emphasis::Alarm),
+    pub(crate) fn errors(&self, actions: &'static [&'static str], groups: &[BuriedGroup<'_>]) -> Table {
+        let job = Column { actions, ..key("job", "for example", "The job that was buried last.") };
+        let part = Column::new("part", self.0[1].clone(), ColumnUnit::Name, "Last part of the tubes' names.");
+        let columns: [Shown<BuriedGroup<'_>>; 6] = [
+            (part, |group| name_or_nothing(group.part)),
+            (number("jobs", "jobs", "Jobs buried with this error.").marked(Alarm), |group| Cell::Number(group.jobs)),
+            (seconds("first", "first", "Time since the first of them was buried."), |group| Cell::time(group.first)),
+            (seconds("last", "last", "Time since the last of them was buried."), |group| Cell::time(group.last.1)),
+            (job, |group| id(group.last.0.id)),
+            (text("error", "error", "First line of the error of that job.").marked(Alarm), |group| error(group.last.0)),
         ];
-        Table::new("errors", "Buried by error", columns)
+        table("errors", "Buried by error", groups, columns)
             .help("Errors are compared by their first line, without regard to numbers in it.")
     }
 
     /// Returns the matrix of first parts against last parts, without names.
-    pub fn matrix(&self) -> Matrix {
-        let [first, last] = &self.words;
+    pub(crate) fn matrix(&self) -> Matrix {
+        let [first, last] = &self.0;
         Matrix {
             title: format!("Ready jobs by {first} and {last}").into(),
             help: "Number of ready jobs, and the age of the oldest. The worst come first.".into(),
@@ -64,32 +86,50 @@ impl PartTables {
     }
 
     /// Returns the path of the pages about each first or last part.
-    pub fn path(&self, n: usize) -> String {
-        format!("/jobs/{}/", self.words[n])
+    pub(crate) fn path(&self, n: usize) -> String {
+        format!("/jobs/{}/", self.0[n])
     }
 }
 
-pub(crate) fn number(name: &'static str, title: &'static str, help: &'static str) -> Column {
-    Column::new(name, title, ColumnUnit::Number, help)
+/// Returns the table of tubes. The tubes in it change all the time, and metrics have no room for histograms of so many.
+pub(crate) fn tubes(rows: Summaries, now: Time) -> Table {
+    Table { name: "tubes".into(), title: "Tubes".into(), ..sums("tube", TUBES.into(), false, rows, now) }
 }
 
-pub(crate) fn seconds(name: &'static str, title: &'static str, help: &'static str) -> Column {
-    Column::new(name, title, ColumnUnit::Seconds, help)
+/// A tube, a sum or a runner at a moment.
+struct SumRow {
+    name: Vec<u8>,
+    of: Summary,
+    rates: [Cell; 3],
+    now: Time,
 }
 
-pub(crate) fn text(name: &'static str, title: &'static str, help: &'static str) -> Column {
-    Column::new(name, title, ColumnUnit::Text, help)
+impl SumRow {
+    fn all(rows: Summaries, now: Time) -> Vec<SumRow> {
+        let row = |(name, of): (Vec<u8>, Summary)| {
+            let rates = of.rates(now).map(|[last, ..]| per_minute(last));
+            SumRow { name, rates, of, now }
+        };
+        rows.into_iter().map(row).collect()
+    }
+
+    fn count(&self, n: usize) -> Cell {
+        Cell::Number(self.of.tally.counts[n].get())
+    }
+
+    fn jobs(&self, state: JobState) -> u64 {
+        self.of.counts[state as usize]
+    }
 }
 
-pub(crate) fn name(name: &'static str, title: &'static str, help: &'static str) -> Column {
-    Column::new(name, title, ColumnUnit::Name, help)
+/// Returns the cell of a rate in events a second.
+fn per_minute(rate: f64) -> Cell {
+    // Lossless: no daemon takes so many jobs in a minute.
+    Cell::Number((rate * 60.0).round() as u64)
 }
-
-/// Place of the column of run times, which the table of single tubes does not have.
-pub(crate) const RUN: usize = 8;
 
 /// Returns a table of tubes that are summed up by the part that the word names, or are listed one by one.
-fn sums(name: String, title: String, word: &str, path: String, has_metrics_of_times: bool) -> Table {
+fn sums(word: &str, path: String, has_metrics_of_times: bool, rows: Summaries, now: Time) -> Table {
     let metric = |name: &str| format!("{word}_{name}");
     let by = |what: &str| format!("{what}, by {word}.");
     let level = |name: &'static str, what| Column::level(name, name, metric(name), by(what));
@@ -98,36 +138,41 @@ fn sums(name: String, title: String, word: &str, path: String, has_metrics_of_ti
         let column = Column::new(name, title, ColumnUnit::Times, by(what));
         if has_metrics_of_times { column.each(metric(name)) } else { column }
     };
-    let oldest_help = "Time for which the oldest ready job has been ready.";
-    let mut columns = vec![
-        Column::linked("name", word.to_string(), path, "The name.").label(word.to_string()),
-        level("ready", "Jobs that wait for a runner").marked(Emphasis::Work),
-        level("reserved", "Jobs that runners hold"),
-        level("delayed", "Jobs whose delay is not over, without those to be retried"),
-        Column {
-            title: "to be retried".into(),
-            ..level("retrying", "Failed jobs that wait for their next attempt").marked(Emphasis::Caution)
-        },
-        level("buried", "Jobs that wait for a kick").marked(Emphasis::Alarm),
-        seconds("oldest_ready", "oldest", oldest_help).each(metric("oldest_ready")).marked(Emphasis::Caution),
-        times("pickup", "pick-up", "Time from ready to reserved"),
-        times("run", "run time", "Time from reserved to deleted"),
-        number("put_rate", "put/min", "Jobs put in a minute."),
-        number("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
-        number("delete_rate", "deleted/min", "Jobs deleted in a minute."),
-        count("put", "put", "Jobs put"),
-        count("reserves", "reserves", "Reservations"),
-        count("deletes", "deleted", "Jobs deleted by clients").marked(Emphasis::Work),
-        count("duplicates", "duplicates", "Jobs not queued because of their key"),
-        count("superseded", "superseded", "Leaves of superseded root jobs that were refused or dropped"),
-        count("failures", "failures", "Reservations that ended without the job being done").marked(Emphasis::Caution),
-        text("error", "last error", "Text of the last failure."),
-        seconds("error_age", "ago", "Time since that failure."),
+    let name_of = Column::linked("name", word.to_string(), path, "The name.");
+    let delayed = level("delayed", "Jobs whose delay is not over, without those to be retried");
+    let retrying = level("retrying", "Failed jobs that wait for their next attempt").marked(Caution);
+    let oldest = seconds("oldest_ready", "oldest", "Time for which the oldest ready job has been ready.");
+    let superseded = "Leaves of superseded root jobs that were refused or dropped";
+    let failures = "Reservations that ended without the job being done";
+    let columns: [Shown<SumRow>; 20] = [
+        (name_of.label(word.to_string()), |row| Cell::text(&row.name)),
+        (level("ready", "Jobs that wait for a runner").marked(Work), |row| Cell::Number(row.jobs(JobState::Ready))),
+        (level("reserved", "Jobs that runners hold"), |row| Cell::Number(row.jobs(JobState::Reserved))),
+        (delayed, |row| Cell::Number(row.jobs(JobState::Delayed) - row.of.retrying)),
+        (Column { title: "to be retried".into(), ..retrying }, |row| Cell::Number(row.of.retrying)),
+        (level("buried", "Jobs that wait for a kick").marked(Alarm), |row| Cell::Number(row.jobs(JobState::Buried))),
+        (oldest.each(metric("oldest_ready")).marked(Caution), |row| Cell::time(row.of.oldest_ready)),
+        (times("pickup", "pick-up", "Time from ready to reserved"), |row| Cell::times(row.of.tally.pickups.clone())),
+        (times("run", "run time", "Time from reserved to deleted"), |row| Cell::times(row.of.tally.runs.clone())),
+        (number("put_rate", "put/min", "Jobs put in a minute."), |row| row.rates[0].clone()),
+        (number("reserve_rate", "reserved/min", "Jobs reserved in a minute."), |row| row.rates[1].clone()),
+        (number("delete_rate", "deleted/min", "Jobs deleted in a minute."), |row| row.rates[2].clone()),
+        (count("put", "put", "Jobs put"), |row| row.count(0)),
+        (count("reserves", "reserves", "Reservations"), |row| row.count(1)),
+        (count("deletes", "deleted", "Jobs deleted by clients").marked(Work), |row| row.count(2)),
+        (count("duplicates", "duplicates", "Jobs not queued because of their key"), |row| row.count(3)),
+        (count("superseded", "superseded", superseded), |row| row.count(4)),
+        (count("failures", "failures", failures).marked(Caution), |row| row.count(5)),
+        (text("error", "last error", "Text of the last failure."), |SumRow { of, .. }| {
+            of.tally.last_error.as_ref().map_or(Cell::Nothing, |error| Cell::prose(&error.text))
+        }),
+        (seconds("error_age", "ago", "Time since that failure."), |SumRow { of, now, .. }| {
+            of.tally.last_error.as_ref().map_or(Cell::Nothing, |error| Cell::time(now.since(error.at)))
+        }),
     ];
-    if !has_metrics_of_times {
-        columns.remove(RUN);
-    }
-    Table::new(name, title, columns)
+    // Run times are those of sums.
+    let columns = columns.into_iter().filter(|(column, _)| has_metrics_of_times || column.name != "run");
+    table("", "", &SumRow::all(rows, now), columns)
         .help(
             "Sorted by queue size (in a time range: worst first). Rates of single tubes are those of the last minute.",
         )
@@ -135,258 +180,188 @@ fn sums(name: String, title: String, word: &str, path: String, has_metrics_of_ti
         .of_kinds()
 }
 
-pub(crate) fn runners_table() -> Table {
-    Table::new(
-        "runners",
-        "Runners",
-        vec![
-            Column::linked("name", "runner", "/jobs/runner/", "Name; empty for connections that gave none.")
-                .label("runner"),
-            Column::level("connections", "connections", "runner_connections", "Connections, by runner."),
-            Column::level("waiting", "waiting", "runner_waiting", "Connections that wait for a job, by runner."),
-            Column::level("reserved", "reserved", "runner_reserved", "Reserved jobs, by runner.")
-                .marked(Emphasis::Work),
-            Column::linked("tube", "works on", TUBES, "Tube of the job held longest."),
-            seconds("busy", "for", "Time since the reservation of the job held longest, by runner.")
-                .each("runner_busy"),
-            Column::level(
-                "reserve_rate",
-                "reserved/min",
-                "runner_reserves_per_minute",
-                "Jobs reserved in a minute, by runner.",
-            ),
-            Column::level(
-                "delete_rate",
-                "deleted/min",
-                "runner_deletes_per_minute",
-                "Jobs deleted in a minute, by runner.",
-            ),
-            Column::level(
-                "failures",
-                "failures",
-                "runner_failures",
-                "Reservations of the present connections that ended without the job being done, by runner.",
-            )
-            .marked(Emphasis::Caution),
-        ],
-    )
-    .help("Grouped by the name given with identify. Rates are those of the last minute.")
-    .empty("No runner is connected. A runner begins with: poolcounter jobs run TUBE -- COMMAND")
+pub(crate) fn runners(rows: Summaries, now: Time) -> Table {
+    let level = |name: &'static str, metric: &'static str, help| Column::level(name, name, metric, help);
+    let waiting = "Connections that wait for a job, by runner.";
+    let reserved = level("reserve_rate", "runner_reserves_per_minute", "Jobs reserved in a minute, by runner.");
+    let deleted = level("delete_rate", "runner_deletes_per_minute", "Jobs deleted in a minute, by runner.");
+    let busy = "Time since the reservation of the job held longest, by runner.";
+    let failures = "Reservations of the present connections that ended without the job being done, by runner.";
+    let columns: [Shown<SumRow>; 9] = [
+        (runner_name("name", "Name; empty for connections that gave none.").label("runner"), |row| {
+            Cell::text(&row.name)
+        }),
+        (level("connections", "runner_connections", "Connections, by runner."), |row| Cell::Number(row.of.conns)),
+        (level("waiting", "runner_waiting", waiting), |row| Cell::Number(row.of.waiting)),
+        (level("reserved", "runner_reserved", "Reserved jobs, by runner.").marked(Work), |row| {
+            Cell::Number(row.of.counts.iter().sum())
+        }),
+        (linked("tube", "works on", TUBES, "Tube of the job held longest."), |row| {
+            row.of.busy.as_ref().map_or(Cell::Nothing, |(tube, _)| Cell::text(tube))
+        }),
+        (seconds("busy", "for", busy).each("runner_busy"), |row| time_if(row.of.busy.as_ref().map(|(_, span)| *span))),
+        (Column { title: "reserved/min".into(), ..reserved }, |row| row.rates[1].clone()),
+        (Column { title: "deleted/min".into(), ..deleted }, |row| row.rates[2].clone()),
+        (level("failures", "runner_failures", failures).marked(Caution), |row| row.count(5)),
+    ];
+    table("runners", "Runners", &SumRow::all(rows, now), columns)
+        .help("Grouped by the name given with identify. Rates are those of the last minute.")
+        .empty("No runner is connected. A runner begins with: poolcounter jobs run TUBE -- COMMAND")
 }
 
-/// Connections of one runner.
-pub(crate) fn runner_table() -> Table {
-    Table::new(
-        "connections",
-        "Connections",
-        vec![
-            Column::new("peer", "from", ColumnUnit::Address, "Address of the peer."),
-            text("state", "state", "State: working on a job, or waiting for one."),
-            Column::linked("runner", "runner", "/jobs/runner/", "Name of the runner."),
-            Column::linked("job", "job", JOBS, "Number of the job."),
-            Column::linked("tube", "tube", TUBES, "Its tube."),
-            seconds("busy", "for", "Time since the reservation of that job."),
-            number("held", "held", "Number of its reserved jobs."),
-            number("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
-            number("delete_rate", "deleted/min", "Jobs deleted in a minute."),
-            number("failures", "failures", "Reservations that ended without the job being done.")
-                .marked(Emphasis::Caution),
-        ],
-    )
-    .help("Shows the job with the earliest deadline per connection.")
-    .empty("No runner is connected here.")
+/// Runners whose connections have all ended: name, address of the last one, and the time since its end.
+pub(crate) fn gone(runners: &[(&[u8], &str, Span)]) -> Table {
+    let columns: [Shown<(&[u8], &str, Span)>; 3] = [
+        (name("name", "runner", "Name; empty for connections that gave none."), |(name, ..)| Cell::text(name)),
+        (address("Address of its last connection."), |(_, address, _)| Cell::text(address)),
+        (seconds("gone", "gone for", "Time since the end of its last connection."), |(.., gone)| Cell::time(*gone)),
+    ];
+    table("gone", "Runners that are gone", runners, columns).help("The last 20 since the start or the last upgrade.")
 }
 
-/// Jobs that are buried until a kick.
-pub(crate) fn buried_table() -> Table {
-    Table::new(
-        "buried",
-        "Buried jobs",
-        vec![
-            Column {
-                unit: ColumnUnit::Key,
-                actions: OF_BURIED,
-                ..Column::linked("id", "job", JOBS, "Number of the job.")
-            },
-            Column::linked("tube", "tube", TUBES, "Its tube."),
-            seconds("buried", "for", "Time since it was buried."),
-            seconds("age", "age", "Time since it was put."),
-            number("reserves", "reserves", "Number of its reservations."),
-            name("key", "key", "Its key."),
-            text("error", "error", "Error of its last failure.").marked(Emphasis::Alarm),
-        ],
-    )
-    .help("The latest buried jobs of each tube; they wait for a kick.")
-    .empty("No job is buried.")
+/// A connection behind its address, and whether its tube is shown, not its name.
+type ConnRow<'a> = (String, RunnerConn<'a>, bool);
+
+/// Connections of one runner, whose tubes are shown, or of several, whose names are.
+pub(crate) fn connections(conns: Vec<RunnerConn<'_>>, shows_tubes: bool, peers: &dyn Peers) -> Table {
+    let rows: Vec<ConnRow<'_>> = conns.into_iter().map(|conn| (peers.peer(conn.conn), conn, shows_tubes)).collect();
+    let failures = number("failures", "failures", "Reservations that ended without the job being done.");
+    let columns: [Shown<ConnRow<'_>>; 10] = [
+        (address("Address of the peer."), |(peer, ..)| Cell::text(peer)),
+        (text("state", "state", "State: working on a job, or waiting for one."), |(_, conn, _)| {
+            Cell::text(if conn.held > 0 { "works" } else { ["idle", "waits"][usize::from(conn.is_waiting)] })
+        }),
+        (runner_name("runner", "Name of the runner."), |(_, conn, shows_tube)| {
+            if *shows_tube { Cell::Nothing } else { name_or_nothing(conn.runner) }
+        }),
+        (linked("job", "job", JOBS, "Number of the job."), |(_, conn, _)| {
+            conn.job.map_or(Cell::Nothing, |(job, ..)| id(job))
+        }),
+        (linked("tube", "tube", TUBES, "Its tube."), |(_, conn, shows_tube)| {
+            conn.job.filter(|_| *shows_tube).map_or(Cell::Nothing, |(_, tube, _)| Cell::text(tube))
+        }),
+        (seconds("busy", "for", "Time since the reservation of that job."), |(_, conn, _)| {
+            time_if(conn.job.map(|(.., span)| span))
+        }),
+        (number("held", "held", "Number of its reserved jobs."), |(_, conn, _)| Cell::Number(conn.held)),
+        (number("reserve_rate", "reserved/min", "Jobs reserved in a minute."), |(_, conn, _)| {
+            per_minute(conn.rates[0])
+        }),
+        (number("delete_rate", "deleted/min", "Jobs deleted in a minute."), |(_, conn, _)| per_minute(conn.rates[1])),
+        (failures.marked(Caution), |(_, conn, _)| Cell::Number(conn.failures)),
+    ];
+    table("connections", "Connections", &rows, columns)
+        .help("Shows the job with the earliest deadline per connection.")
+        .empty("No runner is connected here.")
 }
 
-/// Jobs of a tube that wait for a runner.
-pub(crate) fn ready_jobs_table() -> Table {
-    Table::new(
-        "ready_jobs",
-        "Ready jobs",
-        vec![
-            Column::linked("id", "job", JOBS, "Number of the job."),
-            seconds("ready", "for", "Time for which it has been ready."),
-            number("pri", "priority", "Its priority; lower numbers are served first."),
-            seconds("age", "age", "Time since it was put."),
-            number("reserves", "reserves", "Number of its reservations."),
-            number("attempts", "failed", "Attempts that failed since it was put, kicked or moved."),
-            name("key", "key", "Its key."),
-            name("group", "group", "Its group."),
-        ],
-    )
-    .help("Jobs that have been ready longest come first.")
-    .empty("No job is ready.")
-}
+/// A store: queue, place, time for which the oldest change has waited, figures, and the time.
+pub(crate) type StoreRow = (String, String, Span, Health, Time);
 
-/// Settings that apply to some tubes.
-pub(crate) fn settings_table() -> Table {
-    Table::new(
-        "settings",
-        "Settings",
-        vec![
-            text("setting", "setting", "Command that sets it."),
-            name("of", "of", "Its pattern."),
-            text("value", "value", "Its value, as in its command."),
-            seconds("left", "left", "Time until the pause ends, or until the rate allows the next start."),
-            text("origin", "set by", "The configuration file, or a command."),
-        ],
-    )
-    .empty("Nothing is set.")
-}
-
-/// Periodic jobs.
-pub(crate) fn schedules_table() -> Table {
-    Table::new(
-        "schedules",
-        "Periodic jobs",
-        vec![
-            name("name", "name", "Its name.").label("schedule"),
-            Column::linked("tube", "tube", TUBES, "Tube into which it is put."),
-            text("times", "times", "Expression of cron and zone, or seconds."),
-            text("missed", "if missed", "Whether a job is put late for a missed time."),
-            seconds("next", "next in", "Time until it is put next, by schedule.").each("schedule_next"),
-            seconds("last", "last", "Time since it was put last, by schedule.").each("schedule_last"),
-            Column::count(
-                "skipped",
-                "skipped",
-                "schedule_skipped",
-                "Times at which a periodic job was not put, by schedule.",
-            )
-            .marked(Emphasis::Caution),
-            text("origin", "set by", "The configuration file, or a command."),
-        ],
-    )
-    .help(
-        "A time is skipped while the job of the one before still waits, when there is no room, or when it was missed.",
-    )
-    .empty("No job is put periodically. A first one: poolcounter jobs schedule --every 3600 put NAME TUBE BODY")
-}
-
-/// One job.
-pub(crate) fn job_table() -> Table {
-    Table::new(
-        "job",
-        "Job",
-        vec![
-            Column::linked("tube", "tube", TUBES, "Its tube."),
-            text("state", "state", "State of the job."),
-            seconds("for", "for", "Time for which it has been ready or buried."),
-            seconds("left", "left", "Time until its delay or its time to run ends."),
-            number("pri", "priority", "Its priority; lower numbers are served first."),
-            seconds("age", "age", "Time since it was put."),
-            seconds("ttr", "time to run", "Time for which a runner may hold it."),
-            number("reserves", "reserves", "Number of its reservations."),
-            number("attempts", "failed", "Attempts that failed since it was put, kicked or moved.")
-                .marked(Emphasis::Caution),
-            number("timeouts", "timeouts", "Number of times that its time to run ended."),
-            number("releases", "releases", "Number of its releases."),
-            number("buries", "buries", "Number of times that it was buried."),
-            number("kicks", "kicks", "Number of times that it was kicked."),
-            name("key", "key", "Its key."),
-            name("group", "group", "Its group."),
-            Column::linked("root", "root job", ROOTS, "Tube and signature of its root job."),
-            Column {
-                unit: ColumnUnit::Key,
-                actions: OF_BURIED,
-                ..Column::linked("id", "buried", JOBS, "Its number, with buttons, if it is buried.")
-            },
-        ],
-    )
-}
-
-/// One root job. Its leaves are in the lists of jobs, where superseded ones are marked.
-pub(crate) fn root_table() -> Table {
-    Table::new(
-        "root",
-        "Root job",
-        vec![
-            Column::linked("tube", "tube", TUBES, "Tube of its leaves."),
-            name("signature", "signature", "Signature that leaves give."),
-            text("newest", "newest timestamp", "Newest of its timestamps."),
-            seconds("changed", "changed", "Time since its last change; it is kept for 28 days from that."),
-        ],
-    )
-    .help("A leaf with an older timestamp is superseded: it is dropped when it would be reserved, unless it is buried.")
-}
-
-/// Root jobs that a search has found.
-pub(crate) fn roots_table() -> Table {
-    let root = Column::linked("root", "root job", ROOTS, "Tube and signature of the root job.");
-    Table::new("roots", "Root jobs", vec![root])
-}
-
-pub(crate) fn stores_table() -> Table {
-    Table::new(
-        "stores",
-        "Job store",
-        vec![
-            text("queue", "queue", "Name of the queue: jobs.name, or else its store.").label("queue"),
-            text("store", "store", "File or database.").label("store"),
-            Column {
-                unit: ColumnUnit::Times,
-                ..Column::level("commits", "commits", "commit", "Time that commits took.")
-            },
-            Column::new(
-                "checkpoints",
-                "checkpoints",
-                ColumnUnit::Times,
-                "Time that checkpoints took, which move the store's log into its file and delay commits.",
-            )
-            .each("checkpoint"),
-            seconds("oldest", "oldest change", "Time for which the oldest uncommitted change has waited.")
-                .marked(Emphasis::Caution),
-            number("batch", "last batch", "Changes in the last batch."),
+pub(crate) fn stores(stores: &[StoreRow]) -> Table {
+    let checkpoints = "Time that checkpoints took, which move the store's log into its file and delay commits.";
+    let oldest = seconds("oldest", "oldest change", "Time for which the oldest uncommitted change has waited.");
+    let serves = "1 if this daemon serves the queue, 0 if it is a standby; only for stores that several daemons share.";
+    let owner = "Daemon that serves the jobs of a shared store, and the number of its take-over.";
+    let columns: [Shown<StoreRow>; 11] = [
+        (text("queue", "queue", "Name of the queue: jobs.name, or else its store.").label("queue"), |(queue, ..)| {
+            Cell::text(queue)
+        }),
+        (text("store", "store", "File or database.").label("store"), |(_, place, ..)| Cell::text(place)),
+        (Column::times("commits", "commit", "Time that commits took."), |(.., of, _)| Cell::times(of.commits.clone())),
+        (Column::times("checkpoints", "checkpoint", checkpoints), |(.., of, _)| Cell::times(of.checkpoints.clone())),
+        (oldest.marked(Caution), |(_, _, oldest, ..)| Cell::time(*oldest)),
+        (number("batch", "last batch", "Changes in the last batch."), |(.., of, _)| Cell::Number(of.last_batch)),
+        (
             Column::new("file", "file", ColumnUnit::Bytes, "Size of the store's files; empty for a database."),
-            Column::level(
-                "serves",
-                "serves",
-                "queue_owner",
-                "1 if this daemon serves the queue, 0 if it is a standby; only for stores that several daemons share.",
-            ),
-            text("owner", "owner", "Daemon that serves the jobs of a shared store, and the number of its take-over."),
-            seconds("owned", "since", "Time for which that daemon has served them."),
-            text("fault", "fault", "Reason of the store's failure.").marked(Emphasis::Alarm),
-        ],
-    )
-    .help("Replies to changes are sent after the commit.")
-    .empty("Jobs are kept in memory only.")
+            |(.., of, _)| Cell::Number(of.file_bytes),
+        ),
+        (Column::level("serves", "serves", "queue_owner", serves), |(.., of, _)| {
+            of.owner.as_ref().map_or(Cell::Nothing, |owner| Cell::Number(owner.is_self.into()))
+        }),
+        (text("owner", "owner", owner), |(.., of, _)| match &of.owner {
+            Some(owner) if owner.address.is_empty() => Cell::text("not known"),
+            Some(owner) => Cell::text(format!("{}, take-over {}", owner.address, owner.epoch)),
+            None => Cell::Nothing,
+        }),
+        // The clock of the database may be ahead.
+        (seconds("owned", "since", "Time for which that daemon has served them."), |(.., of, now)| {
+            let since =
+                of.owner.as_ref().filter(|owner| !owner.address.is_empty()).map(|owner| owner.since.saturating_neg());
+            time_if(since.map(|since| Span::from_micros(now.as_micros().saturating_add_signed(since))))
+        }),
+        (text("fault", "fault", "Reason of the store's failure.").marked(Alarm), |(.., of, _)| {
+            of.fault.as_ref().map_or(Cell::Nothing, Cell::text)
+        }),
+    ];
+    table("stores", "Job store", stores, columns)
+        .help("Replies to changes are sent after the commit.")
+        .empty("Jobs are kept in memory only.")
 }
 
 pub(crate) static PUT: SeriesInfo =
     SeriesInfo { name: "put", title: "Jobs put", unit: "per second", is_rate: true, emphasis: Emphasis::None };
 pub(crate) static DELETES: SeriesInfo =
-    SeriesInfo { name: "deletes", title: "Deletes", unit: "per second", is_rate: true, emphasis: Emphasis::Work };
+    SeriesInfo { name: "deletes", title: "Deletes", unit: "per second", is_rate: true, emphasis: Work };
 pub(crate) static READY: SeriesInfo =
-    SeriesInfo { name: "ready", title: "Ready jobs", unit: "jobs", is_rate: false, emphasis: Emphasis::Caution };
+    SeriesInfo { name: "ready", title: "Ready jobs", unit: "jobs", is_rate: false, emphasis: Caution };
+
+pub(super) fn number(name: &'static str, title: &'static str, help: &'static str) -> Column {
+    Column::new(name, title, ColumnUnit::Number, help)
+}
+
+pub(super) fn seconds(name: &'static str, title: &'static str, help: &'static str) -> Column {
+    Column::new(name, title, ColumnUnit::Seconds, help)
+}
+
+pub(super) fn linked(name: &'static str, title: &'static str, path: &'static str, help: &'static str) -> Column {
+    Column::linked(name, title, path, help)
+}
+
+pub(super) fn text(name: &'static str, title: &'static str, help: &'static str) -> Column {
+    Column::new(name, title, ColumnUnit::Text, help)
+}
+
+pub(super) fn name(name: &'static str, title: &'static str, help: &'static str) -> Column {
+    Column::new(name, title, ColumnUnit::Name, help)
+}
+
+/// Returns a column of numbers of jobs.
+pub(super) fn key(name: &'static str, title: &'static str, help: &'static str) -> Column {
+    Column { unit: ColumnUnit::Key, ..Column::linked(name, title, JOBS, help) }
+}
+
+fn address(help: &'static str) -> Column {
+    Column::new("peer", "from", ColumnUnit::Address, help)
+}
+
+fn runner_name(name: &'static str, help: &'static str) -> Column {
+    Column::linked(name, "runner", "/jobs/runner/", help)
+}
+
+pub(super) fn id(id: JobId) -> Cell {
+    Cell::text(id.to_string())
+}
+
+pub(super) fn count(count: SmallCount) -> Cell {
+    Cell::Number(count.get().into())
+}
+
+pub(super) fn after(seconds: u64) -> Cell {
+    Cell::time(Span::from_secs(seconds))
+}
+
+pub(super) fn time_if(span: Option<Span>) -> Cell {
+    span.map_or(Cell::Nothing, Cell::time)
+}
 
 /// Returns the cell of a name, which may be empty.
-pub(crate) fn name_or_nothing(bytes: &[u8]) -> Cell {
+pub(super) fn name_or_nothing(bytes: &[u8]) -> Cell {
     if bytes.is_empty() { Cell::Nothing } else { Cell::text(bytes) }
 }
 
-/// Returns the cell of an error, which may be empty.
-pub(crate) fn prose_or_nothing(bytes: &[u8]) -> Cell {
-    if bytes.is_empty() { Cell::Nothing } else { Cell::prose(bytes) }
+/// Returns the cell of the error of a job, which may have none.
+pub(super) fn error(job: &JobStats<'_>) -> Cell {
+    let text = summary_text(job.error);
+    if text.is_empty() { Cell::Nothing } else { Cell::prose(text) }
 }

@@ -1,25 +1,21 @@
 //! Pages about one thing: a first or last part of tubes' names, a tube, a job, a root job, a runner, all buried jobs,
 //! the whole matrix.
 
-use super::report::{MOST_ROWS, SECONDS_A_MINUTE, page, row_of_sum, row_of_tube, rows_of_buried};
-use super::tables::{
-    OF_GROUP, buried_table, job_table, name_or_nothing, prose_or_nothing, ready_jobs_table, root_table, roots_table,
-    runner_table, settings_table,
-};
+use super::job_tables;
+use super::report::{MOST_ROWS, page};
+use super::tables::{self, BuriedGroup, OF_GROUP};
 use crate::JobQueue;
-use crate::buried_groups::{key_of, summary_text};
+use crate::buried_groups::key_of;
 use crate::health::pattern_of;
 use crate::options::ShowBodies;
 use crate::state::queries::JobStats;
-use crate::state::views::RunnerConn;
-use crate::state::{JobId, JobState, Pattern, ShownSetting, SumBy};
+use crate::state::{JobId, JobState, Pattern, SumBy};
 use memchr::memmem::Finder;
-use poolcounter_core::count::Count;
 use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::quoted;
-use poolcounter_service::report::{Block, Cell, Emphasis, Report, Series, SeriesInfo, Table, View};
+use poolcounter_service::report::{Block, Emphasis, Report, Series, SeriesInfo, Table, View};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -50,7 +46,7 @@ impl JobQueue {
     pub(crate) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         if let Some(slash) = path.iter().position(|byte| *byte == b'/') {
             let (kind, name) = (&path[..slash], &path[slash + 1..]);
-            let is_part = |by: &SumBy| self.tables.words[*by as usize].as_bytes() == kind;
+            let is_part = |by: &SumBy| self.settings.part_names.0[*by as usize].as_bytes() == kind;
             if let Some(by) = SumBy::ALL.into_iter().find(is_part) {
                 return self.view_of_sum(by, name, now);
             }
@@ -79,16 +75,16 @@ impl JobQueue {
     fn view_of_sum(&self, by: SumBy, name: &[u8], now: Time) -> Option<View> {
         let (summary, tubes) = self.state.sum_with_tubes(by, name, MOST_ROWS, now)?;
         let note = (!self.state.is_followed(by, name)).then(|| NOT_FOLLOWED.to_string());
-        let [put, _, deleted] = summary.tally.events.map(Count::get);
+        let [put, deleted] = summary.tally.puts_and_deletes();
         let levels = [summary.counts[0], summary.oldest_ready.as_micros() / 1_000_000, put, deleted];
-        let part = &self.tables.words[by as usize];
+        let part = &self.settings.part_names.0[by as usize];
         let pattern = pattern_like(by, name, tubes.first().map_or(name, |(tube, _)| tube));
         let buried = self.state.buried_of(by, name, MOST_ROWS, now);
         let tables = vec![
-            self.tables.tubes().rows(tubes.into_iter().map(|tube| row_of_tube(tube, now))),
-            self.tables.errors(&[]).rows(rows_of_groups(&buried)),
-            buried_table().rows(rows_of_buried(buried)),
-            Table { note, ..self.tables.part(by as usize).rows([row_of_sum((name.to_vec(), summary), now)]) },
+            tables::tubes(tubes, now),
+            self.settings.part_names.errors(&[], &groups_of(&buried)),
+            job_tables::buried(&buried),
+            Table { note, ..self.settings.part_names.part(by as usize, vec![(name.to_vec(), summary)], now) },
             self.settings_of(&pattern, now),
         ];
         let commands = quoted(&pattern).map_or(Vec::new(), |pattern| commands_with(&pattern));
@@ -103,7 +99,7 @@ impl JobQueue {
         for by in SumBy::ALL {
             for (name, levels) in self.state.levels(by, now) {
                 path.clear();
-                path.extend_from_slice(self.tables.words[by as usize].as_bytes());
+                path.extend_from_slice(self.settings.part_names.0[by as usize].as_bytes());
                 path.push(b'/');
                 path.extend_from_slice(name);
                 series_of(levels).into_iter().for_each(|series| note(&path, series));
@@ -116,23 +112,19 @@ impl JobQueue {
     pub(crate) fn buried_tables(&self, grouped: usize, most: usize, now: Time) -> [Table; 2] {
         let buried = self.state.buried(grouped, now);
         let note = (buried.len() == grouped).then(|| format!("Only the first {grouped} jobs are examined."));
-        let groups = Table { note, ..self.tables.errors(OF_GROUP).rows(rows_of_groups(&buried)) };
-        let last = rows_of_buried(buried.into_iter().take(most).collect());
-        [groups, buried_table().rows(last)]
+        let groups = Table { note, ..self.settings.part_names.errors(OF_GROUP, &groups_of(&buried)) };
+        [groups, job_tables::buried(&buried[..most.min(buried.len())])]
     }
 
     fn view_of_tube(&self, name: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         let summary = self.state.summary_of_tube_named(name, now)?;
-        let ready = self.state.ready_of_tube(name, SHOWN_READY, now);
-        let runners = self.state.conns_on_tube(name, MOST_ROWS, now);
-        let row_of_runner = |conn: &RunnerConn<'_>| row_of_conn(conn, Shown::Runner, peers);
         let buried = self.state.buried_of_tube(name, MOST_ROWS, now);
         let tables = vec![
-            self.tables.tubes().rows([row_of_tube(summary, now)]),
-            ready_jobs_table().rows(ready.iter().map(|(job, span)| row_of_ready(job, *span))),
-            runner_table().rows(runners.iter().map(row_of_runner)),
-            self.tables.errors(&[]).rows(rows_of_groups(&buried)),
-            buried_table().rows(rows_of_buried(buried)),
+            tables::tubes(vec![summary], now),
+            job_tables::ready_jobs(&self.state.ready_of_tube(name, SHOWN_READY, now)),
+            tables::connections(self.state.conns_on_tube(name, MOST_ROWS, now), false, peers),
+            self.settings.part_names.errors(&[], &groups_of(&buried)),
+            job_tables::buried(&buried),
             self.settings_of(name, now),
         ];
         let commands = quoted(name).map_or(Vec::new(), |tube| commands_with(&tube));
@@ -145,8 +137,8 @@ impl JobQueue {
         let finder = Finder::new(&name);
         let has = |name: &[u8]| finder.find(name).is_some();
         let roots = self.state.roots().filter(|(tube, signature)| has(tube) || has(signature)).take(MOST_ROWS);
-        let roots = roots.map(|(tube, signature)| vec![Cell::text([tube, b" ", signature].concat())]);
-        let tables = self.tables_of_names(&has, now).into_iter().chain([roots_table().rows(roots)]);
+        let roots = job_tables::roots(&roots.collect::<Vec<_>>());
+        let tables = self.tables_of_names(&has, now).into_iter().chain([roots]);
         let tables = tables.map(|table| Table { empty: "".into(), ..table }).collect();
         page(title_of("Search:", &name), tables, Vec::new())
     }
@@ -154,12 +146,12 @@ impl JobQueue {
     /// Returns the settings that apply to the tubes of a pattern.
     fn settings_of(&self, pattern: &[u8], now: Time) -> Table {
         let settings = Pattern::parse(pattern).map(|of| self.state.settings_from(Some(of), 0, MOST_GROUPED, now).0);
-        settings_table().rows(settings.unwrap_or_default().into_iter().map(row_of_setting))
+        job_tables::settings(&settings.unwrap_or_default())
     }
 
     fn view_of_job(&self, id: JobId, now: Time) -> Option<View> {
-        let (job, span) = self.state.job_with_span(id, now)?;
-        let tables = vec![job_table().rows(vec![row_of_job(&job, span)])];
+        let shown @ (job, _) = self.state.job_with_span(id, now)?;
+        let tables = vec![job_tables::job(shown)];
         let mut blocks = Vec::new();
         if !job.error.is_empty() {
             blocks.push(Block::of("Last error", job.error, false));
@@ -168,8 +160,8 @@ impl JobQueue {
             let text = format!("{}, {attempts} attempts, {age} s ago", String::from_utf8_lossy(tube));
             blocks.push(Block::of("Dead letter of", text.as_bytes(), false));
         }
-        if self.show_bodies != ShowBodies::None {
-            let is_private = self.show_bodies == ShowBodies::Local;
+        if self.settings.show_bodies != ShowBodies::None {
+            let is_private = self.settings.show_bodies == ShowBodies::Local;
             blocks.push(Block::of("Body", self.state.body(id)?, is_private));
         }
         let commands = match job.state {
@@ -184,55 +176,36 @@ impl JobQueue {
         let space = name.iter().position(|byte| *byte == b' ')?;
         let (tube, signature) = (&name[..space], &name[space + 1..]);
         let (newest, changed) = self.state.newest_of_root(tube, signature, now)?;
-        let row = vec![Cell::text(tube), Cell::text(signature), Cell::text(newest.to_string()), Cell::time(changed)];
         let commands = quoted(tube).map(|tube| format!("jobs list {tube} ready")).into_iter().collect();
-        Some(page(title_of("Root job", signature), vec![root_table().rows([row])], commands))
+        Some(page(
+            title_of("Root job", signature),
+            vec![job_tables::root((tube, signature, newest, changed))],
+            commands,
+        ))
     }
 
     fn view_of_runner(&self, name: &[u8], now: Time, peers: &dyn Peers) -> View {
-        let rows = self
-            .state
-            .conns_of_runner(name, MOST_ROWS, now)
-            .into_iter()
-            .map(|conn| row_of_conn(&conn, Shown::Tube, peers));
-        let tables = vec![runner_table().rows(rows)];
+        let tables = vec![tables::connections(self.state.conns_of_runner(name, MOST_ROWS, now), true, peers)];
         page(title_of("Runner", name), tables, Vec::new())
     }
 }
 
-/// Buried jobs with the same error.
-struct BuriedGroup<'a> {
-    jobs: u64,
-    first: Span,
-    /// Job that was buried last, with the time since its burial.
-    last: (Span, &'a JobStats<'a>),
-}
-
-/// Returns a row for each group, the largest first.
-fn rows_of_groups(buried: &[(JobStats<'_>, Span)]) -> Vec<Vec<Cell>> {
+/// Returns the groups of buried jobs, the largest first.
+fn groups_of<'a>(buried: &'a [(JobStats<'a>, Span)]) -> Vec<BuriedGroup<'a>> {
     let mut groups: BTreeMap<(&[u8], Vec<u8>), BuriedGroup<'_>> = BTreeMap::new();
     for (job, span) in buried {
-        let group = groups.entry(key_of(job)).or_insert(BuriedGroup { jobs: 0, first: *span, last: (*span, job) });
+        let (part, error) = key_of(job);
+        let new = BuriedGroup { part, jobs: 0, first: *span, last: (job, *span) };
+        let group = groups.entry((part, error)).or_insert(new);
         group.jobs += 1;
         group.first = group.first.max(*span);
-        if *span < group.last.0 {
-            group.last = (*span, job);
+        if *span < group.last.1 {
+            group.last = (job, *span);
         }
     }
-    let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, group)| Reverse(group.jobs));
-    let row = |((part, _), group): ((&[u8], Vec<u8>), BuriedGroup<'_>)| {
-        let (last, job) = group.last;
-        vec![
-            name_or_nothing(part),
-            Cell::Number(group.jobs),
-            Cell::time(group.first),
-            Cell::time(last),
-            Cell::text(job.id.to_string()),
-            prose_or_nothing(&summary_text(job.error)),
-        ]
-    };
-    groups.into_iter().map(row).collect()
+    let mut groups: Vec<_> = groups.into_values().collect();
+    groups.sort_by_key(|group| Reverse(group.jobs));
+    groups
 }
 
 /// Returns the pattern of tubes like this one, with the same first or last part.
@@ -241,18 +214,6 @@ fn pattern_like(by: SumBy, name: &[u8], tube: &[u8]) -> Vec<u8> {
         SumBy::FirstPart => [name, &b"/*".repeat(tube.iter().filter(|byte| **byte == b'/').count())].concat(),
         SumBy::LastPart => pattern_of(tube, name),
     }
-}
-
-fn row_of_setting(setting: ShownSetting) -> Vec<Cell> {
-    let ShownSetting { command, of, value, left, is_of_file } = setting;
-    let origin = if is_of_file { "file" } else { "command" };
-    vec![
-        Cell::text(command),
-        Cell::text(of),
-        Cell::text(value),
-        left.map_or(Cell::Nothing, Cell::time),
-        Cell::text(origin),
-    ]
 }
 
 /// Returns the commands that help with the tubes of a pattern, as it is typed.
@@ -268,65 +229,4 @@ fn series_of([ready, oldest, put, deleted]: [u64; 4]) -> [Series; 4] {
 /// Returns the word with a capital letter.
 fn capitalized(word: &str) -> String {
     word[..1].to_ascii_uppercase() + &word[1..]
-}
-
-/// Column of a table of connections that says more than the title of the page.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
-    Runner,
-    Tube,
-}
-
-fn row_of_conn(conn: &RunnerConn<'_>, shown: Shown, peers: &dyn Peers) -> Vec<Cell> {
-    let [reserved, deleted] = conn.rates.map(|rate| Cell::Number((rate * SECONDS_A_MINUTE).round() as u64));
-    let (job, tube, busy) =
-        conn.job.map_or((Cell::Nothing, Cell::Nothing, Cell::Nothing), |(id, tube, span): (_, _, Span)| {
-            (Cell::text(id.to_string()), Cell::text(tube), Cell::time(span))
-        });
-    let state = match (conn.held, conn.is_waiting) {
-        (1.., _) => "works",
-        (0, true) => "waits",
-        (0, false) => "idle",
-    };
-    let (runner, tube) = match shown {
-        Shown::Runner => (name_or_nothing(conn.runner), Cell::Nothing),
-        Shown::Tube => (Cell::Nothing, tube),
-    };
-    let head = [Cell::text(peers.peer(conn.conn)), Cell::text(state), runner, job, tube, busy];
-    let ends = [Cell::Number(conn.held), reserved, deleted, Cell::Number(conn.failures)];
-    head.into_iter().chain(ends).collect()
-}
-
-fn row_of_ready(job: &JobStats<'_>, span: Span) -> Vec<Cell> {
-    vec![
-        Cell::text(job.id.to_string()),
-        Cell::time(span),
-        Cell::Number(job.pri.into()),
-        Cell::time(Span::from_secs(job.age)),
-        Cell::Number(job.reserves.get().into()),
-        Cell::Number(job.history.attempts.get().into()),
-        name_or_nothing(job.key),
-        name_or_nothing(job.group),
-    ]
-}
-
-fn row_of_job(job: &JobStats<'_>, span: Span) -> Vec<Cell> {
-    let [since, left] = match job.state {
-        JobState::Ready | JobState::Buried => [Cell::time(span), Cell::Nothing],
-        JobState::Reserved | JobState::Delayed => [Cell::Nothing, Cell::time(Span::from_secs(job.time_left))],
-    };
-    let history = job.history;
-    let counts = [job.reserves, history.attempts, history.timeouts, history.releases, history.buries, history.kicks];
-    let [age, ttr] = [job.age, job.ttr.into()].map(|seconds| Cell::time(Span::from_secs(seconds)));
-    let buttons = if job.state == JobState::Buried { Cell::text(job.id.to_string()) } else { Cell::Nothing };
-    [Cell::text(job.tube), Cell::text(job.state.word()), since, left, Cell::Number(job.pri.into()), age, ttr]
-        .into_iter()
-        .chain(counts.map(|count| Cell::Number(count.get().into())))
-        .chain([name_or_nothing(job.key), name_or_nothing(job.group), cell_of_root(job), buttons])
-        .collect()
-}
-
-/// Returns the cell with the name of the root job of a job, as in the path of its page.
-fn cell_of_root(job: &JobStats<'_>) -> Cell {
-    job.root.map_or(Cell::Nothing, |signature| Cell::text([job.tube, b" ", signature].concat()))
 }

@@ -110,7 +110,7 @@ impl State {
             assert!(since.is_sorted(), "ready jobs are in the order of their times");
             let ready = own(JobPlacement::Ready);
             assert_eq!([since.len(), tube.waiting.len as usize], [ready; 2], "ready jobs are linked, and counted");
-            let age = tube.ready_since.filter(|_| !self.tubes.lingers(id));
+            let age = tube.ready_since.filter(|_| self.tubes.lingering != Some(id));
             assert_eq!(age, since.first().map(|at| super::sums::age_of(*at)), "age of the first ready job");
             if self.background.has_no_sweeps() {
                 assert_eq!(tube.paused, self.settings.pause_of(&tube.name), "a tube has the pause of its settings");
@@ -120,7 +120,10 @@ impl State {
             assert_eq!(tube.watching as usize, of(&watchers), "connections that watch a tube");
         }
         let may_forget = self.tubes.first_hidden().is_some() || self.roots.len() > 0;
-        assert!(!may_forget || self.background.will_forget(), "root jobs and hidden tubes have a timer");
+        assert!(
+            !may_forget || self.background.forget.is_some() || self.background.has(Task::Forget),
+            "root jobs and hidden tubes have a timer"
+        );
     }
 
     fn check_limits(&self) {
@@ -148,7 +151,7 @@ impl State {
             tube.counted.iter().for_each(|gate| *reserved.entry(*gate).or_insert(0) += tube.reserved);
         }
         let mut budget = MOST_MATCHES;
-        let shared = || limits.shared.iter().chain(&limits.shared_rates);
+        let shared = || limits.shared.iter().flatten();
         for (pattern, gate) in shared() {
             let counts = |tube: &super::tube::Tube| tube.counted.contains(gate);
             let of_gate = reserved.get(gate).copied().unwrap_or(0);
@@ -245,14 +248,14 @@ impl State {
             let plain = feed.tube.filter(|tube| self.tubes[*tube].first.is_some()).map(|tube| self.tubes[tube].lane);
             let is_noted = |lane: &LaneId| {
                 let held = &self.limits.lanes[lane.index()].held;
-                self.limits.is_open(*lane) || held.contains(id)
+                self.limits.is_open(*lane) || held.tickets.contains_key(&id)
             };
             let waits = |ticket: u64, set: super::ids::SetId| {
                 let first = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
                 first.is_some_and(|wait| wait.ticket >= ticket) && self.sets[set].awake.is_none()
             };
             let is_waited_for = || feed.waiters.iter().any(|(ticket, set)| waits(*ticket, *set));
-            let held = |lane: &LaneId| self.limits.lanes[lane.index()].held.len();
+            let held = |lane: &LaneId| self.limits.lanes[lane.index()].held.tickets.len();
             let matches = feed.lanes.keys().chain(&plain).map(held).sum();
             if !self.is_shut && !self.has_news() && may_match(&mut budget, matches) && is_waited_for() {
                 assert!(feed.lanes.keys().chain(&plain).all(is_noted), "a limit knows of a feed that waits for it");
@@ -285,7 +288,7 @@ impl State {
         }
         for (id, set) in self.sets.iter() {
             let is_own = |conn: ConnId| self.conns[conn].set == Some(id) && self.conns[conn].wait.is_some();
-            assert!(self.sets.waiting_in(set).all(is_own), "a waiting connection is in its set");
+            assert!(set.waiting.iter(&self.sets.links).all(is_own), "a waiting connection is in its set");
         }
         assert_eq!(self.sets.waiting, waiting, "waiting connections are counted");
         let is_given_back = !self.conns.has_orphans() || self.background.has(Task::Orphans);

@@ -59,7 +59,7 @@ pub(super) struct Commits {
     is_off: bool,
     stored_next_id: u64,
     /// True while no reservation ends, because replies would wait for the change.
-    keeps_reserved: bool,
+    pub keeps_reserved: bool,
     /// Number of changes, and approximate bytes, of the batches that are handed over and not committed.
     under_way: (usize, usize),
 }
@@ -119,11 +119,6 @@ impl State {
     /// Sets whether reservations are kept after the end of their TTR.
     pub fn keep_reserved(&mut self, keeps: bool) {
         self.commits.keeps_reserved = keeps;
-    }
-
-    /// Returns whether reservations may end after their TTR: the change can be committed soon.
-    pub(super) fn may_end_reservations(&self) -> bool {
-        !self.commits.keeps_reserved && !self.is_backed_up()
     }
 
     /// Gives later replies another number to wait for than earlier ones, though for the same batch, so that they can be
@@ -286,7 +281,7 @@ impl State {
     /// Hides the job until the current batch is committed.
     pub(super) fn wait_for_commit(&mut self, key: JobKey) {
         let commit = self.commits.current;
-        self.jobs[key].set_commit(commit.0);
+        self.jobs[key].links = ((commit.0 >> 32) as u32, commit.0 as u32);
         self.commits.pending.push_back((commit, self.jobs[key].id));
     }
 

@@ -292,7 +292,8 @@ impl State {
         self.end_wait_if_due(id, step);
         while let Some(HeldJob { deadline, id: job, .. }) = self.conns[id].held.first().copied()
             && deadline <= step.now
-            && self.may_end_reservations()
+            && !self.commits.keeps_reserved
+            && !self.is_backed_up()
             && step.timers.spend(DUE_COST)
         {
             let key = self.jobs.find(job).expect("a connection holds only jobs that there are");

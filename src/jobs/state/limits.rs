@@ -43,20 +43,10 @@ pub(super) struct Lane {
 pub(super) struct HeldFeeds {
     order: BTreeSet<(u64, FeedId)>,
     /// Ticket of a set that waited for the feed: the first, or an earlier one.
-    tickets: BTreeMap<FeedId, u64>,
+    pub tickets: BTreeMap<FeedId, u64>,
 }
 
 impl HeldFeeds {
-    /// Returns the number of feeds.
-    pub fn len(&self) -> usize {
-        self.tickets.len()
-    }
-
-    /// Returns whether a feed is among them.
-    pub fn contains(&self, feed: FeedId) -> bool {
-        self.tickets.contains_key(&feed)
-    }
-
     fn insert(&mut self, ticket: u64, feed: FeedId) {
         let known = self.tickets.entry(feed).or_insert(u64::MAX);
         if ticket < *known {
@@ -74,11 +64,6 @@ impl HeldFeeds {
 }
 
 impl Gate {
-    /// Returns whether a lane or a bucket must be examined when it opens.
-    fn holds_some(&self) -> bool {
-        !self.lanes.is_empty() || !self.parked.is_empty()
-    }
-
     pub fn is_closed(&self) -> bool {
         let is_full = self.limit > 0 && self.reserved >= self.limit;
         is_full || self.is_ordered && self.retrying > 0 || self.rate.as_ref().is_some_and(|rate| rate.is_full)
@@ -102,8 +87,7 @@ pub(super) struct Limits {
     pub groups: Slab<Group>,
     pub group_names: Names<GroupId>,
     /// Gates of limits that count several tubes together, and of such rates, by their patterns.
-    pub shared: BTreeMap<Box<[u8]>, GateId>,
-    pub shared_rates: BTreeMap<Box<[u8]>, GateId>,
+    pub shared: [BTreeMap<Box<[u8]>, GateId>; 2],
     pub rates: Rates,
     /// Gates that have opened and still hold lanes or buckets back.
     pub opened: BTreeSet<GateId>,
@@ -119,17 +103,6 @@ pub(super) struct TubeLimits {
 }
 
 impl Limits {
-    /// Returns the gates of limits of several tubes, or of rates, as this one is.
-    pub fn shared_mut(&mut self, limit: Limit) -> &mut BTreeMap<Box<[u8]>, GateId> {
-        if limit.per.is_some() { &mut self.shared_rates } else { &mut self.shared }
-    }
-
-    /// Returns the gate of a limit that counts the tubes of a pattern together.
-    pub fn shared_gate(&self, limit: Limit, pattern: &[u8]) -> Option<GateId> {
-        let gates = if limit.per.is_some() { &self.shared_rates } else { &self.shared };
-        gates.get(pattern).copied()
-    }
-
     /// Returns the limits of a tube. A limit for each tube applies if it is the most literal of all. Limits for all
     /// tubes together apply beside it, unless a more literal one exempts the tube; they count its jobs in any case.
     pub fn of_tube(&self, name: &[u8], settings: &Settings) -> TubeLimits {
@@ -139,9 +112,9 @@ impl Limits {
             let set = settings.matching(kind, name).filter_map(|(pattern, value)| Some((pattern, value.limit()?)));
             for (index, (pattern, limit)) in set.enumerate() {
                 is_exempt |= limit.most == 0;
-                if let Some(gate) = self.shared_gate(limit, pattern) {
-                    limits.counted.push(gate);
-                    limits.held.extend((!is_exempt).then_some(gate));
+                if let Some(gate) = self.shared[usize::from(limit.per.is_some())].get(pattern) {
+                    limits.counted.push(*gate);
+                    limits.held.extend((!is_exempt).then_some(*gate));
                 } else if index == 0 {
                     let own = if kind == SettingKind::Rate { &mut limits.rate } else { &mut limits.limit };
                     *own = limit;
@@ -246,8 +219,7 @@ impl Limits {
         let lane = &mut self.lanes[id.index()];
         lane.held.insert(ticket, feed);
         if lane.watched.is_none() {
-            lane.watched = Some(gate);
-            self.gates[gate.index()].lanes.insert(id);
+            self.watch_at(id, Some(gate));
         }
     }
 
@@ -261,7 +233,7 @@ impl Limits {
             }
             let held = &mut self.lanes[lane.index()].held;
             let next = held.pop_first();
-            if held.len() == 0 {
+            if held.tickets.is_empty() {
                 self.watch_at(lane, None);
             }
             if next.is_some() {
@@ -296,7 +268,7 @@ impl Limits {
                 Some(index),
                 "a lane is found by its gates"
             );
-            assert_eq!(lane.watched.is_some(), lane.held.len() > 0, "a lane with held feeds is at its gate");
+            assert_eq!(lane.watched.is_none(), lane.held.tickets.is_empty(), "a lane with held feeds is at its gate");
             assert_eq!(lane.held.order.len(), lane.held.tickets.len(), "a feed is held back once");
             let is_found = |gate: GateId| self.gates[gate.index()].lanes.contains(&LaneId::from_index(index));
             assert!(lane.watched.is_none_or(is_found), "a lane is looked at when its gate opens");
@@ -310,26 +282,18 @@ impl State {
         let gate = &mut self.limits.gates[id.index()];
         let was_closed = gate.is_closed();
         change(gate);
-        if was_closed && !gate.is_closed() && gate.holds_some() {
+        if was_closed && !gate.is_closed() && !(gate.lanes.is_empty() && gate.parked.is_empty()) {
             self.limits.opened.insert(id);
         }
     }
 
-    /// Counts a newly reserved job, and hides its tube if that reaches its limit.
-    pub(super) fn count_reserved(&mut self, tube: TubeId, group: Option<GroupId>) {
+    /// Counts a newly reserved job, or one that is not reserved any more, and hides or shows its tube if that reaches its
+    /// limit or falls below it.
+    pub(super) fn count_reserved(&mut self, tube: TubeId, group: Option<GroupId>, is_more: bool) {
+        let change = |count: &mut u32| if is_more { *count += 1 } else { *count -= 1 };
         let was_blocked = self.tubes[tube].is_blocked();
-        self.tubes[tube].reserved += 1;
-        self.change_gates(tube, group, |gate| gate.reserved += 1);
-        if self.tubes[tube].is_blocked() != was_blocked {
-            self.place(tube);
-        }
-    }
-
-    /// Counts a job that is not reserved any more, and shows its tube if that falls below its limit.
-    pub(super) fn count_unreserved(&mut self, tube: TubeId, group: Option<GroupId>) {
-        let was_blocked = self.tubes[tube].is_blocked();
-        self.tubes[tube].reserved -= 1;
-        self.change_gates(tube, group, |gate| gate.reserved -= 1);
+        change(&mut self.tubes[tube].reserved);
+        self.change_gates(tube, group, |gate| change(&mut gate.reserved));
         if self.tubes[tube].is_blocked() != was_blocked {
             self.place(tube);
         }

@@ -41,8 +41,7 @@ impl State {
                     Some(key) => {
                         let is_there = *self.tubes[self.jobs[key].tube].name == *name.bytes();
                         let is_moved = !is_there && self.move_one(key, name.bytes(), step);
-                        let after = self.this_commit();
-                        step.reply_after_of(conn, Reply::Moved(is_moved.into()), after, id);
+                        self.promise(conn, Reply::Moved(is_moved.into()), id, step);
                     }
                 }
             }
@@ -92,9 +91,7 @@ impl State {
             self.move_job(key, to.unwrap_or(To::Ready), step);
         }
         self.note_job(key);
-        let after = self.this_commit();
-        step.reply_after_of(conn, Reply::JobSet, after, id);
-        self.serve_waiting(step);
+        self.promise(conn, Reply::JobSet, id, step);
     }
 
     /// Counts a kick of a job that is in no place, after which it has no attempts.
@@ -117,9 +114,7 @@ impl State {
         let is_reserved = |key: &JobKey| self.jobs[*key].place == JobPlacement::Reserved;
         let Some(key) = self.visible(id).filter(is_reserved) else { return step.reply(conn, Reply::NotFound) };
         self.cancel_one(key, &who, step);
-        let after = self.this_commit();
-        step.reply_after_of(conn, Reply::Cancelled(1), after, id);
-        self.serve_waiting(step);
+        self.promise(conn, Reply::Cancelled(1), id, step);
     }
 
     pub(super) fn cancel_one(&mut self, key: JobKey, who: &Arc<[u8]>, step: &mut Step<'_, '_>) {

@@ -6,8 +6,7 @@ use super::job::{Extra, Job, JobKey, JobPlacement, To, micros};
 use super::limits::{Gate, Group};
 use super::placement::DROPPED_AT_ONCE;
 use super::roots::{KeptKey, Root, Roots};
-use super::tally::Noted;
-use super::tally::Rated;
+use super::tally::Counted;
 use super::tube::Bucket;
 use super::{Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, Reply, State, Step, Timer, TubeName};
 use crate::stats::Jobs as Stat;
@@ -146,7 +145,7 @@ impl State {
     /// least, though it has none while its jobs are not ready.
     fn group_bytes(&self, groups: usize, buckets: usize) -> usize {
         let groups = self.limits.groups.len() + groups;
-        groups * GROUP_BYTES + groups.max(self.tubes.group_buckets() + buckets) * BUCKET_BYTES
+        groups * GROUP_BYTES + groups.max(self.tubes.buckets.len() + buckets) * BUCKET_BYTES
     }
 
     /// Returns the bytes that jobs, root jobs, tubes, groups, settings, watches, the orders of tubes that are watched, and
@@ -201,7 +200,7 @@ impl State {
         match self.try_put(tube, put, body, at_once, left, step) {
             Ok((id, is_shown)) => {
                 let after = self.this_commit();
-                self.conns[conn].rates.count(Rated::Put, step.now);
+                self.conns[conn].rates.count(Counted::Put, step.now);
                 step.reply_after_of(conn, Reply::Inserted(id), after, id);
                 is_shown
             }
@@ -259,7 +258,7 @@ impl State {
         // A job with a key is shown when those that it supersedes are gone.
         let is_shown = at_once && extra.key.is_empty() && self.keeps_no_changes();
         let to = if is_shown { self.first_place(key, step.now) } else { To::Pending };
-        self.move_noted(key, to, Some(Noted::Put), step);
+        self.move_noted(key, to, Some((Counted::Put, None)), step);
         if !is_shown {
             self.note_job(key);
             self.wait_for_commit(key);
@@ -287,7 +286,7 @@ impl State {
         let Some((signature, timestamp)) = root else { return Ok(()) };
         match self.roots.newest(&self.tubes[tube].name, signature) {
             Some((newest, commit)) if newest > timestamp => {
-                self.tubes.note(tube, Noted::Superseded, now);
+                self.tubes.note(tube, (Counted::Superseded, None), now);
                 self.figures.count(Stat::Superseded);
                 Err((Reply::Superseded, self.commit_of(commit)))
             }
@@ -323,7 +322,7 @@ impl State {
             self.visited += superseded.len();
             return Ok(superseded);
         };
-        self.tubes.note(tube, Noted::Duplicate, now);
+        self.tubes.note(tube, (Counted::Duplicate, None), now);
         self.figures.count(Stat::Duplicates);
         let after = commit.and_then(|commit| {
             // This reply waits for the same commit as the other put.

@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub(super) struct Reading {
     /// Jobs whose bodies are not read. Some of them may be deleted by now.
-    bodiless: BTreeSet<JobId>,
+    pub bodiless: BTreeSet<JobId>,
     /// Time since which the first ready job of each tube has been ready.
-    ready_since: BTreeMap<Box<[u8]>, Time>,
+    pub ready_since: BTreeMap<Box<[u8]>, Time>,
 }
 
 impl State {
@@ -68,15 +68,6 @@ impl State {
             }
             other => self.restore(other, step),
         }
-    }
-
-    /// Notes that a restored job has no body yet.
-    pub(super) fn await_body(&mut self, id: JobId) {
-        self.reading.iter_mut().for_each(|reading| _ = reading.bodiless.insert(id));
-    }
-
-    pub(super) fn restore_ready_since(&mut self, tube: &[u8], since: Time) {
-        self.reading.iter_mut().for_each(|reading| _ = reading.ready_since.insert(tube.into(), since));
     }
 
     /// Visits the time since which the first job of each tube has been ready, for a process that reads the jobs from

@@ -4,8 +4,7 @@
 use super::conns::Conn;
 use super::ids::TubeId;
 use super::job::{JobId, JobKey, JobPlacement, Origin, To, micros};
-use super::tally::Noted;
-use super::tally::Rated;
+use super::tally::Counted;
 use super::tube::Rank;
 use super::{Backoff, Failure, JobState, Peek, Reply, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
@@ -48,11 +47,16 @@ impl State {
         self.figures.count(Stat::Delete);
         let may = |key: &JobKey| self.jobs[*key].place != JobPlacement::Reserved || self.is_held_by(conn, *key);
         let Some(key) = self.visible(id).filter(may) else { return step.reply(conn, Reply::NotFound) };
-        let noted = Noted::Delete(self.run_time(key, step.now));
-        self.conns[conn].rates.count(Rated::Delete, step.now);
+        let noted = (Counted::Delete, self.run_time(key, step.now));
+        self.conns[conn].rates.count(Counted::Delete, step.now);
         self.delete_job(key, Some(noted), step);
+        self.promise(conn, Reply::Deleted, id, step);
+    }
+
+    /// Replies that a change of a job is done, once it is committed, and serves waiting connections.
+    pub(super) fn promise(&mut self, conn: ConnId, reply: Reply, id: JobId, step: &mut Step<'_, '_>) {
         let after = self.this_commit();
-        step.reply_after_of(conn, Reply::Deleted, after, id);
+        step.reply_after_of(conn, reply, after, id);
         self.serve_waiting(step);
     }
 
@@ -71,9 +75,7 @@ impl State {
         self.jobs[key].delay = delay;
         self.move_job(key, to, step);
         self.note_job(key);
-        let after = self.this_commit();
-        step.reply_after_of(conn, Reply::Released, after, id);
-        self.serve_waiting(step);
+        self.promise(conn, Reply::Released, id, step);
     }
 
     /// `bury`: ends the reservation; the job is buried until a kick.
@@ -84,9 +86,7 @@ impl State {
         self.set_pri(key, pri);
         self.move_job(key, To::Buried, step);
         self.note_job(key);
-        let after = self.this_commit();
-        step.reply_after_of(conn, Reply::Buried, after, id);
-        self.serve_waiting(step);
+        self.promise(conn, Reply::Buried, id, step);
     }
 
     /// `fail`: releases or buries a job, counts an attempt, and keeps a text of the failure.
@@ -103,9 +103,7 @@ impl State {
             false => self.end_attempt(key, Backoff::DEFAULT, Span::from_secs(u64::from(delay)), step),
         };
         let reply = if outcome == Outcome::Buried { Reply::Buried } else { Reply::Released };
-        let after = self.this_commit();
-        step.reply_after_of(conn, reply, after, id);
-        self.serve_waiting(step);
+        self.promise(conn, reply, id, step);
     }
 
     /// `touch`: restarts the TTR of a job.
@@ -138,8 +136,7 @@ impl State {
         };
         let Some(key) = self.visible(id).filter(waits) else { return step.reply(conn, Reply::NotFound) };
         self.kick_one(key, step);
-        let after = self.this_commit();
-        step.reply_after_of(conn, Reply::KickedJob, after, id);
+        self.promise(conn, Reply::KickedJob, id, step);
     }
 
     /// Returns the state of a job; None if there is no such job, or its put is not committed.
@@ -159,7 +156,7 @@ impl State {
     pub fn delete_buried(&mut self, id: JobId, step: &mut Step<'_, '_>) {
         if let Some(key) = self.find_buried(id) {
             self.figures.count(Stat::Delete);
-            self.delete_job(key, Some(Noted::Delete(None)), step);
+            self.delete_job(key, Some((Counted::Delete, None)), step);
         }
     }
 
@@ -275,7 +272,7 @@ impl State {
         self.jobs.note(key, |history| history.attempts.bump());
         let attempts = self.jobs.extra(key).history.attempts.get();
         self.note_job(key);
-        self.tubes.note(self.jobs[key].tube, Noted::Failure, step.now);
+        self.tubes.note(self.jobs[key].tube, (Counted::Failure, None), step.now);
         if let Some(conn) = self.holder_of(key) {
             conn.failures.bump();
         }

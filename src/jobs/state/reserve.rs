@@ -3,7 +3,7 @@
 use super::conns::Wait;
 use super::ids::{SetId, TubeId};
 use super::job::{Job, JobId, JobKey, JobPlacement, To};
-use super::tally::{Noted, Rated};
+use super::tally::Counted;
 use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step, Task, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
@@ -163,11 +163,12 @@ impl State {
             return open.map(|tube| (0, tube));
         }
         let mut entries = set.turns.len();
-        let mut best: Option<((u32, u64), usize, TubeId)> = None;
+        let mut best: Option<((u32, u128), usize, TubeId)> = None;
         for (place, turn) in set.turns.iter().enumerate() {
             entries += self.feeds[turn.feed].lanes.len();
             let Some((pri, _, tube)) = self.first_of(turn.feed) else { continue };
-            let order = if set.is_fair { turn.pass } else { self.tubes[tube].first.map_or(0, |first| first.id().0) };
+            let order =
+                if set.is_fair { turn.pass } else { self.tubes[tube].first.map_or(0, |first| first.id().0.into()) };
             if best.is_none_or(|(least, ..)| (pri, order) < least) {
                 best = Some(((pri, order), place, tube));
             }
@@ -221,8 +222,8 @@ impl State {
         let job = &self.jobs[key];
         let waited = (job.place == JobPlacement::Ready).then(|| step.now.since(job.at));
         let tube = job.tube;
-        self.conns[conn].rates.count(Rated::Reserve, step.now);
-        let noted = Some(Noted::Reserve(waited));
+        self.conns[conn].rates.count(Counted::Reserve, step.now);
+        let noted = Some((Counted::Reserve, waited));
         self.move_noted(key, To::Reserved(conn, is_begun), noted, step);
         // Delayed jobs are counted by it.
         self.jobs[key].reserves.bump();
@@ -240,7 +241,7 @@ impl State {
         let tube = self.jobs[key].tube;
         self.tubes[tube].rare().dropped += 1;
         self.figures.count(Stat::Superseded);
-        self.delete_job(key, Some(Noted::Superseded), step);
+        self.delete_job(key, Some((Counted::Superseded, None)), step);
     }
 
     /// `dropped`: takes the number of superseded jobs that were dropped in a tube, which may be hidden.

@@ -205,7 +205,9 @@ impl State {
                 self.arm_conn(id, step.timers);
                 self.go_on(Task::Serve, step);
             }
-            Saved::ReadySince(tube, since) => self.restore_ready_since(tube, since),
+            Saved::ReadySince(tube, since) => {
+                self.reading.iter_mut().for_each(|reading| _ = reading.ready_since.insert(tube.into(), since));
+            }
         }
         Ok(())
     }
@@ -296,7 +298,7 @@ impl State {
         (job.created, job.reserves, job.is_stored) = (record.created, record.reserves, true);
         let key = self.jobs.insert(job, extra.encode());
         if held.is_some() {
-            self.await_body(record.id);
+            self.reading.iter_mut().for_each(|reading| _ = reading.bodiless.insert(record.id));
         }
         self.next_id = self.next_id.max(record.id.0 + 1);
         let to = match (held, record.delayed) {

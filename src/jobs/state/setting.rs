@@ -32,17 +32,10 @@ pub enum SettingKind {
 
 impl SettingKind {
     /// Every kind.
-    pub const ALL: [SettingKind; 9] = [
-        SettingKind::Limit,
-        SettingKind::GroupLimit,
-        SettingKind::Rate,
-        SettingKind::GroupRate,
-        SettingKind::Retry,
-        SettingKind::DeadLetter,
-        SettingKind::Pause,
-        SettingKind::Schedule,
-        SettingKind::File,
-    ];
+    pub const ALL: [SettingKind; 9] = {
+        use SettingKind::{DeadLetter, File, GroupLimit, GroupRate, Limit, Pause, Rate, Retry, Schedule};
+        [Limit, GroupLimit, Rate, GroupRate, Retry, DeadLetter, Pause, Schedule, File]
+    };
 
     /// Returns whether a setting of this kind can have this name.
     pub fn can_be_of(self, name: &[u8]) -> bool {

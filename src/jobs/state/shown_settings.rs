@@ -76,7 +76,7 @@ impl State {
     fn left_of_rate(&self, kind: SettingKind, own: &[u8], of: Option<Pattern<'_>>, now: Time) -> Option<Span> {
         let limits = &self.limits;
         let gate = match kind {
-            SettingKind::Rate => limits.shared_rates.get(own).copied(),
+            SettingKind::Rate => limits.shared[1].get(own).copied(),
             SettingKind::GroupRate => Some(limits.groups[limits.find_group(own)?.index()].gate),
             _ => return None,
         };

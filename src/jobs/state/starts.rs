@@ -29,9 +29,10 @@ impl State {
         if limit.per.is_some() {
             self.limits.rates.forget(&Rates::log_of(OF_PATTERN, pattern));
         }
-        let known = self.limits.shared_gate(limit, pattern);
+        let shared = &mut self.limits.shared[usize::from(limit.per.is_some())];
+        let known = shared.get(pattern).copied();
         let Some(new) = new.filter(|limit| limit.scope == Scope::All) else {
-            self.limits.shared_mut(limit).remove(pattern);
+            shared.remove(pattern);
             return known;
         };
         let gate = self.limits.gate_of(new, OF_PATTERN, pattern);
@@ -39,7 +40,7 @@ impl State {
             Some(known) => self.change_gate(known, |known| (known.limit, known.rate) = (gate.limit, gate.rate)),
             None => {
                 let gate = GateId::from_index(self.limits.gates.insert(gate));
-                self.limits.shared_mut(new).insert(pattern.into(), gate);
+                self.limits.shared[usize::from(new.per.is_some())].insert(pattern.into(), gate);
             }
         }
         None
@@ -125,7 +126,7 @@ impl State {
                 }
                 None
             }
-            OF_PATTERN => self.limits.shared_rates.get(name).copied(),
+            OF_PATTERN => self.limits.shared[1].get(name).copied(),
             _ => self.limits.find_group(name).map(|group| self.limits.groups[group.index()].gate),
         };
         if let Some(gate) = gate {

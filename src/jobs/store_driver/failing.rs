@@ -19,7 +19,7 @@ impl JobQueue {
     pub(crate) fn look_after_store(&mut self, context: &mut Context<'_>) {
         self.driver.timer.take().into_iter().for_each(TimerId::fired);
         let now = context.time.now;
-        let timeout = self.driver.timeout;
+        let timeout = self.settings.store_timeout;
         if !self.is_stuck(now) || timeout == Span::FOREVER {
             return self.driver.marks.clear();
         }
@@ -61,7 +61,7 @@ impl JobQueue {
     /// Returns whether the next request of a connection has waited for `timeout`, while the store fails or is slow.
     fn is_overdue(&self, conn: ConnId, now: Time) -> bool {
         let since = self.sessions.get(conn.index()).and_then(|session| session.held_since);
-        since.is_some_and(|since| now.since(since) >= self.driver.timeout) && self.is_stuck(now)
+        since.is_some_and(|since| now.since(since) >= self.settings.store_timeout) && self.is_stuck(now)
     }
 
     /// Returns whether a request is answered with an error and not executed: it would change something, and has waited
@@ -79,7 +79,7 @@ impl JobQueue {
     /// Returns whether the store fails, or a commit takes so long that it counts as failing.
     pub(crate) fn is_store_failing(&self, now: Time) -> bool {
         let takes = self.driver.under_way.map_or(Span::ZERO, |(_, since)| now.since(since));
-        self.store.is_failing() || takes > self.driver.timeout + LOOK
+        self.store.is_failing() || takes > self.settings.store_timeout + LOOK
     }
 
     /// Returns whether [`JobQueue::hold_back`] may hold a connection back: always with a store.

@@ -29,7 +29,7 @@ impl JobQueue {
         loaded.map_err(|sentence| format!("the jobs cannot be kept in {place}: {sentence}"))?;
         if self.store.ownership() == Ownership::Damaged {
             let sentence = self.store.health().and_then(|health| health.fault).unwrap_or_default();
-            if self.is_required {
+            if self.settings.required {
                 return Err(format!("the jobs in {place} cannot be read, and are required: {sentence}"));
             }
             self.lose_damaged(&sentence, context);
@@ -38,13 +38,6 @@ impl JobQueue {
             log::info!("the jobs are kept in memory, and end with the daemon");
         }
         Ok(())
-    }
-
-    /// Ends the store, and hands it all jobs if it has lost them.
-    pub(crate) fn end_store(&mut self) {
-        while let Some(verdict) = self.store.end() {
-            self.hand_over_asked(&verdict);
-        }
     }
 
     /// Returns the handover of the store for a successor; None if it was never opened.

@@ -2,7 +2,7 @@
 
 use crate::state::ALL_STATES;
 use crate::state::queries::{JobStats, Summary, TubeStats};
-use crate::state::{ShownSchedule, ShownSetting, Tally};
+use crate::state::{ShownSchedule, ShownSetting};
 use crate::stats::Jobs;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
@@ -64,12 +64,8 @@ pub struct ServerStats {
     pub draining: bool,
     /// Random id: eight bytes as hexadecimal digits.
     pub id: String,
-    /// Name of the machine.
-    pub hostname: String,
-    /// Its operating system.
-    pub os: String,
-    /// Its processor.
-    pub platform: String,
+    /// Name of the machine, its operating system, and its processor.
+    pub machine: [String; 3],
 }
 
 /// Number of rows of beanstalkd's `stats`: up to `total-jobs`, and two more between other rows.
@@ -91,8 +87,9 @@ pub fn write_stats(bytes: &mut Vec<u8>, figures: &Figures<Jobs>, server: &Server
         put!(bytes, "binlog-{key}: 0");
     }
     put!(bytes, "draining: {}\nid: {}", server.draining, server.id);
-    put!(bytes, "hostname: {}", quoted(server.hostname.as_bytes()));
-    put!(bytes, "os: {}\nplatform: {}", quoted(server.os.as_bytes()), quoted(server.platform.as_bytes()));
+    for (key, value) in ["hostname", "os", "platform"].into_iter().zip(&server.machine) {
+        put!(bytes, "{key}: {}", quoted(value.as_bytes()));
+    }
     for (row, value) in figures.rows().skip(Jobs::Waiting as usize + 1) {
         put!(bytes, "{}: {value}", row.name);
     }
@@ -187,7 +184,7 @@ pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_run
             put!(bytes, "  {event}-rate-{minutes}: {rate:.3}");
         }
     }
-    let Tally { duplicates, superseded, failures, .. } = &summary.tally;
+    let [.., duplicates, superseded, failures] = summary.tally.counts;
     put!(bytes, "  duplicates: {duplicates}\n  superseded: {superseded}\n  failures: {failures}");
     if let Some((_, span)) = &summary.busy {
         put!(bytes, "  busy: {:.3}", seconds(span.as_micros()));

@@ -5,7 +5,7 @@ use crate::state::ids::TubeId;
 use crate::state::job::{History, JobId, JobPlacement, micros};
 use crate::state::roots::is_signature_of_key;
 use crate::state::sums::{MOST_SURVEYED, Part, Sum, SumBy, SumId};
-use crate::state::tally::{Rated, Tally};
+use crate::state::tally::{Counted, Tally};
 use crate::state::tube::Tube;
 use crate::state::{JobState, State, Watch};
 use crate::stats::Jobs as Stat;
@@ -187,7 +187,7 @@ impl State {
 
     /// Returns the names of all tubes.
     pub fn tubes(&self) -> impl Iterator<Item = &[u8]> {
-        self.tubes.iter_visible().map(|(_, tube)| &*tube.name)
+        self.tubes.iter().filter(|(_, tube)| tube.hidden.is_none()).map(|(_, tube)| &*tube.name)
     }
 
     /// Returns the watches of a connection by pattern.
@@ -209,7 +209,7 @@ impl State {
     pub fn largest_sums(&self, by: SumBy, has: &dyn Fn(&[u8]) -> bool, most: usize, now: Time) -> Summaries {
         let known = self.tubes.sums.surveyed(by).map(|(id, sum)| (id, self.tubes.part(sum)));
         let known = known.filter(|(_, part)| has(part.name));
-        let sizes = known.map(|(id, part)| (part.counts.iter().sum(), part.tally.events[0].get(), id.index()));
+        let sizes = known.map(|(id, part)| (part.counts.iter().sum(), part.tally.counts[0].get(), id.index()));
         let largest = largest_of(sizes.collect(), most).map(|place| &self.tubes.sums[SumId::from_index(place)]);
         sorted(largest.map(|sum| self.summary_of(sum, now)).collect(), most)
     }
@@ -275,13 +275,13 @@ impl Summary {
 
     /// Returns the rates of puts, reserves and deletes in events a second, over the last 1, 5 and 15 minutes.
     pub fn rates(&self, now: Time) -> [[f64; 3]; 3] {
-        [Rated::Put, Rated::Reserve, Rated::Delete].map(|event| self.tally.rates.of(event, now))
+        [Counted::Put, Counted::Reserve, Counted::Delete].map(|event| self.tally.rates.of(event, now))
     }
 }
 
 /// Returns the `most` largest summaries, the largest first.
 fn sorted(mut all: Summaries, most: usize) -> Summaries {
-    let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.tally.events[0].get());
+    let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.tally.counts[0].get());
     all.sort_by(|(name, one), (other_name, other)| size(other).cmp(&size(one)).then_with(|| name.cmp(other_name)));
     all.truncate(most);
     all

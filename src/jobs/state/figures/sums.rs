@@ -45,15 +45,17 @@ pub enum SumBy {
 }
 
 /// Name and figures of a tube, or of a sum.
-pub(in crate::state) struct Part<'a> {
+pub struct Part<'a> {
+    /// Name.
     pub name: &'a [u8],
     /// Jobs by [`JobState`].
     pub counts: [u64; 4],
     /// Delayed jobs that wait to be tried again.
     pub retrying: u64,
+    /// Events.
     pub tally: &'a Tally,
     /// Position of a tube in the order of ages.
-    pub age: Option<u32>,
+    pub(in crate::state) age: Option<u32>,
 }
 
 /// Sum of the tubes with one first part, or one last part. It exists as long as one of them does, hidden or not.
@@ -197,11 +199,6 @@ impl Sums {
     /// Returns the followed sums of one kind.
     pub fn followed(&self, by: SumBy) -> impl Iterator<Item = &Sum> {
         self.followed[by as usize].iter().map(|id| &self.all[id.index()])
-    }
-
-    /// Returns true if all sums of one kind are followed, as far as a report examines them.
-    pub fn are_all_followed(&self, by: SumBy) -> bool {
-        self.all.len() <= MOST_SURVEYED && self.surveyed(by).count() == self.followed[by as usize].len()
     }
 
     /// Returns the events of the sums that were not followed.

@@ -5,15 +5,15 @@ use poolcounter_core::histogram::Histogram;
 use poolcounter_core::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// Event of a tube that is counted.
+/// Event of a tube that is counted. Of the first three there are rates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::state) enum Noted {
+pub enum Counted {
     /// A job was put.
     Put,
-    /// A job was reserved, with the time for which it was ready before, if it was ready.
-    Reserve(Option<Span>),
-    /// A job was deleted by a client, with the time since its reservation, if it was reserved.
-    Delete(Option<Span>),
+    /// A job was reserved.
+    Reserve,
+    /// A job was deleted by a client.
+    Delete,
     /// A job was refused because of its key.
     Duplicate,
     /// A leaf was refused or dropped because of a newer root job.
@@ -22,6 +22,12 @@ pub(in crate::state) enum Noted {
     Failure,
 }
 
+/// Number of events with rates.
+const RATED: usize = 3;
+
+/// An event, and the time for which the job was ready before its reservation, or reserved before its deletion, if it was.
+pub(in crate::state) type Noted = (Counted, Option<Span>);
+
 /// Events of one tube or several.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
@@ -29,14 +35,8 @@ pub struct Tally {
     pub pickups: Histogram,
     /// Puts, reserves and deletes a second.
     pub rates: Rates,
-    /// Puts, reserves and deletes.
-    pub events: [Count; 3],
-    /// Jobs refused because of their key.
-    pub duplicates: Count,
-    /// Leaves refused or dropped because of a newer root job.
-    pub superseded: Count,
-    /// Reservations that ended without the job being done.
-    pub failures: Count,
+    /// Numbers of events, by [`Counted`].
+    pub counts: [Count; 6],
     /// Times for which jobs were reserved before they were deleted; of a tube only while it is alone in a sum.
     pub runs: Histogram,
     /// The last failure with a text.
@@ -70,65 +70,36 @@ impl Tally {
 
     /// Returns true if something was counted.
     pub(in crate::state) fn has_events(&self) -> bool {
-        let Tally { pickups, rates: _, events, duplicates, superseded, failures, runs, last_error } = self;
-        let counts = events.iter().chain([duplicates, superseded, failures]);
-        pickups.count() + runs.count() > 0
-            || last_error.is_some()
-            || counts.into_iter().any(|count| *count > Count::ZERO)
+        let Tally { pickups, rates: _, counts, runs, last_error } = self;
+        pickups.count() + runs.count() > 0 || last_error.is_some() || *counts != [Count::ZERO; 6]
     }
 
     /// Returns the counts for curves.
     pub fn puts_and_deletes(&self) -> [u64; 2] {
-        [Rated::Put, Rated::Delete].map(|event| self.events[event as usize].get())
+        [Counted::Put, Counted::Delete].map(|event| self.counts[event as usize].get())
     }
 
     /// Counts an event, and returns by how many [`Tally::bytes`] the tally has grown.
     #[inline]
-    pub(in crate::state) fn note(&mut self, noted: Noted, now: Time) -> usize {
-        let (event, timed) = match noted {
-            Noted::Put => (Rated::Put, None),
-            Noted::Reserve(waited) => (Rated::Reserve, waited.map(|waited| (&mut self.pickups, waited))),
-            Noted::Delete(ran) => (Rated::Delete, ran.map(|ran| (&mut self.runs, ran))),
-            Noted::Duplicate => return self.note_rare(|tally| &mut tally.duplicates),
-            Noted::Superseded => return self.note_rare(|tally| &mut tally.superseded),
-            Noted::Failure => return self.note_rare(|tally| &mut tally.failures),
-        };
-        let grown = timed.map_or(0, |(histogram, time)| {
-            let before = histogram.bytes();
-            histogram.record(time);
-            histogram.bytes() - before
-        });
-        self.events[event as usize].bump();
-        self.rates.count(event, now);
-        grown
-    }
-
-    fn note_rare(&mut self, count: fn(&mut Tally) -> &mut Count) -> usize {
-        count(self).bump();
-        0
+    pub(in crate::state) fn note(&mut self, (event, time): Noted, now: Time) -> usize {
+        self.counts[event as usize].bump();
+        if (event as usize) < RATED {
+            self.rates.count(event, now);
+        }
+        let Some(time) = time else { return 0 };
+        let histogram = if event == Counted::Delete { &mut self.runs } else { &mut self.pickups };
+        let before = histogram.bytes();
+        histogram.record(time);
+        histogram.bytes() - before
     }
 
     /// Adds another tally.
     pub(in crate::state) fn add(&mut self, other: &Tally, now: Time) {
         self.pickups.add(&other.pickups);
         self.rates.add(&other.rates, now);
-        self.events.iter_mut().zip(other.events).for_each(|(sum, more)| *sum += more);
-        self.duplicates += other.duplicates;
-        self.superseded += other.superseded;
-        self.failures += other.failures;
+        self.counts.iter_mut().zip(other.counts).for_each(|(sum, more)| *sum += more);
         self.runs.add(&other.runs);
     }
-}
-
-/// Event with rates.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rated {
-    /// A job was put.
-    Put,
-    /// A job was reserved.
-    Reserve,
-    /// A job was deleted.
-    Delete,
 }
 
 /// Lengths of the averages in seconds.
@@ -141,15 +112,15 @@ const FORGOTTEN: u32 = 7 * 900;
 pub struct Rates {
     second: u32,
     /// Events of that second.
-    counts: [SmallCount; 3],
+    counts: [SmallCount; RATED],
     /// Averages of the seconds before; None if there were no events.
-    averages: Option<Box<[[f32; 3]; 3]>>,
+    averages: Option<Box<[[f32; 3]; RATED]>>,
 }
 
 impl Rates {
     /// Counts an event. The averages are updated at most once a second.
     #[inline]
-    pub fn count(&mut self, event: Rated, now: Time) {
+    pub fn count(&mut self, event: Counted, now: Time) {
         let second = second_of(now);
         if second > self.second {
             self.go_to(second);
@@ -158,7 +129,7 @@ impl Rates {
     }
 
     /// Returns the events a second over each of [`WINDOWS`].
-    pub fn of(&self, event: Rated, now: Time) -> [f64; 3] {
+    pub fn of(&self, event: Counted, now: Time) -> [f64; 3] {
         let second = second_of(now);
         std::array::from_fn(|window| self.faded(event as usize, window, second).into())
     }
@@ -184,12 +155,12 @@ impl Rates {
     }
 
     fn go_to(&mut self, second: u32) {
-        if self.averages.is_some() || self.counts != [SmallCount::ZERO; 3] {
+        if self.averages.is_some() || self.counts != [SmallCount::ZERO; RATED] {
             let later = |event| std::array::from_fn(|window| self.faded(event, window, second));
             let later = std::array::from_fn(later);
             **self.averages.get_or_insert_default() = later;
         }
-        (self.second, self.counts) = (self.second.max(second), [SmallCount::ZERO; 3]);
+        (self.second, self.counts) = (self.second.max(second), [SmallCount::ZERO; RATED]);
     }
 }
 
@@ -207,15 +178,15 @@ mod tests {
         let mut rates = Rates::default();
         let mut now = Time::START;
         for _ in 0..20_000 {
-            rates.count(Rated::Put, now);
+            rates.count(Counted::Put, now);
             now = now + Span::from_millis(500);
         }
-        for rate in rates.of(Rated::Put, now) {
+        for rate in rates.of(Counted::Put, now) {
             assert!((rate - 2.0).abs() < 0.05, "{rate}");
         }
-        assert_eq!(rates.of(Rated::Delete, now), [0.0; 3]);
-        let [one, five, fifteen] = rates.of(Rated::Put, now + Span::from_secs(60));
+        assert_eq!(rates.of(Counted::Delete, now), [0.0; 3]);
+        let [one, five, fifteen] = rates.of(Counted::Put, now + Span::from_secs(60));
         assert!((one - 2.0 / std::f64::consts::E).abs() < 0.05 && one < five && five < fifteen);
-        assert_eq!(rates.of(Rated::Put, now + Span::from_secs(10_000)), [0.0; 3]);
+        assert_eq!(rates.of(Counted::Put, now + Span::from_secs(10_000)), [0.0; 3]);
     }
 }

@@ -5,7 +5,7 @@ use crate::state::ids::TubeId;
 use crate::state::job::{JobId, JobKey, micros};
 use crate::state::queries::{JobStats, Summaries, Summary, largest_of};
 use crate::state::sums::{MOST_SURVEYED, Part, Sum, SumBy, SumId};
-use crate::state::tally::{Rated, Tally};
+use crate::state::tally::{Counted, Tally};
 use crate::state::tube::Tube;
 use crate::state::{ALL_STATES, JobState, State};
 use poolcounter_core::id::{ConnId, Id};
@@ -37,23 +37,21 @@ impl State {
     /// Returns the summary of a sum, and of its tubes with the most jobs; None if there is no such sum.
     pub fn sum_with_tubes(&self, by: SumBy, name: &[u8], most: usize, now: Time) -> Option<(Summary, Summaries)> {
         let sum = self.tubes.find_sum(by, name)?;
-        let tubes = self.visible_tubes(sum).map(|(id, tube)| (tube.jobs(), tube.total_jobs.get(), id.index()));
+        let tubes =
+            self.visible_tubes([sum].into_iter()).map(|(id, tube)| (tube.jobs(), tube.total_jobs.get(), id.index()));
         let tubes = largest_of(tubes.collect(), most).map(|place| &self.tubes[TubeId::from_index(place)]);
         Some((self.summary_of(sum, now).1, tubes.map(|tube| self.summary_of_tube(tube, now)).collect()))
     }
 
-    /// Returns the visible tubes of a sum, at most the first [`MOST_SURVEYED`].
-    fn visible_tubes<'a>(&'a self, sum: &'a Sum) -> impl Iterator<Item = (TubeId, &'a Tube)> {
-        let tubes = sum.tubes().take(MOST_SURVEYED).map(|id| (id, &self.tubes[id]));
+    /// Returns the visible tubes of sums, at most the first [`MOST_SURVEYED`].
+    fn visible_tubes<'a>(&'a self, sums: impl Iterator<Item = &'a Sum>) -> impl Iterator<Item = (TubeId, &'a Tube)> {
+        let tubes = sums.flat_map(Sum::tubes).take(MOST_SURVEYED).map(|id| (id, &self.tubes[id]));
         tubes.filter(|(_, tube)| tube.hidden.is_none())
     }
 
     /// Returns buried jobs of a sum, and the time since they were buried: the last ones of each tube.
     pub fn buried_of(&self, by: SumBy, name: &[u8], most: usize, now: Time) -> Vec<(JobStats<'_>, Span)> {
-        let sum = self.tubes.find_sum(by, name);
-        let mut buried = Vec::new();
-        self.add_buried(sum.into_iter(), most, now, &mut buried);
-        buried
+        self.buried_in(self.visible_tubes(self.tubes.find_sum(by, name).into_iter()), most, now)
     }
 
     /// Returns buried jobs of all first parts, the parts with the most first.
@@ -61,35 +59,22 @@ impl State {
         let sizes = self.tubes.sums.surveyed(SumBy::FirstPart);
         let sizes = sizes.map(|(id, sum)| (self.tubes.part(sum).counts[JobState::Buried as usize], 0, id.index()));
         let places = largest_of(sizes.filter(|(buried, ..)| *buried > 0).collect(), most);
-        let mut buried = Vec::new();
-        self.add_buried(places.map(|place| &self.tubes.sums[SumId::from_index(place)]), most, now, &mut buried);
-        buried
-    }
-
-    fn add_buried<'a>(
-        &'a self,
-        sums: impl Iterator<Item = &'a Sum>,
-        most: usize,
-        now: Time,
-        buried: &mut Vec<(JobStats<'a>, Span)>,
-    ) {
-        let mut looked_at = MOST_SURVEYED;
-        for sum in sums {
-            for (_, tube) in self.visible_tubes(sum).take(looked_at).filter(|(_, tube)| tube.buried.len > 0) {
-                let keys = tube.buried.iter_back(&self.jobs).take(most - buried.len());
-                buried.extend(self.with_spans(keys, now));
-            }
-            looked_at = looked_at.saturating_sub(sum.len());
-            if buried.len() == most || looked_at == 0 {
-                return;
-            }
-        }
+        let sums = places.map(|place| &self.tubes.sums[SumId::from_index(place)]);
+        self.buried_in(self.visible_tubes(sums), most, now)
     }
 
     /// Returns the last buried jobs of a tube, each with the time since its burial.
     pub fn buried_of_tube(&self, name: &[u8], most: usize, now: Time) -> Vec<(JobStats<'_>, Span)> {
-        let tube = self.tubes.find_visible(name).map(|id| &self.tubes[id]);
-        self.with_spans(tube.into_iter().flat_map(|tube| tube.buried.iter_back(&self.jobs)).take(most), now)
+        self.buried_in(self.tubes.find_visible(name).into_iter().map(|id| (id, &self.tubes[id])), most, now)
+    }
+
+    fn buried_in<'a>(
+        &'a self,
+        tubes: impl Iterator<Item = (TubeId, &'a Tube)>,
+        most: usize,
+        now: Time,
+    ) -> Vec<(JobStats<'a>, Span)> {
+        self.with_spans(tubes.flat_map(|(_, tube)| tube.buried.iter_back(&self.jobs)).take(most), now)
     }
 
     /// Returns the jobs of a tube that have been ready for longest, each with that time.
@@ -159,7 +144,7 @@ impl State {
         included.map(|(id, conn)| self.runner_conn(id, conn, now)).collect()
     }
 
-    fn runner_conn<'a>(&'a self, id: ConnId, conn: &'a Conn, now: Time) -> RunnerConn<'a> {
+    pub(super) fn runner_conn<'a>(&'a self, id: ConnId, conn: &'a Conn, now: Time) -> RunnerConn<'a> {
         RunnerConn {
             conn: id,
             runner: &conn.name,
@@ -169,7 +154,7 @@ impl State {
                 (job.id, &*self.tubes[job.tube].name, now.since(since))
             }),
             is_waiting: conn.wait.is_some(),
-            rates: [Rated::Reserve, Rated::Delete].map(|event| conn.rates.of(event, now)[0]),
+            rates: [Counted::Reserve, Counted::Delete].map(|event| conn.rates.of(event, now)[0]),
             failures: conn.failures.get(),
         }
     }
@@ -184,13 +169,15 @@ impl State {
     pub fn tallies(&self, by: SumBy) -> Option<impl Iterator<Item = (&[u8], &Tally)>> {
         let sums = self.tubes.sums.followed(by);
         let parts = sums.map(|sum| self.tubes.part(sum)).map(|part| (part.name, part.tally));
-        self.tubes.sums.are_all_followed(by).then_some(parts)
+        let sums = &self.tubes.sums;
+        let are_all = sums.len() <= MOST_SURVEYED && sums.surveyed(by).count() == sums.followed(by).count();
+        are_all.then_some(parts)
     }
 
     /// Returns the followed sums, the sums with the most puts first, and after them all other sums together.
     pub fn followed(&self, by: SumBy, now: Time) -> Summaries {
         let mut followed: Vec<&Sum> = self.tubes.sums.followed(by).collect();
-        followed.sort_by_key(|sum| std::cmp::Reverse(self.tubes.part(sum).tally.events[Rated::Put as usize]));
+        followed.sort_by_key(|sum| std::cmp::Reverse(self.tubes.part(sum).tally.counts[Counted::Put as usize]));
         let total = ALL_STATES.map(|state| self.count_in(state));
         let parts = || followed.iter().map(|sum| self.tubes.part(sum));
         let counts = std::array::from_fn(|n| total[n] - parts().map(|part| part.counts[n]).sum::<u64>());

@@ -189,11 +189,6 @@ impl Background {
         }
     }
 
-    /// Returns whether something will be forgotten.
-    pub fn will_forget(&self) -> bool {
-        self.forget.is_some() || self.has(Task::Forget)
-    }
-
     /// Compares the commands with their number.
     ///
     /// # Panics

@@ -2,13 +2,12 @@
 //! them. Each answer goes on from a position in a table, and shows entries as they are when their slice comes.
 
 use crate::state::conns::Held;
-use crate::state::feeds::Feed;
 use crate::state::ids::TubeId;
 use crate::state::job::{Job, JobId};
 use crate::state::queries::{JobStats, Summaries, Summary, TubeStats};
 use crate::state::sums::SumBy;
+use crate::state::tally::Counted;
 use crate::state::{JobState, State};
-use poolcounter_core::id::Id as _;
 use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::name::TubeName;
@@ -68,57 +67,36 @@ impl Listing {
 #[derive(Debug)]
 pub struct Watchers {
     tube: Box<[u8]>,
-    /// Connections before this one have their sets of watches; None if all have.
-    next_conn: Option<usize>,
-    pub(in crate::state) watching: u64,
-    pub(in crate::state) waiting: u64,
+    watching: u64,
+    waiting: u64,
 }
 
 impl Watchers {
     /// Begins to count the connections that watch a tube.
     pub fn new(tube: TubeName<'_>) -> Self {
-        Watchers { tube: tube.bytes().into(), next_conn: Some(0), watching: 0, waiting: 0 }
-    }
-
-    /// Returns the name of the tube.
-    pub fn tube(&self) -> &[u8] {
-        &self.tube
+        Watchers { tube: tube.bytes().into(), watching: 0, waiting: 0 }
     }
 }
 
 impl State {
-    /// Counts the watchers in at most `most` sets of watches, from the place `first` of their table on, once every
-    /// connection has its set. Returns the next place if there are more.
+    /// Counts the watchers among at most `most` connections, from the place `first` of their table on. Returns the next
+    /// place if there are more.
     pub fn count_watchers(&mut self, watchers: &mut Watchers, first: usize, most: usize) -> Option<usize> {
-        let before = self.visited;
-        while let Some(conn) = watchers.next_conn.and_then(|next| self.conns.next_loose(next)) {
-            if self.visited - before >= most {
-                return Some(first);
-            }
-            watchers.next_conn = Some(conn.index() + 1);
-            self.enter_set(conn);
+        let patterns: Vec<Vec<u8>> = self.feeds.by_pattern.patterns_of(&watchers.tube).collect();
+        let (conns, next) = self.conns.slice(first, most);
+        for (_, conn) in conns.metered() {
             self.visited += 1;
-        }
-        if watchers.next_conn.take().is_some() && watchers.tube() == TubeName::DEFAULT.bytes() {
-            watchers.watching += self.conns.idle_count as u64;
-        }
-        let feeds: Vec<&Feed> = self.feeds.covering(&watchers.tube).map(|feed| &self.feeds[feed]).collect();
-        let (sets, next) = self.sets.slice(first, most);
-        let mut visited = feeds.len();
-        for (id, set) in sets.metered() {
-            visited += 1;
-            if feeds.iter().any(|feed| feed.sets.contains(&id)) {
-                watchers.watching += u64::from(set.conns);
-                watchers.waiting += u64::from(set.waiting.len());
+            if patterns.iter().any(|pattern| conn.watches.of(pattern).is_some()) {
+                watchers.watching += 1;
+                watchers.waiting += u64::from(conn.wait.is_some());
             }
         }
-        self.visited += visited;
         next
     }
 
     /// Returns the statistics of a tube, with the counted watchers.
     pub fn tube_stats(&self, watchers: &Watchers, now: Time) -> Option<TubeStats<'_>> {
-        let tube = &self.tubes[self.tubes.find_visible(watchers.tube())?];
+        let tube = &self.tubes[self.tubes.find_visible(&watchers.tube)?];
         let ([ready, reserved, delayed, buried], pause) = (tube.counts(), tube.paused);
         let figures = [
             ("current-jobs-urgent", tube.urgent),
@@ -210,7 +188,7 @@ impl State {
             entry.tally.rates.add(&conn.rates, now);
             entry.conns += 1;
             entry.waiting += u64::from(conn.wait.is_some());
-            entry.tally.failures += conn.failures;
+            entry.tally.counts[Counted::Failure as usize] += conn.failures;
             if let Some((job, since)) = conn.first_held()
                 && entry.busy.as_ref().is_none_or(|(_, span)| *span < now.since(since))
                 && let Some(key) = self.jobs.find(job)

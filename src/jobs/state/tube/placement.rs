@@ -82,7 +82,7 @@ impl State {
             JobPlacement::Reserved => {
                 let holder = self.jobs[key].holder();
                 self.conns.held_of(holder).remove_by(|held| held.place((at, rank.id())));
-                self.count_unreserved(tube, group);
+                self.count_reserved(tube, group, false);
             }
             JobPlacement::Buried => {
                 self.tubes[tube].rare().buried.remove(&mut self.jobs, key);
@@ -139,7 +139,7 @@ impl State {
         job.links = (conn.index() as u32, serial);
         let held = (job.at, job.id);
         self.conns[conn].hold(held, is_begun, now);
-        self.count_reserved(tube, group);
+        self.count_reserved(tube, group, true);
     }
 
     /// Keeps the timer of a tube's delays at the first of them, or earlier.
@@ -174,7 +174,7 @@ impl State {
             return *bucket;
         }
         let bucket = Bucket { tube, group, ready: Sorted::default(), parked: None, held_since: 0 };
-        let bucket = self.tubes.insert_bucket(bucket);
+        let bucket = BucketId::from_index(self.tubes.buckets.insert(bucket));
         self.tubes[tube].rare().by_group.insert(group, bucket);
         bucket
     }

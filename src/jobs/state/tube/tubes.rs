@@ -7,7 +7,7 @@ use crate::state::JobState;
 use crate::state::ids::{BucketId, LaneId, TubeId};
 use crate::state::jobs::Jobs;
 use crate::state::sums::{Part, Sum, SumBy, Sums, age_of};
-use crate::state::tally::{LastError, Noted, Tally};
+use crate::state::tally::{Counted, LastError, Noted, Tally};
 use crate::state::tube::{Bucket, Tube};
 use bytes::name_bytes;
 use poolcounter_core::id::{Id, index_by};
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 pub(in crate::state) struct Tubes {
     all: Slab<Tube>,
     names: Names<TubeId>,
-    buckets: Slab<Bucket>,
+    pub buckets: Slab<Bucket>,
     /// Hidden tubes, the oldest first.
     hidden: BTreeSet<(Time, TubeId)>,
     pub sums: Sums,
@@ -36,7 +36,7 @@ pub(in crate::state) struct Tubes {
     pub retrying: u64,
     /// Tube whose last ready job has left, if it keeps its position in the orders of ages: a queue that is mostly empty
     /// needs it for the next job. At most one tube does.
-    lingering: Option<TubeId>,
+    pub lingering: Option<TubeId>,
 }
 
 impl Tubes {
@@ -68,11 +68,6 @@ impl Tubes {
     /// Returns every tube.
     pub fn iter(&self) -> impl Iterator<Item = (TubeId, &Tube)> {
         self.all.iter().map(|(place, tube)| (TubeId::from_index(place), tube))
-    }
-
-    /// Returns every tube that clients see.
-    pub fn iter_visible(&self) -> impl Iterator<Item = (TubeId, &Tube)> {
-        self.iter().filter(|(_, tube)| tube.hidden.is_none())
     }
 
     /// Returns the visible tubes at the `most` positions of the table from `first` on, and the next position.
@@ -153,11 +148,6 @@ impl Tubes {
         self.hidden.first().copied()
     }
 
-    /// Adds a bucket.
-    pub fn insert_bucket(&mut self, bucket: Bucket) -> BucketId {
-        BucketId::from_index(self.buckets.insert(bucket))
-    }
-
     /// Removes a bucket of a group.
     pub fn remove_bucket(&mut self, id: BucketId) {
         let Bucket { tube, group, .. } = self.buckets.remove(id.index());
@@ -189,19 +179,14 @@ impl Tubes {
         }
         let tube = &mut self.all[id.index()];
         let is_alone = self.sums.shift(tube.sums, [from, to], noted, now);
-        let of_tube = match noted {
-            None => return,
-            Some(Noted::Put) => {
-                tube.total_jobs.bump();
-                Noted::Put
-            }
-            Some(Noted::Delete(ran)) => {
-                tube.deletes.bump();
-                // There may be very many tubes, and one is mostly the work of one type: the times are those of sums.
-                Noted::Delete(ran.filter(|_| is_alone))
-            }
-            Some(noted) => noted,
-        };
+        let Some((event, time)) = noted else { return };
+        match event {
+            Counted::Put => tube.total_jobs.bump(),
+            Counted::Delete => tube.deletes.bump(),
+            _ => {}
+        }
+        // There may be very many tubes, and one is mostly the work of one type: times of runs are those of sums.
+        let of_tube = (event, time.filter(|_| is_alone || event != Counted::Delete));
         self.tally_bytes[usize::from(tube.hidden.is_some())] += tube.tally.note(of_tube, now);
     }
 
@@ -283,11 +268,6 @@ impl Tubes {
         if old != since {
             self.sums.move_age(id, tube.sums, old, since);
         }
-    }
-
-    /// Returns whether a tube without ready jobs keeps its position in the orders of ages.
-    pub fn lingers(&self, id: TubeId) -> bool {
-        self.lingering == Some(id)
     }
 
     /// Returns the tubes of a sum with ready jobs, the one with the oldest first.

@@ -6,7 +6,6 @@
 
 use crate::state::ids::{FeedId, TubeId};
 use crate::state::tube::Rank;
-use poolcounter_core::count::first_before;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::list::List;
 use serde::{Deserialize, Serialize};
@@ -31,14 +30,12 @@ impl Watch {
 
     /// Returns the bytes that it takes.
     pub fn bytes(&self) -> usize {
-        size_of::<(Watch, u32)>() + self.pattern.len()
+        size_of::<(Watch, u64)>() + self.pattern.len()
     }
 }
 
 /// Advance of a turn's pass for each job, divided by its weight.
-const STRIDE: u64 = 1 << 32;
-/// Pass at which all passes are rebased near zero: at most once in 2^30 jobs, and far from the largest number.
-const REBASED_FROM: u64 = 1 << 62;
+const STRIDE: u32 = 1 << 31;
 
 /// Number of watches from which a set keeps the tubes with a job to give in order.
 pub(in crate::state) const WIDE: usize = 32;
@@ -50,9 +47,9 @@ pub(in crate::state) struct Turn {
     pub feed: FeedId,
     /// Ticket of the set among the feed's waiters; 0 if the set is not there.
     pub ticket: u64,
-    stride: u64,
-    /// Position among turns of equal priority; the lowest is next.
-    pub pass: u64,
+    stride: u32,
+    /// Position among turns of equal priority; the lowest is next. No number of jobs reaches its end.
+    pub pass: u128,
 }
 
 /// A set of watches.
@@ -74,7 +71,7 @@ pub(in crate::state) struct WatchSet {
     /// Tubes with a job to give, by the first of these; None if the tubes take turns, are few, or are in many such
     /// sets. Then they are looked at one by one.
     pub giving: Option<BTreeSet<(Rank, TubeId)>>,
-    pass: u64,
+    pass: u128,
 }
 
 impl WatchSet {
@@ -90,7 +87,7 @@ impl WatchSet {
         let turn_of = |(watch, feed): (&Watch, &FeedId)| Turn {
             feed: *feed,
             ticket: 0,
-            stride: STRIDE / u64::from(watch.weight),
+            stride: STRIDE / u32::from(watch.weight),
             pass: 0,
         };
         let mut turns: Box<[Turn]> = watches.iter().zip(feeds).map(turn_of).collect();
@@ -106,7 +103,7 @@ impl WatchSet {
             turns,
             is_registered: false,
             giving: None,
-            pass: first_before(REBASED_FROM),
+            pass: 0,
         }
     }
 
@@ -123,66 +120,6 @@ impl WatchSet {
         let turn = &mut self.turns[index];
         // A turn that was idle for a while does not catch up.
         self.pass = self.pass.max(turn.pass);
-        turn.pass = self.pass + turn.stride;
-        if self.pass >= REBASED_FROM {
-            self.rebase();
-        }
-    }
-
-    /// Brings all passes near zero, and keeps their order. Turns behind the pass of the set keep only their order,
-    /// because each goes on from that pass when it is served; the other turns keep their distance to it.
-    fn rebase(&mut self) {
-        let mut behind: Vec<u64> = self.turns.iter().map(|turn| turn.pass).filter(|pass| *pass < self.pass).collect();
-        behind.sort_unstable();
-        behind.dedup();
-        let base = behind.len() as u64;
-        for turn in &mut self.turns {
-            turn.pass = match turn.pass.checked_sub(self.pass) {
-                Some(ahead) => base + ahead,
-                None => behind.partition_point(|pass| *pass < turn.pass) as u64,
-            };
-        }
-        self.pass = base;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use poolcounter_core::id::Id;
-
-    /// Serves a job of the next turn that has some, and returns that turn.
-    fn serve(set: &mut WatchSet, has_jobs: [bool; 4]) -> usize {
-        let turns = (0..4).filter(|turn| has_jobs[*turn]);
-        let turn = turns.min_by_key(|turn| set.turns[*turn].pass).expect("a turn has a job");
-        set.advance(turn);
-        turn
-    }
-
-    #[test]
-    fn turns_are_the_same_however_many_jobs_there_were() {
-        let set = || {
-            let watch = |weight| Watch { pattern: Box::default(), weight, is_weighted: true };
-            let feeds: Vec<FeedId> = (0..4).map(FeedId::from_index).collect();
-            WatchSet::new([1, 3, 7, 1000].map(watch).into(), &feeds)
-        };
-        let (mut new, mut old) = (set(), set());
-        // The state after 2^30 - 50 jobs of the first turn.
-        let begin = REBASED_FROM - 50 * STRIDE;
-        old.pass += begin;
-        old.turns.iter_mut().for_each(|turn| turn.pass += begin);
-        let mut has_jobs = [true; 4];
-        for served in 0..200_000_u32 {
-            // Now and then a turn has no jobs for a while, and is behind the others when it has some again.
-            for (turn, pause) in [(1, 900), (2, 5_000)] {
-                match served % (10 * pause) {
-                    after if after == 3 * pause => has_jobs[turn] = false,
-                    after if after == 8 * pause => has_jobs[turn] = true,
-                    _ => {}
-                }
-            }
-            assert_eq!(serve(&mut old, has_jobs), serve(&mut new, has_jobs), "job {served}");
-        }
-        assert!(old.pass < new.pass, "the passes of the set have begun anew");
+        turn.pass = self.pass + u128::from(turn.stride);
     }
 }

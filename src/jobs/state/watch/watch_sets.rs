@@ -21,7 +21,7 @@ pub(in crate::state) struct WatchSets {
     awake: BTreeSet<(u64, SetId)>,
     /// Position of the table from which all sets are to be woken.
     pub waking: Option<usize>,
-    links: Links,
+    pub links: Links,
     pub waiting: u64,
     last_ticket: u64,
     /// Bytes of all sets.
@@ -57,13 +57,6 @@ impl WatchSets {
     pub fn at(&self, place: usize) -> (Option<SetId>, bool) {
         let is_there = self.all.contains(place);
         (is_there.then(|| SetId::from_index(place)), place < self.all.capacity())
-    }
-
-    /// Returns the sets in at most `most` places of the table from `first` on, and the next place if there are more.
-    pub fn slice(&self, first: usize, most: usize) -> (impl Iterator<Item = (SetId, &WatchSet)>, Option<usize>) {
-        let end = first.saturating_add(most).min(self.all.capacity());
-        let sets = (first..end).filter_map(|place| Some((SetId::from_index(place), self.all.get(place)?)));
-        (sets, (end < self.all.capacity()).then_some(end))
     }
 
     /// Returns the set of these sorted watches.
@@ -170,11 +163,6 @@ impl WatchSets {
         assert_eq!(self.by_watches.len(), self.all.len(), "a list of watches has one set");
         assert_eq!(self.wide, self.iter().filter(|(_, set)| set.giving.is_some()).count(), "wide sets are counted");
         assert_eq!(self.bytes, self.iter().map(|(_, set)| set.bytes()).sum::<usize>(), "bytes of sets are counted");
-    }
-
-    /// Returns the connections that wait in a set.
-    pub fn waiting_in(&self, set: &WatchSet) -> impl Iterator<Item = ConnId> {
-        set.waiting.iter(&self.links)
     }
 }
 

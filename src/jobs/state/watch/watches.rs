@@ -10,8 +10,8 @@ pub(in crate::state) struct Watches {
     /// By pattern.
     pub sorted: Vec<Watch>,
     /// Serial number of each.
-    ages: Vec<u32>,
-    last_age: u32,
+    ages: Vec<u64>,
+    last_age: u64,
     pub bytes: usize,
 }
 
@@ -39,7 +39,6 @@ impl Watches {
         match self.place_of(&watch.pattern) {
             Ok(place) => self.sorted[place] = watch,
             Err(place) => {
-                self.make_room();
                 self.last_age += 1;
                 self.bytes += watch.bytes();
                 self.sorted.insert(place, watch);
@@ -74,13 +73,6 @@ impl Watches {
     fn place_of(&self, pattern: &[u8]) -> Result<usize, usize> {
         self.sorted.binary_search_by(|watch| (*watch.pattern).cmp(pattern))
     }
-
-    /// Renumbers the ages before they overflow.
-    fn make_room(&mut self) {
-        if self.last_age == u32::MAX {
-            *self = Watches::new(self.in_order().cloned().collect());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -91,7 +83,6 @@ mod tests {
     fn watches_are_listed_in_the_order_of_their_commands() {
         let watch = |pattern: &str, weight| Watch { pattern: pattern.as_bytes().into(), weight, is_weighted: false };
         let mut watches = Watches::new(vec![watch("m", 1), watch("z", 1)]);
-        watches.last_age = u32::MAX - 1;
         [watch("a", 1), watch("z", 2), watch("b", 1)].into_iter().for_each(|watch| watches.set(watch));
         assert!(watches.remove(b"m") && !watches.remove(b"m"));
         watches.set(watch("m", 3));

@@ -2,7 +2,7 @@
 
 use super::{MOST_FOLLOWED, Part, SumBy, SumId, Sums};
 use crate::state::ids::TubeId;
-use crate::state::tally::{Rated, Tally};
+use crate::state::tally::{Counted, Tally};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::Id;
 use poolcounter_core::meter::Metered as _;
@@ -78,13 +78,12 @@ impl Sums {
 }
 
 fn puts_of(tally: &Tally) -> Count {
-    tally.events[Rated::Put as usize]
+    tally.counts[Counted::Put as usize]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::tally::Noted;
     use poolcounter_core::meter;
 
     fn part<'a>(names: &'a [String], tallies: &'a [Tally], tube: TubeId) -> Part<'a> {
@@ -104,9 +103,9 @@ mod tests {
         };
         let entered: Vec<[SumId; 2]> = (0..MANY).map(|n| enter(n, &mut sums)).collect();
         let last = entered[MANY - 1];
-        tallies[MANY - 1].note(Noted::Put, now);
+        tallies[MANY - 1].note((Counted::Put, None), now);
         sums.choose_if_due(now, |tube| part(&names, &tallies, tube));
-        sums.shift(last, [None; 2], Some(Noted::Put), now);
+        sums.shift(last, [None; 2], Some((Counted::Put, None)), now);
         let needed = sums.to_save().filter(|sum| sum.followed_from.is_none());
         assert_eq!(needed.count(), 0, "a handover needs no sums without events of their own");
         let mut steps = 0;

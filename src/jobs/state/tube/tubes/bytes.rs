@@ -13,11 +13,6 @@ impl Tubes {
         bytes_of(tubes, sums, self.name_bytes, self.tally_bytes[0] + self.sums.tally_bytes)
     }
 
-    /// Returns the number of buckets of groups.
-    pub fn group_buckets(&self) -> usize {
-        self.buckets.len()
-    }
-
     /// Returns by how many [`Tubes::bytes`] grow with these tubes, none of which clients see.
     pub fn bytes_of_new(&self, names: &BTreeSet<&[u8]>) -> usize {
         let hidden = names.iter().filter_map(|name| self.find(name)).map(|tube| self[tube].tally.bytes()).sum();
