@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 type Budget = (&'static str, &'static [&'static str], &'static str, usize, usize);
 
 const BUDGETS: &[Budget] = &[
-    ("src without testkit", &["src/"], "src/testkit/", 66_063, 60_000),
-    ("members", &["src/members/"], "-", 9_489, 6_500),
+    ("src without testkit", &["src/"], "src/testkit/", 65_457, 60_000),
+    ("members", &["src/members/"], "-", 8_883, 6_500),
     ("jobs", &["src/jobs/", "src/store"], "-", 17_756, 15_500),
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_771, 4_500),
     ("cli", &["src/cli/"], "-", 10_531, 9_500),
