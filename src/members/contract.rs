@@ -8,8 +8,7 @@ use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
 use poolcounter_service::contract::{
-    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
-    Traffic, Unreadable, Wake,
+    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Peers, Traffic, Unreadable, Wake,
 };
 use poolcounter_service::health::Look;
 use poolcounter_service::report::{Counted, Report, Series, View};
@@ -128,12 +127,6 @@ impl Observe for Members {
 
     fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
         self.tally_pools(note);
-    }
-}
-
-impl Operate for Members {
-    fn operate(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
-        self.run_operation(request, context)
     }
 }
 

@@ -96,9 +96,9 @@ fn text_of(notice: &Notice) -> String {
         Notice::StartFailed { pool, provider, text } => {
             format!("a start failed in {} at {}", escaped(pool), failure_of(provider, text))
         }
-        Notice::Quarantined { pool, member, why, link, by } => {
-            let (why, by) = (escaped(why.as_bytes()), by_text(link, by));
-            format!("{} of {} is in quarantine: {why}{by}", escaped(member), escaped(pool))
+        Notice::Quarantined { pool, member, why, by } => {
+            let by = if by.is_empty() { String::new() } else { format!(", by={}", escaped(by)) };
+            format!("{} of {} is in quarantine: {}{by}", escaped(member), escaped(pool), escaped(why))
         }
         Notice::LeaseEnded { pool, member, lease, held, holder, ending, by, note } => {
             let (pool, member, holder) = (escaped(pool), escaped(member), escaped(holder.as_bytes()));
@@ -175,7 +175,7 @@ mod tests {
             },
             Notice::Held { pool: pool(), member: member(), span: held, note: text(), by: by() },
             Notice::NotDeclared { pool: pool(), member: None, why: Refusal::TooMany },
-            Notice::Quarantined { pool: pool(), member: member(), why: "x".into(), link: " by ", by: by() },
+            Notice::Quarantined { pool: pool(), member: member(), why: b"x"[..].into(), by: text() },
             Notice::Released { pool: pool(), member: member(), release: "freed", by: by() },
             Notice::Unclean { pool: pool(), member: member(), why: "x".into(), by: by() },
         ];
@@ -212,12 +212,11 @@ mod tests {
                 Notice::Quarantined {
                     pool: pool(),
                     member: member(),
-                    why: "returned as failed".into(),
-                    link: " by ",
-                    by: "me\r".into(),
+                    why: b"returned as failed"[..].into(),
+                    by: b"me\r"[..].into(),
                 },
                 Level::Warn,
-                r"m\xff of p\u{a} is in quarantine: returned as failed by me\u{d}".into(),
+                r"m\xff of p\u{a} is in quarantine: returned as failed, by=me\u{d}".into(),
             ),
             (
                 Notice::LeaseEnded {

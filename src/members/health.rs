@@ -3,7 +3,7 @@
 
 use super::Members;
 use super::event_log::StartFailure;
-use super::state::PoolHealth;
+use super::state::{PoolHealth, Viewer};
 use poolcounter_core::time::Span;
 use poolcounter_service::health::{Condition, ConditionInfo, Look, TOTAL, grouped, in_words, name_of, quoted};
 
@@ -65,7 +65,8 @@ impl Members {
     pub(super) fn note_conditions(&mut self, look: &mut Look<'_>) {
         let (after, peers) = (self.health.begin_part(), look.peers);
         let (state, warn_wait, now) = (&self.state, self.warn_wait, look.now);
-        let (pools, next) = state.health_after(after.as_deref(), MOST_AT_ONCE, now, |conn| peers.peer(conn));
+        let viewer = Viewer { now, peer: &|conn| peers.peer(conn) };
+        let (pools, next) = state.health_after(after.as_deref(), MOST_AT_ONCE, viewer);
         for pool in &pools {
             let failure = self.log.start_failure(pool.row.name, now);
             let failure = failure.map(|StartFailure { at, text }| (now.since(*at), &**text));
@@ -80,11 +81,11 @@ impl Members {
             let sentence = format!("fixed members and tokens are not given out: {fault}");
             look.note(Condition { badness: TOTAL, ..Condition::of_service(&NOT_KEPT, "/members", sentence) });
         }
-        let ((members, pools), in_use, waiting) = (self.state.len(), self.state.in_use(), self.state.waiting());
-        let [pools, in_use, members, waiting] = [pools, in_use, members, waiting].map(|of| grouped(of as u64));
+        let totals @ [_, _, used, waiters] = self.state.totals();
+        let [pools, members, in_use, waiting] = totals.map(grouped);
         let noun = if pools == "1" { "pool" } else { "pools" };
         look.standing = format!("{pools} {noun}: {in_use} of {members} members in use, {waiting} waiting");
-        look.is_moving = self.state.in_use().max(self.state.waiting()) > 0;
+        look.is_moving = used.max(waiters) > 0;
     }
 }
 
@@ -131,12 +132,6 @@ impl<'a> PoolConditions<'a> {
         let is_broken = self.pool.longest_out.as_ref().is_some_and(|member| member.state == "quarantined");
         let hint = if is_broken { "; mend the cause, then repair" } else { "" };
         self.note(info, sentence + hint, self.repair().or_else(|| self.take_back()));
-    }
-
-    /// Sets the badness of the last condition, for a time and its limit.
-    fn lasting(&mut self, time: Span, limit: Span) {
-        let last = self.all.pop().map(|condition| condition.lasting(time, limit));
-        self.all.extend(last);
     }
 
     /// Notes the first reason that applies for which takes wait.
@@ -188,7 +183,8 @@ impl<'a> PoolConditions<'a> {
         if let Some(held) = self.held_long() {
             self.note(&HELD_LONG, format!("{}: {held}", self.name()), self.take_back());
             let longest = self.pool.longest_held.as_ref().map_or(Span::ZERO, |(_, span)| *span);
-            self.lasting(longest, self.pool.warn_hold);
+            let last = self.all.pop().map(|condition| condition.lasting(longest, self.pool.warn_hold));
+            self.all.extend(last);
         }
     }
 

@@ -285,7 +285,7 @@ impl Members {
     fn take_rows(&mut self, context: &mut Context<'_>) {
         let rows = std::mem::take(&mut self.keeping.rows);
         self.keeping.stage = Stage::Works;
-        match self.step(context, false, |state, step| state.restore_kept(rows, step)) {
+        match self.step(context, false, |state, step| state.restore_kept(&rows, step)) {
             Ok(restored) => log_restored(&self.keeping.ledger.place(), &restored),
             Err(why) => self.close_unreadable(&why, context),
         }

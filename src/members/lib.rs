@@ -46,7 +46,7 @@ use poolcounter_service::output::{MAX_BYTES, Output};
 use poolcounter_service::settings::{self, Configure};
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
-use state::{DeclaredPool, Event, MemberRow, Notice, PoolRow, State, Step, Timer};
+use state::{DeclaredPool, Event, MemberRow, Notice, PoolRow, State, Step, Timer, Viewer};
 use wire::{Line, Query};
 
 /// Entry in the list of services.
@@ -258,11 +258,7 @@ impl Members {
             return Ok(Progress::Done);
         }
         let mut listing = self.sessions.take_listing(conn).unwrap_or_else(|| Listing::new(query));
-        let is_whole = match query {
-            Query::Members { pool, .. } => self.list_members(conn, pool, &mut listing, context)?,
-            Query::Waiters { pool, .. } => self.list_waiters(conn, pool, &mut listing, context)?,
-            _ => self.list_pools(conn, &mut listing, context),
-        };
+        let is_whole = self.list(conn, query, &mut listing, context)?;
         if !is_whole {
             self.sessions.keep_listing(conn, listing);
             return Ok(Progress::Partly);
@@ -272,43 +268,38 @@ impl Members {
         Ok(Progress::Done)
     }
 
-    /// Lists the members of a pool. Each is listed once; members that come or go meanwhile may be missing.
-    fn list_members(
+    /// Goes on with a list, and returns whether it is complete. Each member and pool is listed once; what comes or goes
+    /// meanwhile may be missing.
+    fn list(
         &self,
         conn: ConnId,
-        pool: &[u8],
+        query: Query<'_>,
         listing: &mut Listing,
         context: &mut Context<'_>,
     ) -> Result<bool, Refusal> {
         let peers = context.conns.peers;
+        let viewer = Viewer { now: context.time.now, peer: &|conn| peers.peer(conn) };
         let from = listing.after.clone();
-        let rows = self.state.members_after(pool, from.as_deref(), context.time.now, |conn| peers.peer(conn));
-        let Some(rows) = listing.begin(rows)? else { return Ok(true) };
-        let mark = |listing: &mut Listing, row: MemberRow<'_>| listing.after = Some(row.name.into());
-        Ok(list(conn, rows, listing, context, wire::write_member, mark))
-    }
-
-    /// Lists the waiters of a pool. Waiters that come or go meanwhile may be missing.
-    fn list_waiters(
-        &self,
-        conn: ConnId,
-        pool: &[u8],
-        listing: &mut Listing,
-        context: &mut Context<'_>,
-    ) -> Result<bool, Refusal> {
-        let (peers, now) = (context.conns.peers, context.time.now);
-        let (place, last) = listing.last.unzip();
-        let rows = self.state.waiters_after(pool, last, now, |conn| peers.peer(conn));
-        let Some(rows) = listing.begin(rows)? else { return Ok(true) };
-        let write = |bytes: &mut Vec<u8>, (place, (_, row)): &_| wire::write_waiter(bytes, *place, row);
-        let mark = |listing: &mut Listing, (place, (rank, _))| listing.last = Some((place, rank));
-        Ok(list(conn, (place.unwrap_or(0) + 1..).zip(rows), listing, context, write, mark))
-    }
-
-    fn list_pools(&self, conn: ConnId, listing: &mut Listing, context: &mut Context<'_>) -> bool {
-        let from = listing.after.clone();
-        let mark = |listing: &mut Listing, row: PoolRow<'_>| listing.after = Some(row.name.into());
-        list(conn, self.state.pools_after(from.as_deref()), listing, context, wire::write_pool, mark)
+        Ok(match query {
+            Query::Members { pool, .. } => {
+                let rows = self.state.members_after(pool, from.as_deref(), viewer);
+                let Some(rows) = listing.begin(rows)? else { return Ok(true) };
+                let mark = |listing: &mut Listing, row: MemberRow<'_>| listing.after = Some(row.name.into());
+                list(conn, rows, listing, context, wire::write_member, mark)
+            }
+            Query::Waiters { pool, .. } => {
+                let (place, last) = listing.last.unzip();
+                let rows = self.state.waiters_after(pool, last, viewer);
+                let Some(rows) = listing.begin(rows)? else { return Ok(true) };
+                let write = |bytes: &mut Vec<u8>, (place, (_, row)): &_| wire::write_waiter(bytes, *place, row);
+                let mark = |listing: &mut Listing, (place, (rank, _))| listing.last = Some((place, rank));
+                list(conn, (place.unwrap_or(0) + 1..).zip(rows), listing, context, write, mark)
+            }
+            _ => {
+                let mark = |listing: &mut Listing, row: PoolRow<'_>| listing.after = Some(row.name.into());
+                list(conn, self.state.pools_after(from.as_deref()), listing, context, wire::write_pool, mark)
+            }
+        })
     }
 }
 

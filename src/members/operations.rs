@@ -1,13 +1,13 @@
 //! Operations on members, for pages.
 
 use super::Members;
-use super::state::What;
+use super::state::{Viewer, What};
 use poolcounter_core::text::unescaped;
 use poolcounter_core::time::Span;
 use poolcounter_protocol::members::request::{Named, Request};
 use poolcounter_protocol::members::wire::client::describe_refusal;
 use poolcounter_protocol::members::wire::replies::write_what;
-use poolcounter_service::contract::{Context, Operation, OperationError, OperationRequest, OperationResult};
+use poolcounter_service::contract::{Context, Operate, Operation, OperationError, OperationRequest, OperationResult};
 use poolcounter_service::operations::descriptions;
 
 /// Time for which the button keeps a member out of use.
@@ -49,13 +49,9 @@ const fn operation(name: &'static str, summary: &'static str) -> Operation {
     Operation { name, parameters: &["POOL", "MEMBER"], summary, is_on_pages: true, command: None }
 }
 
-impl Members {
+impl Operate for Members {
     /// Runs an operation on `POOL MEMBER`, with names as pages show them. The result comes once the change is committed.
-    pub(super) fn run_operation(
-        &mut self,
-        request: &OperationRequest,
-        context: &mut Context<'_>,
-    ) -> Option<OperationResult> {
+    fn operate(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
         let (_, (request_of, done)) = TABLE[request.operation.index()];
         let name = str::from_utf8(&request.argument).map(unescaped).unwrap_or_default();
         let Some(space) = name.iter().position(|byte| *byte == b' ') else {
@@ -63,7 +59,7 @@ impl Members {
         };
         let named = Named { pool: &name[..space], member: &name[space + 1..] };
         let peers = context.conns.peers;
-        let row = self.state.member_named(named, context.time.now, |conn| peers.peer(conn));
+        let row = self.state.member_named(named, Viewer { now: context.time.now, peer: &|conn| peers.peer(conn) });
         let lease = row.ok().and_then(|row| row.held).map(|(_, lease)| lease);
         let Some(asked) = request_of(named, lease) else {
             return Some(Err(OperationError::Refused("no client holds this member".into())));

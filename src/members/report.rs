@@ -33,6 +33,10 @@ const EVENTS: [(Stat, &str, Emphasis); 17] = [
     (Stat::LongHolds, "long holds", Emphasis::Alarm),
 ];
 
+/// Levels of a pool in the order of its figures, behind the maximum.
+const LEVELS: [Levels; 6] =
+    [Levels::InUse, Levels::Free, Levels::Starting, Levels::Stopping, Levels::Cleaning, Levels::Quarantined];
+
 /// Names of the tables.
 const STANDING: &str = "pools";
 const HISTORY: &str = "events";
@@ -87,49 +91,44 @@ static WAITING: SeriesInfo =
 impl Members {
     /// Returns the series for curves.
     pub(super) fn series(&self) -> [Series; 2] {
-        [(&IN_USE, self.state.in_use() as u64), (&WAITING, self.state.waiting() as u64)]
+        let [_, _, in_use, waiting] = self.state.totals();
+        [(&IN_USE, in_use), (&WAITING, waiting)]
     }
 
     /// Returns the levels as they are now.
     pub(super) fn levels(&self, traffic: &Traffic) -> Figures<Levels> {
         let mut levels = Figures::default();
         levels.set(Levels::Connections, traffic.open);
-        let (members, pools) = self.state.len();
-        levels.set(Levels::Pools, pools as u64);
-        levels.set(Levels::Members, members as u64);
+        let [pools, members, _, waiting] = self.state.totals();
+        levels.set(Levels::Pools, pools);
+        levels.set(Levels::Members, members);
         for of in self.state.pools_after(None).map(|row| row.figures) {
-            let parts = [
-                (Levels::InUse, of.in_use),
-                (Levels::Free, of.free),
-                (Levels::Starting, of.starting),
-                (Levels::Stopping, of.stopping),
-                (Levels::Cleaning, of.cleaning),
-                (Levels::Quarantined, of.quarantined),
-            ];
-            parts.into_iter().for_each(|(level, part)| levels.set(level, levels.of(level) + u64::from(part)));
+            for (level, (_, part)) in LEVELS.into_iter().zip(of.rows().into_iter().skip(1)) {
+                levels.set(level, levels.of(level) + u64::from(part));
+            }
         }
-        levels.set(Levels::Waiting, self.state.waiting() as u64);
+        levels.set(Levels::Waiting, waiting);
         levels.set(Levels::NotKept, self.keeping.fault().is_some().into());
         levels
     }
 
-    /// Notes the values of each pool of which its page shows curves; nothing if there are more pools than are followed.
+    /// Returns all pools, those with most takes first; none if there are more than rows, as the rows would change.
+    fn followed(&self) -> Vec<PoolReport<'_>> {
+        let [pools, ..] = self.state.totals();
+        if pools > MOST_ROWS as u64 { Vec::new() } else { self.state.busiest(&|_| true, MOST_ROWS) }
+    }
+
+    /// Notes the values of each pool of which its page shows curves.
     pub(super) fn sample_pools(&self, note: &mut dyn FnMut(&[u8], Series)) {
-        if self.state.len().1 > MOST_ROWS {
-            return;
-        }
-        for pool in self.state.busiest(&|_| true, MOST_ROWS) {
+        for pool in self.followed() {
             let path = [b"pool/", escaped(pool.row.name).as_bytes()].concat();
             series_of(&pool).into_iter().for_each(|series| note(&path, series));
         }
     }
 
-    /// Notes the counts of each pool; nothing if there are more pools than rows, as the rows would change.
+    /// Notes the counts of each pool.
     pub(super) fn tally_pools(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        if self.state.len().1 > MOST_ROWS {
-            return;
-        }
-        for PoolReport { row, figures, times, .. } in self.state.busiest(&|_| true, MOST_ROWS) {
+        for PoolReport { row, figures, times, .. } in self.followed() {
             let name = top_keys::truncated(row.name);
             let counts = &[figures.of(Stat::Takes), misses_of(figures)];
             note(Counted { table: STANDING, name, counts, times: &[&times.wait, &times.hold] });
@@ -153,11 +152,10 @@ pub(super) fn series_of(pool: &PoolReport<'_>) -> [Series; 2] {
 pub(super) fn standing_of(pool: &PoolReport<'_>) -> Vec<Cell> {
     let PoolReport { row, figures, times, .. } = pool;
     let group = row.group.map_or(Cell::Nothing, name_of);
-    let of = row.figures;
-    let levels =
-        [of.max, of.in_use, of.free, of.starting, of.stopping, of.cleaning, of.quarantined, of.queued].map(u64::from);
+    // The last figure is the maximum of the queue.
+    let levels = row.figures.rows().into_iter().take(8).map(|(_, level)| level.into());
     let counts = [figures.of(Stat::Takes), misses_of(figures)];
-    let numbers = levels.into_iter().chain(counts).map(Cell::Number);
+    let numbers = levels.chain(counts).map(Cell::Number);
     let times = [&times.wait, &times.hold].map(|times| Cell::times(times.clone()));
     [name_of(row.name), group].into_iter().chain(numbers).chain(times).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::Members;
 use poolcounter_core::id::ConnId;
-use poolcounter_protocol::members::commands::{MemberCommand, PROVIDE, TAKE};
+use poolcounter_protocol::members::commands::{MemberCommand as Command, PROVIDE, TAKE};
 use poolcounter_protocol::members::pool_settings::{Change, Value};
 use poolcounter_protocol::members::request::{From, Named, Refusal, Request, Take, What};
 use poolcounter_protocol::members::wire::{Line, Query};
@@ -18,43 +18,36 @@ type Key<'a> = Cow<'a, [u8]>;
 
 /// Returns the command of a line, whose row has the right that it needs, and the pools and groups that it concerns:
 /// none for all. None: the line is answered in any case. Each variant is matched with all its fields, so that a new one with a name needs a decision here.
-fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
+fn asked_for<'a>(line: &Line<'a>) -> Option<(Command, Vec<Key<'a>>)> {
+    let of_pool = |command, pool: &'a [u8]| Some((command, keys_of_pool(pool)));
     let request = match line {
-        Line::Query(Query::Utilization { pool }) => return Some((MemberCommand::Utilization, keys_of_pool(pool))),
-        Line::Query(Query::Members { pool, after: _, limit: _ }) => {
-            return Some((MemberCommand::Members, keys_of_pool(pool)));
-        }
-        Line::Query(Query::Waiters { pool, limit: _ }) => return Some((MemberCommand::Waiters, keys_of_pool(pool))),
-        Line::Query(Query::History { named: Named { pool, member: _ } }) => {
-            return Some((MemberCommand::History, keys_of_pool(pool)));
-        }
-        Line::Query(Query::Pools) => return Some((MemberCommand::Pools, Vec::new())),
+        Line::Query(Query::Utilization { pool }) => return of_pool(Command::Utilization, pool),
+        Line::Query(Query::Members { pool, after: _, limit: _ }) => return of_pool(Command::Members, pool),
+        Line::Query(Query::Waiters { pool, limit: _ }) => return of_pool(Command::Waiters, pool),
+        Line::Query(Query::History { named: Named { pool, member: _ } }) => return of_pool(Command::History, pool),
+        Line::Query(Query::Pools) => return Some((Command::Pools, Vec::new())),
         Line::Request(request) => request,
     };
     Some(match request {
         Request::Take(Take { from, timeout: _, filter: _, count: _, priority: _, lease: _ }) => match from {
-            From::Pool(pool) => (MemberCommand::Take, keys_of_pool(pool)),
-            From::Group(group) => (MemberCommand::TakeGroup, vec![group_key(group)]),
+            From::Pool(pool) => (Command::Take, keys_of_pool(pool)),
+            From::Group(group) => (Command::TakeGroup, vec![group_key(group)]),
         },
-        Request::Provide { pool, capacity: _, session: _ } => (MemberCommand::Provide, keys_of_pool(pool)),
-        Request::Clean { pool } => (MemberCommand::Clean, keys_of_pool(pool)),
-        Request::Offer { named: Named { pool, member: _ }, attributes: _ } => {
-            (MemberCommand::Offer, keys_of_pool(pool))
-        }
-        Request::Withdraw { named: Named { pool, member: _ }, now: _ } => (MemberCommand::Withdraw, keys_of_pool(pool)),
-        Request::Pool { name, changes } => (MemberCommand::Pool, keys_of_changes(name, changes)),
-        Request::Reconfigure { name, changes } => (MemberCommand::Reconfigure, keys_of_changes(name, changes)),
-        Request::RemovePool { name, graceful: _ } => (MemberCommand::RemovePool, keys_of_pool(name)),
-        Request::RemoveGroup { name, graceful: _ } => (MemberCommand::RemoveGroup, vec![group_key(name)]),
-        Request::Add { named: Named { pool, member: _ }, attributes: _ } => (MemberCommand::Add, keys_of_pool(pool)),
-        Request::Delete { named: Named { pool, member: _ }, now: _ } => (MemberCommand::Delete, keys_of_pool(pool)),
-        Request::Repair { named: Named { pool, member: _ }, as_is: _ } => (MemberCommand::Repair, keys_of_pool(pool)),
-        Request::Hold { named: Named { pool, member: _ }, span: _, note: _ } => {
-            (MemberCommand::Hold, keys_of_pool(pool))
-        }
-        Request::Free(Named { pool, member: _ }) => (MemberCommand::Free, keys_of_pool(pool)),
-        Request::TakeBack { lease: _, note: _ } => (MemberCommand::TakeBack, Vec::new()),
-        Request::Identify { name: _ } => (MemberCommand::Identify, Vec::new()),
+        Request::Provide { pool, capacity: _, session: _ } => (Command::Provide, keys_of_pool(pool)),
+        Request::Clean { pool } => (Command::Clean, keys_of_pool(pool)),
+        Request::Offer { named: Named { pool, member: _ }, attributes: _ } => (Command::Offer, keys_of_pool(pool)),
+        Request::Withdraw { named: Named { pool, member: _ }, now: _ } => (Command::Withdraw, keys_of_pool(pool)),
+        Request::Pool { name, changes } => (Command::Pool, keys_of_changes(name, changes)),
+        Request::Reconfigure { name, changes } => (Command::Reconfigure, keys_of_changes(name, changes)),
+        Request::RemovePool { name, graceful: _ } => (Command::RemovePool, keys_of_pool(name)),
+        Request::RemoveGroup { name, graceful: _ } => (Command::RemoveGroup, vec![group_key(name)]),
+        Request::Add { named: Named { pool, member: _ }, attributes: _ } => (Command::Add, keys_of_pool(pool)),
+        Request::Delete { named: Named { pool, member: _ }, now: _ } => (Command::Delete, keys_of_pool(pool)),
+        Request::Repair { named: Named { pool, member: _ }, as_is: _ } => (Command::Repair, keys_of_pool(pool)),
+        Request::Hold { named: Named { pool, member: _ }, span: _, note: _ } => (Command::Hold, keys_of_pool(pool)),
+        Request::Free(Named { pool, member: _ }) => (Command::Free, keys_of_pool(pool)),
+        Request::TakeBack { lease: _, note: _ } => (Command::TakeBack, Vec::new()),
+        Request::Identify { name: _ } => (Command::Identify, Vec::new()),
         // A number is a lease of the connection itself, or a start of its own, and a token is known only to those who
         // took the member.
         Request::Return { lease: _, condition: _ }

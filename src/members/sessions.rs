@@ -7,13 +7,14 @@
 
 use super::state::{Event, Rank, Refusal, What};
 use crate::wire;
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Unreadable, Writer};
 use poolcounter_core::time::Span;
 use poolcounter_protocol::members::wire::Query;
 use poolcounter_service::contract::Context;
 use poolcounter_service::output::{FULL_BYTES, Output, Promise};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 
 /// Time between two attempts to send owed lines: some megabytes a second go to each connection.
@@ -27,7 +28,7 @@ const MOST_OWED_BYTES: usize = 64 << 20;
 /// State of connections, by connection.
 #[derive(Default)]
 pub struct Sessions {
-    sessions: Vec<Option<Box<Session>>>,
+    sessions: BTreeMap<ConnId, Session>,
     /// Connections that are owed lines, in the order of the first of these.
     owing: Vec<ConnId>,
 }
@@ -35,8 +36,7 @@ pub struct Sessions {
 impl Sessions {
     /// Returns the number of bytes that are kept for a connection.
     pub fn kept_bytes(&self, conn: ConnId) -> usize {
-        let session = self.sessions.get(conn.index()).and_then(Option::as_ref);
-        session.map_or(0, |session| session.behind_list.capacity() + session.owed.capacity())
+        self.sessions.get(&conn).map_or(0, |session| session.behind_list.capacity() + session.owed.capacity())
     }
 }
 
@@ -98,7 +98,7 @@ impl Sessions {
     /// Returns whether an event can be written now; otherwise it is kept, and written later.
     pub fn admit(&mut self, event: &Event, batch: Option<u64>, output: &mut Output) -> bool {
         let is_reply = is_reply(&event.what);
-        let session = self.sessions.get_mut(event.conn.index()).and_then(Option::as_deref_mut);
+        let session = self.sessions.get_mut(&event.conn);
         let must_wait = match &session {
             Some(session) if is_reply => session.listing.is_some(),
             Some(session) => session.listing.is_some() || session.is_owed() || output.len(event.conn) >= PACED_BYTES,
@@ -107,7 +107,7 @@ impl Sessions {
         if !must_wait {
             return true;
         }
-        let session = self.session(event.conn);
+        let session = self.sessions.entry(event.conn).or_default();
         if is_reply {
             wire::write_event(&mut session.behind_list, event);
             session.behind_batch = session.behind_batch.max(batch);
@@ -140,7 +140,7 @@ impl Sessions {
 
     /// Sends owed lines of one connection, and returns whether it is owed more.
     fn pay_one(&mut self, conn: ConnId, output: &mut Output) -> bool {
-        let Some(session) = self.sessions.get_mut(conn.index()).and_then(Option::as_deref_mut) else { return false };
+        let Some(session) = self.sessions.get_mut(&conn) else { return false };
         if session.listing.is_some() {
             return session.is_owed();
         }
@@ -153,29 +153,28 @@ impl Sessions {
         if session.is_owed() {
             return true;
         }
-        self.sessions[conn.index()] = None;
+        self.sessions.remove(&conn);
         false
     }
 
     /// Returns whether a list is under way.
     pub fn is_listing(&self, conn: ConnId) -> bool {
-        let session = self.sessions.get(conn.index()).and_then(Option::as_deref);
-        session.is_some_and(|session| session.listing.is_some())
+        self.sessions.get(&conn).is_some_and(|session| session.listing.is_some())
     }
 
     /// Takes the list under way. It is kept or ended in the same step.
     pub fn take_listing(&mut self, conn: ConnId) -> Option<Listing> {
-        self.sessions.get_mut(conn.index())?.as_mut()?.listing.take()
+        self.sessions.get_mut(&conn)?.listing.take()
     }
 
     /// Keeps a list to go on later.
     pub fn keep_listing(&mut self, conn: ConnId, listing: Listing) {
-        self.session(conn).listing = Some(listing);
+        self.sessions.entry(conn).or_default().listing = Some(listing);
     }
 
     /// Ends a list: replies that have waited for its end follow.
     pub fn end_listing(&mut self, conn: ConnId, context: &mut Context<'_>) {
-        let Some(session) = self.sessions.get_mut(conn.index()).and_then(Option::as_deref_mut) else { return };
+        let Some(session) = self.sessions.get_mut(&conn) else { return };
         session.listing = None;
         let behind = std::mem::take(&mut session.behind_list);
         let write = |bytes: &mut Vec<u8>| bytes.extend_from_slice(&behind);
@@ -191,22 +190,20 @@ impl Sessions {
 
     /// Removes a connection.
     pub fn close(&mut self, conn: ConnId) {
-        let session = self.sessions.get_mut(conn.index()).and_then(Option::take);
-        if session.is_some_and(|session| session.is_owed()) {
+        if self.sessions.remove(&conn).is_some_and(|session| session.is_owed()) {
             self.owing.retain(|other| *other != conn);
         }
     }
 
     /// Returns whether there is no state of any connection.
     pub fn is_empty(&self) -> bool {
-        self.sessions.iter().all(Option::is_none)
+        self.sessions.is_empty()
     }
 
     /// Writes all sessions, for a successor.
     pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
-        let known = self.sessions.iter().enumerate().filter_map(|(index, session)| Some((index, session.as_ref()?)));
-        for (index, session) in known {
-            out.put(&Some((ConnId::from_index(index), session)))?;
+        for session in &self.sessions {
+            out.put(&Some(session))?;
         }
         out.put(&None::<(ConnId, Session)>)?;
         out.put(&self.owing)
@@ -219,17 +216,10 @@ impl Sessions {
             if session.paid > session.owed.len() {
                 return Err(Unreadable("members: more was sent than there was".into()));
             }
-            *sessions.session(conn) = session;
+            sessions.sessions.insert(conn, session);
         }
         sessions.owing = saved.take()?;
         Ok(sessions)
-    }
-
-    fn session(&mut self, conn: ConnId) -> &mut Session {
-        if self.sessions.len() <= conn.index() {
-            self.sessions.resize_with(conn.index() + 1, || None);
-        }
-        self.sessions[conn.index()].get_or_insert_default()
     }
 }
 

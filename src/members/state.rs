@@ -15,7 +15,6 @@ use poolcounter_core::record::KeptRecords;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::stats::MemberStat as Stat;
@@ -60,26 +59,24 @@ pub use poolcounter_protocol::members::pool_settings::{
 pub use poolcounter_protocol::members::request::{
     Attributes, Condition, From, LeaseName, Lost, LostBy, Named, NoMembers, Refusal, Request, Take, Taken, Token, What,
 };
-pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
+pub use queries::{MemberRow, PoolReport, PoolRow, Utilization, Viewer};
 pub use reasons::KeptOut;
 pub use waiter_list::WaiterRow;
 pub use waiters::Rank;
 
-use agents::{Agent, Agents, PROVEN_AGE, ProviderState};
+use agents::{Agent, Agents, PROVEN_AGE};
 use background::{Background, Task};
-use cleaning::{FailedCleanings, Release};
-use fixed::RefusedMembers;
-use history::History;
+use cleaning::FailedCleanings;
 use kept::{Kept, KeptMember, Marks, SavedMember};
 use leases::{Holding, Lease, LeaseToken, Leases};
-use members::{ComingHold, Member, MemberOwner, MemberTable, Wanted};
+use members::{Beside, ComingHold, Member, MemberTable, Wanted};
 use pairs::Pairs;
-use phase::{MemberPhase, Phase, PhaseKind};
+use phase::Phase;
 use pools::{Pool, Pools};
 use reasons::Reason;
 use restored::Loading;
 use starts::{Start, Starts};
-use waiters::{Cursor, Place, Waiter, Waiters};
+use waiters::{Class, Place, Waiter, Waiters};
 
 id! {
     /// Id of a pool.
@@ -101,15 +98,11 @@ id! {
     /// Id of a take that waits.
     WaiterId
 }
-compact_id! {
-    /// Id of a class: waiters with the same request.
-    ClassId
-}
 id! {
     /// Id of a start of a member.
     StartId
 }
-id! {
+compact_id! {
     /// Id of a name with its value, of one owner.
     PairId
 }
@@ -162,8 +155,11 @@ pub struct Limits {
     pub most: usize,
 }
 
-/// Result of a request: the connection has its reply, or gets this refusal.
-type Answer = Result<(), Refusal>;
+/// Reply to a request, before the other events of the step; None if the connection has it, or gets it later.
+type Answer = Result<Option<What>, Refusal>;
+
+/// The answer that a request is done.
+const DONE: Answer = Ok(Some(What::Ok));
 
 /// One step of the state machine: its time, and the places of its effects.
 pub struct Step<'a, 'w> {
@@ -205,9 +201,10 @@ pub struct State {
     agents: Agents,
     starts: Starts,
     background: Background,
-    failed_cleanings: BTreeMap<MemberId, FailedCleanings>,
-    history: History,
-    refused: RefusedMembers,
+    /// Fixed members of the configuration file that were refused, with their pools, and the timer after which they are
+    /// added again.
+    refused: Vec<(Arc<[u8]>, DeclaredMember)>,
+    refused_timer: Option<TimerId>,
     /// Connections that were replaced by another one with the same session, and must be closed.
     pub replaced: Vec<ConnId>,
     kept: Kept,
@@ -233,67 +230,63 @@ impl State {
 
     /// Serves one request.
     pub fn serve(&mut self, conn: ConnId, request: Request<'_>, step: &mut Step<'_, '_>) {
-        let answer = if request.is_for_operators() && !step.is_admin {
-            Err(Refusal::NotAdmin)
-        } else {
-            self.answer(conn, request, step)
+        let before = step.events.len();
+        let answer = match request.is_for_operators() && !step.is_admin {
+            true => Err(Refusal::NotAdmin),
+            false => self.answer(conn, request, step),
         };
-        if let Err(refusal) = answer {
-            step.tell(conn, What::Error(refusal));
+        if let Some(what) = answer.unwrap_or_else(|refusal| Some(What::Error(refusal))) {
+            step.events.insert(before, Event { conn, what });
         }
         self.settle(step);
     }
 
-    /// Serves a request, and sends the connection its result unless it is refused.
     fn answer(&mut self, conn: ConnId, request: Request<'_>, step: &mut Step<'_, '_>) -> Answer {
         match request {
-            Request::Take(take) => return self.take(conn, take, step),
+            Request::Take(take) => self.take(conn, take, step),
             Request::Return { lease, condition } => self.give_back(conn, lease, condition, step),
             Request::Renew { token, span } => self.renew(conn, &token, span, step),
-            Request::Cancel => return self.cancel(conn, step),
+            Request::Cancel => self.cancel(conn, step),
             Request::Identify { name } => {
                 self.leases.set_name(conn, Some(name.into()));
-                step.tell(conn, What::Ok);
+                DONE
             }
             Request::Bye => self.leave(conn, step),
             Request::TakeBack { lease, note } => self.take_back(conn, lease, note, step),
-            Request::Pool { name, changes } => return self.declare(conn, name, &changes, step),
-            Request::Reconfigure { name, changes } => return self.reconfigure(conn, name, &changes, step),
+            Request::Pool { name, changes } => self.declare(name, &changes, step),
+            Request::Reconfigure { name, changes } => self.reconfigure(name, &changes, step),
             Request::RemovePool { name, graceful } => {
                 let id = self.pools.find(name)?;
-                step.tell(conn, What::Ok);
                 self.remove(id, graceful, step);
+                DONE
             }
             Request::RemoveGroup { name, graceful } => {
                 let id = self.pools.find_group(name).ok_or(Refusal::NoPool)?;
-                step.tell(conn, What::Ok);
                 let (joins, group) = (self.pools.joins, self.pools.group_mut(id));
                 // A removal at once that is under way stays so.
                 let is_graceful = graceful && group.removal.is_none_or(|(is_graceful, _)| is_graceful);
                 group.removal = Some((is_graceful, joins));
                 self.pools.touch_group(id);
+                DONE
             }
-            Request::Provide { pool, capacity, session } => return self.provide(conn, pool, capacity, session, step),
-            Request::Clean { pool } => return self.clean(conn, pool, step),
-            Request::Started { start, named } => return self.started(conn, start, named, step),
-            Request::Failed { start, text } => return self.start_failed(conn, start, text, step),
-            Request::Stopped { member } => return self.stopped(conn, member, step),
-            Request::Alive { member } => return self.alive(conn, member, step),
-            Request::Dead { member, text } => return self.dead(conn, member, text, step),
-            Request::Cleaned { member } => return self.cleaned(conn, member, step),
-            Request::Cleaning { member } => return self.cleaning(conn, member, step),
-            Request::Offer { named, attributes } => return self.offer(conn, named, attributes, step),
-            Request::Withdraw { named, now } => return self.withdraw(conn, named, now, step),
-            Request::Add { named, attributes } => return self.add(conn, named, attributes, step),
-            Request::Delete { named, now } => return self.delete(conn, named, now, step),
-            Request::Repair { named, as_is } => {
-                let release = if as_is { Release::RepairAsIs } else { Release::Repair };
-                return self.release_from(conn, named, release, step);
-            }
-            Request::Hold { named, span, note } => return self.hold(conn, named, span, note, step),
-            Request::Free(named) => return self.release_from(conn, named, Release::Free, step),
+            Request::Provide { pool, capacity, session } => self.provide(conn, pool, capacity, session, step),
+            Request::Clean { pool } => self.clean(conn, pool),
+            Request::Started { start, named } => self.started(conn, start, named, step),
+            Request::Failed { start, text } => self.start_failed(conn, start, text, step),
+            Request::Stopped { member } => self.stopped(conn, member, step),
+            Request::Alive { member } => self.alive(conn, member, step),
+            Request::Dead { member, text } => self.dead(conn, member, text, step),
+            Request::Cleaned { member } => self.cleaned(conn, member, step),
+            Request::Cleaning { member } => self.cleaning(conn, member, step),
+            Request::Offer { named, attributes } => self.offer(conn, named, attributes, step),
+            Request::Withdraw { named, now } => self.withdraw(conn, named, now, step),
+            Request::Add { named, attributes } => self.add(conn, named, attributes, step),
+            Request::Delete { named, now } => self.delete(conn, named, now, step),
+            Request::Repair { named, as_is: false } => self.release_from(conn, named, cleaning::REPAIR, step),
+            Request::Repair { named, as_is: true } => self.release_from(conn, named, cleaning::REPAIR_AS_IS, step),
+            Request::Hold { named, span, note } => self.hold(conn, named, span, note, step),
+            Request::Free(named) => self.release_from(conn, named, cleaning::FREE, step),
         }
-        Ok(())
     }
 
     /// Handles a timer that is due.
@@ -349,8 +342,14 @@ impl State {
             }
             if let Some(group) = self.pools.touched_groups.pop() {
                 self.begin(Task::Group(group), step);
-            } else if self.has_room() && !self.pools.cramped.is_empty() && !self.background.has(Task::Launch) {
-                self.begin(Task::Launch, step);
+            } else if self.has_room()
+                && let Some(id) = self.pools.cramped.pop_front()
+            {
+                // It may start members now.
+                match step.timers.spend(background::COST) {
+                    true => self.pools.touch(id),
+                    false => self.fall_behind(id),
+                }
             } else {
                 break;
             }
@@ -366,8 +365,8 @@ impl State {
         self.members.get(id)
     }
 
-    fn phase_of(&self, id: MemberId) -> PhaseKind {
-        self.members.get(id).phase.kind()
+    fn phase_of(&self, id: MemberId) -> Phase {
+        self.members.get(id).phase
     }
 
     /// Returns the names of the pool of a member and of the member.
@@ -378,15 +377,12 @@ impl State {
 
     /// Returns the connection that provides a member, if it is connected.
     fn conn_of(&self, id: MemberId) -> Option<ConnId> {
-        match self.member(id).owner {
-            MemberOwner::Fixed => None,
-            MemberOwner::Agent(agent) => self.agents.get(agent).conn(),
-        }
+        self.agents.get(self.member(id).owner?).conn
     }
 
     /// Returns whether the provider of a member is lost.
     fn is_orphan(&self, id: MemberId) -> bool {
-        self.member(id).owner != MemberOwner::Fixed && self.conn_of(id).is_none()
+        self.member(id).owner.is_some() && self.conn_of(id).is_none()
     }
 
     /// Returns the number of members and starts of a pool.
@@ -411,7 +407,7 @@ impl State {
 
     /// Returns the number of free members.
     fn free_count(&self, id: PoolId) -> u32 {
-        self.members.in_pool(id).count(PhaseKind::Free)
+        self.members.in_pool(id).count(Phase::Free)
     }
 
     /// Returns the number of free members that background work must stop because there are too many.

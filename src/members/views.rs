@@ -3,7 +3,7 @@
 use super::Members;
 use super::operations::{FREE, HOLDS, REPAIR, TAKE_BACK};
 use super::report::{history_of, history_table, name_of, series_of, standing_of, standing_table};
-use super::state::{MemberRow, Moment, PastLease, WaiterRow};
+use super::state::{MemberRow, Moment, PastLease, Viewer, WaiterRow};
 use super::wire::write_filter;
 use memchr::memmem::Finder;
 use poolcounter_core::text::{escaped, title_of, unescaped};
@@ -41,20 +41,10 @@ fn members_table() -> Table {
             Column::new("state", "state", ColumnUnit::Text, "State of the member."),
             Column::new("holder", "holder", ColumnUnit::Text, "Name or address of the holder."),
             Column::new("held", "held for", ColumnUnit::Seconds, "Time for which its holder has had it."),
-            Column::new(
-                "long",
-                "over warn_hold",
-                ColumnUnit::Seconds,
-                "Time for which it is held beyond the pool's warn_hold.",
-            )
-            .marked(Emphasis::Alarm),
-            Column::new(
-                "out",
-                "kept out for",
-                ColumnUnit::Seconds,
-                "Time for which it is kept out: in quarantine, held back by an operator, or orphaned.",
-            )
-            .marked(Emphasis::Alarm),
+            Column::new("long", "over warn_hold", ColumnUnit::Seconds, "Time beyond the pool's warn_hold.")
+                .marked(Emphasis::Alarm),
+            Column::new("out", "kept out for", ColumnUnit::Seconds, "Time for which it is kept out.")
+                .marked(Emphasis::Alarm),
             Column::new("why", "why", ColumnUnit::Name, "Reason why it is kept out."),
             Column::new("by", "by", ColumnUnit::Name, "Peer that caused it."),
             Column::new("age", "age", ColumnUnit::Seconds, "Time since it was started or added."),
@@ -83,12 +73,7 @@ fn waiters_table() -> Table {
             Column::new("who", "who", ColumnUnit::Text, "Name or address."),
             Column::new("waited", "for", ColumnUnit::Seconds, "Time for which it has waited.")
                 .marked(Emphasis::Caution),
-            Column::new(
-                "wants",
-                "wants",
-                ColumnUnit::Name,
-                "Attributes of the members that it can use, or the only member.",
-            ),
+            Column::new("wants", "wants", ColumnUnit::Name, "Attributes that it asks for, or the only member."),
             Column::new("count", "members", ColumnUnit::Number, "Number of members that it wants."),
             Column::new("pri", "priority", ColumnUnit::Number, "Its priority."),
         ],
@@ -122,22 +107,23 @@ impl Members {
     pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         let (kind, name) = path.split_at(path.iter().position(|byte| *byte == b'/')?);
         let name = str::from_utf8(&name[1..]).map_or_else(|_| name[1..].to_vec(), unescaped);
+        let viewer = Viewer { now, peer: &|conn| peers.peer(conn) };
         match kind {
-            b"pool" => self.view_of_pool(&name, now, peers),
-            b"member" => self.view_of_member(&name, now, peers),
-            b"find" => Some(self.view_of_search(&name, now, peers)),
+            b"pool" => self.view_of_pool(&name, viewer),
+            b"member" => self.view_of_member(&name, viewer),
+            b"find" => Some(self.view_of_search(&name, viewer)),
             _ => None,
         }
     }
 
     /// Returns the pools and members with a text in their names, and members with holders who have it.
-    fn view_of_search(&self, text: &[u8], now: Time, peers: &dyn Peers) -> View {
+    fn view_of_search(&self, text: &[u8], viewer: Viewer<'_>) -> View {
         let finder = Finder::new(text);
         let has = |name: &[u8]| finder.find(name).is_some();
         let pools = self.state.busiest(&has, MOST_MEMBERS);
         let names = self.state.pools_after(None).map(|pool| pool.name);
         let members = names.flat_map(|pool| {
-            let members = self.state.members_after(pool, None, now, |conn| peers.peer(conn)).into_iter().flatten();
+            let members = self.state.members_after(pool, None, viewer).into_iter().flatten();
             members.map(move |row| (pool, row))
         });
         let mut examined = 0;
@@ -159,12 +145,12 @@ impl Members {
         View { title: title_of("Search:", text), report: Report { tables, ..Report::default() }, ..View::default() }
     }
 
-    fn view_of_member(&self, name: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+    fn view_of_member(&self, name: &[u8], viewer: Viewer<'_>) -> Option<View> {
         let space = name.iter().position(|byte| *byte == b' ')?;
         let named = Named { pool: &name[..space], member: &name[space + 1..] };
         let warn_hold = self.state.report_of_name(named.pool).ok()?.warn_hold;
-        let row = self.state.member_named(named, now, |conn| peers.peer(conn)).ok()?;
-        let leases = self.state.history(named).ok()?.map(|lease| row_of_lease(lease, self.state.moment(now)));
+        let row = self.state.member_named(named, viewer).ok()?;
+        let leases = self.state.history(named).ok()?.map(|lease| row_of_lease(lease, self.state.moment(viewer.now)));
         let mut commands = commands_for(named.pool, std::slice::from_ref(&row));
         commands.truncate(commands.len().saturating_sub(1));
         if let (Some(pool), Some(member)) = (quoted(named.pool), quoted(named.member)) {
@@ -176,16 +162,16 @@ impl Members {
         Some(View { title, report: Report { tables, ..Report::default() }, commands, ..View::default() })
     }
 
-    fn view_of_pool(&self, name: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+    fn view_of_pool(&self, name: &[u8], viewer: Viewer<'_>) -> Option<View> {
         let pool = self.state.report_of_name(name).ok()?;
-        let members = self.state.members_after(name, None, now, |conn| peers.peer(conn)).ok()?;
+        let members = self.state.members_after(name, None, viewer).ok()?;
         let members: Vec<MemberRow<'_>> = members.take(MOST_MEMBERS).collect();
         let note = (members.len() == MOST_MEMBERS).then(|| format!("Only the first {MOST_MEMBERS} by name are shown."));
         let rows = members.iter().map(|row| row_of_member(name, row, pool.warn_hold));
         let tables = vec![
             standing_table().rows(vec![standing_of(&pool)]),
             Table { note, ..members_table().rows(rows) },
-            self.waiters_of(name, now, peers)?,
+            self.waiters_of(name, viewer)?,
             history_table().rows(vec![history_of(&pool)]),
         ];
         let title = title_of("Pool", name);
@@ -194,8 +180,8 @@ impl Members {
     }
 
     /// Returns the takes that wait for members of a pool.
-    fn waiters_of(&self, name: &[u8], now: Time, peers: &dyn Peers) -> Option<Table> {
-        let waiters = self.state.waiters_after(name, None, now, |conn| peers.peer(conn)).ok()?;
+    fn waiters_of(&self, name: &[u8], viewer: Viewer<'_>) -> Option<Table> {
+        let waiters = self.state.waiters_after(name, None, viewer).ok()?;
         let waiters: Vec<WaiterRow<'_>> = waiters.map(|(_, row)| row).take(MOST_WAITERS).collect();
         let note = (waiters.len() == MOST_WAITERS).then(|| format!("Only the first {MOST_WAITERS} are shown."));
         let rows = (1..).zip(&waiters).map(|(place, row)| row_of_waiter(place, row));

@@ -8,7 +8,7 @@ use poolcounter_core::random::Random;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
-use poolcounter_members::state::{Event, Limits, State, Step, Timer};
+use poolcounter_members::state::{Event, Limits, State, Step, Timer, Viewer};
 use poolcounter_protocol::members::wire::{self, Line};
 use std::time::Duration;
 
@@ -85,7 +85,8 @@ impl Timed {
 
     /// Returns the members of the pool `p`, as text.
     fn rows(&self) -> Vec<String> {
-        let rows = self.state.members_after(b"p", None, self.now, |conn| format!("peer:{}", conn.index()));
+        let peer = &|conn: ConnId| format!("peer:{}", conn.index());
+        let rows = self.state.members_after(b"p", None, Viewer { now: self.now, peer });
         rows.expect("it exists").map(|row| format!("{row:?}")).collect()
     }
 

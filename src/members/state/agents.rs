@@ -1,29 +1,38 @@
 //! Table of the agents: connections that provide or clean for a pool, and lost providers that still have members.
 
-use super::{AgentId, PoolId, Step};
+use super::{AgentId, PoolId, Step, Timer};
 use loads::ByLoad;
 use poolcounter_core::id::{ConnId, Id as _};
 use poolcounter_core::side_table::SideTable;
-use poolcounter_core::time::Time;
+use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
-use room::{Room, Rooms};
+use room::Rooms;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-mod backoff;
 mod loads;
 mod room;
 
-pub(super) use backoff::{Backoff, PROVEN_AGE};
 pub(super) use room::Share;
+
+/// Backoff after a first failed start, before its jitter; it doubles with each further one.
+const FIRST_BACKOFF: Span = Span::from_secs(1);
+const LONGEST_BACKOFF: Span = Span::from_secs(60);
+/// Time since the failure before, after which a failure is a first one.
+const CALM: Span = Span::from_secs(300);
+/// Age from which the death of a member is no failure of its provider.
+pub(super) const PROVEN_AGE: Span = Span::from_secs(10);
 
 /// Connection that provides or cleans for a pool.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Agent {
+    /// Its connection; None once it is lost.
+    pub conn: Option<ConnId>,
+    /// Timer of its grace after its loss. Without a timer its members are lost with it.
     #[serde(skip)]
-    pub state: ProviderState,
+    pub grace: Option<TimerId>,
     pub pool: PoolId,
     pub provides: bool,
     pub cleans: bool,
@@ -31,58 +40,43 @@ pub(super) struct Agent {
     pub capacity: Option<u32>,
     /// Number of its members that background work has yet to suspend, or to pass to its new connection.
     pub to_pass: u32,
-    pub backoff: Backoff,
+    /// Timer of the end of a backoff; None while the provider may be asked for starts.
+    #[serde(skip)]
+    pub backoff: Option<TimerId>,
+    /// Next backoff, before its jitter, and the time of the failure that began the last one.
+    next_backoff: Span,
+    failed: Time,
     /// Number of members, of any provider, that it is asked to clean.
     #[serde(skip)]
     pub cleaning: u32,
     /// Place of its connection in the order of arrival, while it is connected.
     pub place: Option<u64>,
-    /// Position among the providers of its pool by room.
+    /// Number of its members and starts, and of its starts alone.
     #[serde(skip)]
-    room: Option<Room>,
+    taken: (u32, u32),
     /// Name that lasts over its connections.
     pub session: Option<Arc<[u8]>>,
     /// Time of its loss, and its address then.
     pub lost: Option<Box<(Time, String)>>,
 }
 
-/// State of an agent. `T` is its timer, or the deadline of that in a record.
-#[derive(Default, Serialize, Deserialize)]
-pub(super) enum ProviderState<T = TimerId> {
-    /// It is connected.
-    Serves(ConnId),
-    /// It is lost. Its members stay until the timer fires.
-    Grace(T),
-    /// It is lost, and its members with it.
-    #[default]
-    Lost,
-}
-
-impl<T> ProviderState<T> {
-    /// Returns the state with another form of its timer.
-    pub fn map<U>(&self, map: impl FnOnce(&T) -> U) -> ProviderState<U> {
-        match self {
-            ProviderState::Serves(conn) => ProviderState::Serves(*conn),
-            ProviderState::Grace(timer) => ProviderState::Grace(map(timer)),
-            ProviderState::Lost => ProviderState::Lost,
-        }
-    }
-}
-
 impl Agent {
     /// Returns an agent without members.
-    pub fn new(state: ProviderState, pool: PoolId) -> Self {
+    pub fn new(conn: Option<ConnId>, pool: PoolId) -> Self {
         Agent {
-            state,
+            conn,
+            grace: None,
             pool,
             provides: false,
             cleans: false,
             capacity: None,
             to_pass: 0,
-            backoff: Backoff::default(),
+            backoff: None,
+            next_backoff: FIRST_BACKOFF,
+            failed: Time::START,
             cleaning: 0,
             place: None,
-            room: None,
+            taken: (0, 0),
             session: None,
             lost: None,
         }
@@ -91,20 +85,28 @@ impl Agent {
     /// Returns a copy without timers and positions, for a record.
     pub fn to_save(&self) -> Self {
         let (session, lost) = (self.session.clone(), self.lost.clone());
-        Agent { state: ProviderState::Lost, backoff: self.backoff.to_save(), session, lost, ..*self }
+        Agent { grace: None, backoff: None, session, lost, ..*self }
+    }
+
+    /// Starts a backoff after a failure. Failures during one change nothing.
+    pub fn begin_backoff(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
+        if self.backoff.is_some() {
+            return;
+        }
+        let is_calm = step.now.since(self.failed) >= CALM;
+        let next = if is_calm { FIRST_BACKOFF } else { self.next_backoff };
+        self.backoff = Some(step.timers.arm(step.now + step.random.jitter(next, 75, 125), Timer::Backoff(id)));
+        (self.next_backoff, self.failed) = ((next + next).min(LONGEST_BACKOFF), step.now);
+    }
+
+    /// Returns whether its members are lost with it.
+    pub fn is_gone(&self) -> bool {
+        self.conn.is_none() && self.grace.is_none()
     }
 
     /// Returns whether background work is under way for its members.
     pub fn is_pending(&self) -> bool {
-        self.to_pass > 0 || matches!(self.state, ProviderState::Lost)
-    }
-
-    /// Returns its connection, if it has one.
-    pub fn conn(&self) -> Option<ConnId> {
-        match self.state {
-            ProviderState::Serves(conn) => Some(conn),
-            ProviderState::Grace(_) | ProviderState::Lost => None,
-        }
+        self.to_pass > 0 || self.is_gone()
     }
 }
 
@@ -181,7 +183,7 @@ impl Agents {
     /// Adds an agent to the table and, if it is connected, to the orders of its pool. Returns None if its connection serves
     /// already, or another provider has its session.
     pub fn insert(&mut self, mut agent: Agent) -> Option<AgentId> {
-        let (id, conn, session) = (self.next_id(), agent.conn(), agent.session.clone());
+        let (id, conn, session) = (self.next_id(), agent.conn, agent.session.clone());
         self.next_place = agent.place.take().unwrap_or(self.next_place);
         self.agents.insert(agent);
         if let Some(conn) = conn {
@@ -237,10 +239,9 @@ impl Agents {
         self.delist(id);
         let agent = &mut self.agents[id.index()];
         agent.lost = None;
-        match std::mem::replace(&mut agent.state, ProviderState::Serves(conn)) {
-            ProviderState::Serves(before) => self.of_conn_mut(before).serving = None,
-            ProviderState::Grace(timer) => step.timers.cancel(timer),
-            ProviderState::Lost => unreachable!("it has no session"),
+        agent.grace.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        if let Some(before) = agent.conn.replace(conn) {
+            self.of_conn_mut(before).serving = None;
         }
         self.of_conn_mut(conn).serving = Some(id);
         self.enlist(id);
@@ -249,27 +250,24 @@ impl Agents {
     /// Removes an agent from the orders of its pool and from its connection, before it is lost.
     pub fn unlist(&mut self, id: AgentId) {
         self.delist(id);
-        if let Some(conn) = self.get(id).conn() {
+        if let Some(conn) = self.get(id).conn {
             self.of_conn_mut(conn).serving = None;
         }
     }
 
     /// Marks an agent as lost, with the timer of its grace if it has one.
     pub fn set_lost(&mut self, id: AgentId, grace: Option<TimerId>) {
-        self.leave_room(id);
         if grace.is_none() {
             self.end_session(id);
         }
-        self.agents[id.index()].state = grace.map_or(ProviderState::Lost, ProviderState::Grace);
+        let agent = &mut self.agents[id.index()];
+        (agent.conn, agent.grace) = (None, grace);
     }
 
     /// Ends the grace of a lost agent whose timer has fired.
     pub fn end_grace(&mut self, id: AgentId) {
         self.end_session(id);
-        let state = &mut self.agents[id.index()].state;
-        if let ProviderState::Grace(timer) = std::mem::replace(state, ProviderState::Lost) {
-            timer.fired();
-        }
+        self.agents[id.index()].grace.take().into_iter().for_each(TimerId::fired);
     }
 
     /// Forgets a pool without agents.
@@ -280,14 +278,11 @@ impl Agents {
     /// Removes an agent, and cancels its timers.
     pub fn remove(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         self.end_session(id);
-        self.leave_room(id);
         self.delist(id);
-        let mut agent = self.agents.remove(id.index());
-        agent.backoff.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
-        match agent.state {
-            ProviderState::Serves(conn) => self.of_conn_mut(conn).serving = None,
-            ProviderState::Grace(timer) => step.timers.cancel(timer),
-            ProviderState::Lost => {}
+        let Agent { conn, grace, backoff, .. } = self.agents.remove(id.index());
+        grace.into_iter().chain(backoff).for_each(|timer| step.timers.cancel(timer));
+        if let Some(conn) = conn {
+            self.of_conn_mut(conn).serving = None;
         }
     }
 
@@ -328,16 +323,16 @@ impl Agents {
     /// `taken` returns the number of members and starts of a provider, and that of starts alone.
     pub fn check(&self, taken: impl Fn(AgentId) -> (u32, u32)) {
         for (id, agent) in self.iter() {
-            let (taken, starts) = taken(id);
-            assert_eq!(agent.room, agent.room_for(taken, starts), "the room of a provider");
+            assert!(agent.place.is_none() || agent.taken == taken(id), "the members and starts of a provider");
             let PoolAgents { rooms, workers, cleaners, .. } = self.by_pool.get(agent.pool);
-            assert!(agent.room.is_none_or(|room| rooms[room.order()].has(room, id)), "a provider is found by its room");
+            let order = &rooms[usize::from(agent.backoff.is_some())];
+            assert_eq!(order.has(agent, id), agent.has_room(), "a provider is found by its room");
             assert!(agent.provides || agent.cleans, "an agent provides or cleans");
             let entry = agent.place.map(|place| (agent.cleaning, place, id));
             assert!(entry.is_none_or(|entry| workers.contains(&entry)), "an agent is in the order of its pool");
             assert!(entry.is_none_or(|entry| cleaners.contains(&entry) == agent.cleans), "cleaners have an order");
-            assert!(agent.conn().is_none() || agent.place.is_some(), "connected agents are in the order of their pool");
-            let of_conn = agent.conn().map(|conn| self.of_conn(conn).expect("a connected agent has a connection"));
+            assert!(agent.conn.is_none() || agent.place.is_some(), "connected agents are in the order of their pool");
+            let of_conn = agent.conn.map(|conn| self.of_conn(conn).expect("a connected agent has a connection"));
             assert!(of_conn.is_none_or(|of_conn| of_conn.serving == Some(id)), "an agent is found by its connection");
         }
         let named = self.iter().filter(|(_, agent)| agent.session.is_some()).count();
@@ -356,11 +351,11 @@ impl Agents {
             assert_eq!(of_pool.cleaners.len(), count(&|agent| listed(agent) && agent.cleans), "cleaners of a pool");
             assert_eq!(of_pool.providers as usize, count(&|agent| listed(agent) && agent.provides), "providers");
             let rooms: usize = of_pool.rooms.iter().map(Rooms::len).sum();
-            assert_eq!(rooms, count(&|agent| agent.room.is_some()), "providers by room");
+            assert_eq!(rooms, count(&Agent::has_room), "providers by room");
         }
         for (conn, of_conn) in self.by_conn.iter() {
             let serving = of_conn.as_ref().and_then(|of_conn| of_conn.serving);
-            assert!(serving.is_none_or(|id| self.get(id).conn() == Some(conn)), "a connection has its own agent");
+            assert!(serving.is_none_or(|id| self.get(id).conn == Some(conn)), "a connection has its own agent");
         }
     }
 }

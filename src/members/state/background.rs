@@ -2,12 +2,9 @@
 //! in between. A task brings one thing in line with what was decided about it; what it has not reached yet goes on as
 //! before the decision. Each thing has one task at most, and a task whose thing has ended finds nothing to do.
 
-use super::lifecycle::Then;
+use super::history::{End, Ending};
 use super::waiters::Place;
-use super::{
-    AgentId, GroupId, HoldingId, Lost, MemberId, MemberOwner, MemberPhase, NoMembers, PhaseKind, PoolId, ProviderState,
-    Stat, State, Step, Timer, What,
-};
+use super::{AgentId, GroupId, HoldingId, Lost, MemberId, NoMembers, Phase, PoolId, Stat, State, Step, Timer, What};
 use poolcounter_core::slices::Slices;
 use poolcounter_core::wheel::Timers;
 use std::collections::BTreeSet;
@@ -31,8 +28,6 @@ pub(super) enum Task {
     Pool(PoolId),
     /// Remove the pools of a group, refuse its waiters, or offer them free members and start more.
     Group(GroupId),
-    /// Settle the pools that lacked room for starts.
-    Launch,
 }
 
 /// Queue of the tasks.
@@ -68,11 +63,10 @@ impl State {
     /// Runs a task as far as the budget lasts, and queues the rest.
     pub(super) fn begin(&mut self, task: Task, step: &mut Step<'_, '_>) {
         let is_more = match task {
-            Task::Holding(id) => self.drain_holding(id, None, step),
+            Task::Holding(id) => self.drain_holding(id, step),
             Task::Agent(id) => self.reconcile_agent(id, step),
             Task::Pool(id) => self.reconcile_pool(id, step),
             Task::Group(id) => self.reconcile_group(id, step),
-            Task::Launch => self.launch_cramped(step),
         };
         if is_more {
             self.background.push(task);
@@ -157,25 +151,25 @@ impl State {
         if pool.is_removed {
             return self.remove_member(id, step);
         }
-        if pool.is_leaving && !matches!(kind, PhaseKind::InUse | PhaseKind::Stopping) {
+        if pool.is_leaving && !matches!(kind, Phase::InUse | Phase::Stopping) {
             self.keep_unknown(id, step);
-            return self.stop_member(id, Stat::Reconfigured, Then::Nothing, step);
+            return self.stop_member(id, Stat::Reconfigured, step);
         }
         self.members.arm_life(id, &pool.settings, step);
-        match self.members.get(id).phase {
-            MemberPhase::InUse(lease) => self.leases.arm(lease, &pool.settings, step),
-            MemberPhase::Free(_) => self.members.arm_check(id, &pool.settings, step),
-            _ => {}
+        match self.members.get(id).lease() {
+            Some(lease) => self.leases.arm(lease, &pool.settings, step),
+            None if kind == Phase::Free => self.members.arm_check(id, &pool.settings, step),
+            None => {}
         }
     }
 
     /// Stops a member of a pool that was removed, and removes it at once.
     fn remove_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.lose_lease(lease, Lost::Removed, String::new(), b"", step);
+        if let Some(lease) = self.member(id).lease() {
+            self.end_lease(lease, End::plain(Ending::Lost(Lost::Removed)), step);
         }
-        if self.phase_of(id) != PhaseKind::Stopping {
-            self.count_end(self.member(id).pool, Stat::Reconfigured, Then::Nothing);
+        if self.phase_of(id) != Phase::Stopping {
+            self.count_end(self.member(id).pool, Stat::Reconfigured);
             if let Some(conn) = self.conn_of(id) {
                 let (pool, member) = self.names_of(id);
                 step.tell(conn, What::Stop { pool, member });
@@ -231,12 +225,12 @@ impl State {
         while let Some(agent) = self.agents.find(id).filter(|agent| agent.is_pending())
             && let Some(member) = self.members.first_of_agent(id)
         {
-            let is_lost = matches!(agent.state, ProviderState::Lost);
+            let is_lost = agent.is_gone();
             if !step.timers.spend(COST) {
                 return true;
             }
             if is_lost {
-                let stat = (self.phase_of(member) != PhaseKind::Stopping).then_some(Stat::ProviderLost);
+                let stat = (self.phase_of(member) != Phase::Stopping).then_some(Stat::ProviderLost);
                 self.end_anywhere(member, Lost::ProviderLost, String::new(), stat, step);
                 continue;
             }
@@ -249,7 +243,7 @@ impl State {
         }
         if self.agents.find(id).is_some() {
             self.agents.get_mut(id).to_pass = 0;
-            self.drop_owner_if_over(MemberOwner::Agent(id), step);
+            self.drop_owner_if_over(Some(id), step);
         }
         self.pools.reconsider(pool);
         false
@@ -258,8 +252,8 @@ impl State {
     /// Keeps a free member out whose provider is in its grace, and ends a member that was being stopped.
     fn suspend_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         match self.phase_of(id) {
-            PhaseKind::Stopping => self.end_member(id, None, Then::Nothing, step),
-            PhaseKind::Free | PhaseKind::Checking => self.leave_state(id, step),
+            Phase::Stopping => self.end_member(id, None, step),
+            Phase::Free | Phase::Checking => self.leave_state(id, step),
             _ => {}
         }
     }

@@ -1,8 +1,6 @@
 //! Invariants of the state. The checks change nothing.
 
-use super::{
-    AgentId, HoldingId, MemberId, MemberOwner, MemberPhase, PhaseKind, Place, Pool, PoolId, ProviderState, State, Task,
-};
+use super::{AgentId, HoldingId, MemberId, Phase, Place, Pool, PoolId, State, Task};
 use poolcounter_core::time::Time;
 
 impl State {
@@ -34,11 +32,6 @@ impl State {
         }
         assert_eq!(members, self.members.len(), "each member is of a pool that exists");
         self.check_agents();
-        let is_known = |(id, _): (&MemberId, &_)| self.members.find(*id).is_some();
-        assert!(self.failed_cleanings.iter().all(is_known), "a failed cleaning is of a member");
-        let is_fixed =
-            |(id, _): (&MemberId, &_)| self.members.find(*id).is_some_and(|member| member.owner == MemberOwner::Fixed);
-        assert!(self.history.iter().all(is_fixed), "the holders of fixed members are kept");
         self.check_references();
     }
 
@@ -55,7 +48,7 @@ impl State {
         let is_busy = pool.walk.is_some() || pool.excess > 0 || pool.is_behind || pool.offering.is_some();
         assert!(!is_busy || self.background.has(Task::Pool(id)), "a pool has a task for its background work");
         let is_cleaned = !pool.is_leaving && !pool.is_behind && self.agents.has_any(id);
-        let is_stuck = is_cleaned && of_pool.count(PhaseKind::Cleaning) < self.most_cleaned(id);
+        let is_stuck = is_cleaned && of_pool.count(Phase::Cleaning) < self.most_cleaned(id);
         assert!(!is_stuck || of_pool.unclean.front().is_none(), "agents are asked to clean");
     }
 
@@ -63,9 +56,9 @@ impl State {
     fn check_demand(&self, id: PoolId, pool: &Pool) {
         let is_behind = pool.is_behind;
         let is_able = self.next_provider(id).is_some() && self.has_room();
-        let is_possible = is_able && !is_behind && !self.background.has(Task::Launch);
+        let is_possible = is_able && !is_behind;
         assert!(!is_possible || self.wanted(id) == 0, "wanted members are started");
-        let is_stoppable = |id: MemberId| self.member(id).owner != MemberOwner::Fixed;
+        let is_stoppable = |id: MemberId| self.member(id).owner.is_some();
         let has_surplus = self.is_above_max(id) && self.members.free(id).any(is_stoppable);
         assert!(!has_surplus || is_behind, "free members above max are stopped");
         let Some(group) = pool.group else { return };
@@ -78,17 +71,14 @@ impl State {
 
     fn check_member(&self, id: MemberId, pool: &Pool) {
         let member = self.member(id);
-        let (kind, is_orphan) = (member.phase.kind(), self.is_orphan(id));
-        let is_pending = match member.owner {
-            MemberOwner::Fixed => false,
-            MemberOwner::Agent(agent) => self.agents.get(agent).is_pending(),
-        };
-        let is_out = !matches!(kind, PhaseKind::Free | PhaseKind::Checking | PhaseKind::Stopping);
+        let (kind, is_orphan) = (member.phase, self.is_orphan(id));
+        let is_pending = member.owner.is_some_and(|agent| self.agents.get(agent).is_pending());
+        let is_out = !matches!(kind, Phase::Free | Phase::Checking | Phase::Stopping);
         assert!(!is_orphan || is_pending || is_out, "an orphan is kept out");
-        assert!(kind != PhaseKind::Orphaned || is_orphan || is_pending, "only orphans are orphaned");
+        assert!(kind != Phase::Orphaned || is_orphan || is_pending, "only orphans are orphaned");
         let is_limited = self.members.end_of_life(id, &pool.settings).is_some();
         assert!(is_limited || pool.walk.is_some() || member.life.is_none(), "no limit, no timer of a lifetime");
-        if let MemberPhase::InUse(lease) = member.phase {
+        if let Some(lease) = member.lease() {
             assert_eq!(self.leases.get(lease).member, id, "a lease names its member");
         }
     }
@@ -96,12 +86,7 @@ impl State {
     fn check_agents(&self) {
         for (id, agent) in self.agents.iter() {
             let members = self.members.of_agent(id);
-            match agent.state {
-                ProviderState::Serves(_) => {}
-                ProviderState::Grace(_) | ProviderState::Lost => {
-                    assert!(members > 0, "a lost provider is removed with its last member");
-                }
-            }
+            assert!(agent.conn.is_some() || members > 0, "a lost provider is removed with its last member");
             let has_task = self.background.has(Task::Agent(id));
             assert!(!agent.is_pending() || has_task, "the members of a lost provider are ended");
             let cleans = |member: &MemberId| self.is_cleaned_by(*member, id);
@@ -113,22 +98,21 @@ impl State {
     }
 
     fn is_of(&self, member: MemberId, agent: AgentId) -> bool {
-        self.member(member).owner == MemberOwner::Agent(agent)
+        self.member(member).owner == Some(agent)
     }
 
     /// Checks ids that one owner keeps of another.
     fn check_references(&self) {
         let mut leases = 0;
         for (id, lease) in self.leases.iter() {
-            let is_in_use = matches!(self.member(lease.member).phase, MemberPhase::InUse(of) if of == id);
-            assert!(is_in_use, "a leased member is in use");
+            assert_eq!(self.member(lease.member).lease(), Some(id), "a leased member is in use");
             leases += 1;
         }
-        let in_use: u32 = self.pools.iter().map(|(id, _)| self.members.in_pool(id).count(PhaseKind::InUse)).sum();
+        let in_use: u32 = self.pools.iter().map(|(id, _)| self.members.in_pool(id).count(Phase::InUse)).sum();
         assert_eq!(in_use, leases, "each member in use has one lease");
         for start in self.starts.iter() {
             let agent = self.agents.get(start.agent);
-            assert!(agent.conn().is_some() && agent.pool == start.pool, "a start is of a connected provider");
+            assert!(agent.conn.is_some() && agent.pool == start.pool, "a start is of a connected provider");
         }
         let mut left = self.leases.holdings().filter(|(_, holding)| holding.conn.is_none());
         let has_task = |(id, _): (HoldingId, &_)| self.background.has(Task::Holding(id));
@@ -148,7 +132,7 @@ impl State {
     pub fn check_waits(&self, now: Time) {
         let is_settled = |pool: PoolId| {
             // A check under way is for a waiter.
-            let has_checks = self.members.in_pool(pool).count(PhaseKind::Checking) > 0;
+            let has_checks = self.members.in_pool(pool).count(Phase::Checking) > 0;
             let Pool { offering, is_behind, .. } = self.pool(pool);
             !has_checks && offering.is_none() && !is_behind
         };

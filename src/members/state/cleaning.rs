@@ -4,10 +4,9 @@
 //! `CLEANED`, unless an operator frees it as it is.
 
 use super::background;
-use super::lifecycle::{Cause, FailedBy};
 use super::{
-    AgentId, Answer, ConnId, Member, MemberId, MemberOwner, MemberPhase, Named, Notice, PhaseKind, Pool, PoolId,
-    Reason, Refusal, Span, Stat, State, Step, Timer, What,
+    AgentId, Answer, ConnId, DONE, Member, MemberId, Named, Notice, Phase, Pool, PoolId, Reason, Refusal, Span, Stat,
+    State, Step, Timer, What,
 };
 use poolcounter_protocol::line::WireSeconds;
 use serde::{Deserialize, Serialize};
@@ -29,28 +28,13 @@ pub(super) struct FailedCleanings {
     pub by: Option<u64>,
 }
 
-/// Request of an operator that ends the time in which a member is kept out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Release {
-    /// From quarantine.
-    Repair,
-    /// From quarantine, or from the wait for a cleaning, without a cleaning.
-    RepairAsIs,
-    /// From the hold of an operator.
-    Free,
-}
-
-impl Release {
-    fn ends(self, kind: PhaseKind) -> bool {
-        match self {
-            Release::Repair => kind == PhaseKind::Quarantined,
-            Release::RepairAsIs => {
-                matches!(kind, PhaseKind::Quarantined | PhaseKind::Unclean | PhaseKind::CleanLater)
-            }
-            Release::Free => kind == PhaseKind::Held,
-        }
-    }
-}
+/// Request of an operator that ends the time in which a member is kept out: the phases that it ends, its word in the log,
+/// and whether the member is cleaned.
+pub(super) type Release = (&'static [Phase], &'static str, bool);
+pub(super) const REPAIR: Release = (&[Phase::Quarantined], "repaired", true);
+pub(super) const REPAIR_AS_IS: Release =
+    (&[Phase::Quarantined, Phase::Unclean, Phase::CleanLater], "repaired, and not cleaned,", false);
+pub(super) const FREE: Release = (&[Phase::Held], "freed", true);
 
 impl State {
     /// Frees a member that was used, lost, held or in quarantine, after its cleaning if its pool cleans. A member that
@@ -58,15 +42,16 @@ impl State {
     pub(super) fn return_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let pool = self.member(id).pool;
         if self.pool(pool).settings.clean_timeout == Span::ZERO {
-            return self.release_member(id, Cause::Other, step);
+            self.release_member(id, step);
+            return;
         }
         let Some(id) = self.check_usable(id, step) else { return };
         if let Some(hold) = self.members.take_hold(id) {
             return self.hold_for(id, hold.span, hold.reason, step);
         }
-        self.failed_cleanings.remove(&id);
+        self.members.clear_failed(id);
         self.members.get_mut(id).since = step.now;
-        self.members.enter_state(id, MemberPhase::Unclean);
+        self.members.enter_state(id, Phase::Unclean, None);
         self.pools.touch(pool);
     }
 
@@ -84,18 +69,15 @@ impl State {
         if settings.clean_timeout == Span::ZERO {
             return self.free_unclean(id, step);
         }
-        while self.members.in_pool(id).count(PhaseKind::Cleaning) < self.most_cleaned(id) {
+        while self.members.in_pool(id).count(Phase::Cleaning) < self.most_cleaned(id) {
             let Some(member) = self.members.in_pool(id).unclean.front() else { return };
-            let provider = match self.member(member).owner {
-                MemberOwner::Agent(agent) => Some(agent),
-                MemberOwner::Fixed => None,
-            };
-            let failed = self.failed_cleanings.get(&member).and_then(|failed| failed.by);
+            let provider = self.member(member).owner;
+            let failed = self.members.beside(member).failed.and_then(|failed| failed.by);
             let Some(agent) = self.agents.cleaner_for(id, provider, failed) else { return };
             self.leave_state(member, step);
             self.begin_cleaning(member, agent, step);
             let (pool, member) = self.names_of(member);
-            if let Some(conn) = self.agents.get(agent).conn() {
+            if let Some(conn) = self.agents.get(agent).conn {
                 step.tell(conn, What::Clean { pool, member });
             }
         }
@@ -104,9 +86,11 @@ impl State {
     /// Notes that an agent cleans a member that is in no queue.
     fn begin_cleaning(&mut self, id: MemberId, agent: AgentId, step: &mut Step<'_, '_>) {
         let clean_timeout = self.pool(self.member(id).pool).settings.clean_timeout;
-        let timer = Some(step.timers.arm(step.now + clean_timeout, Timer::Phase(id)));
+        let timer = step.timers.arm(step.now + clean_timeout, Timer::Phase(id));
         self.members.get_mut(id).proved = step.now;
-        self.enter_state(id, MemberPhase::Cleaning { agent, timer });
+        self.members.get_mut(id).set_of(agent);
+        self.members.enter_state(id, Phase::Cleaning, Some(timer));
+        self.agents.count_cleaning(agent, true);
     }
 
     /// Frees members that wait to be cleaned in a pool that does not clean any more.
@@ -116,7 +100,7 @@ impl State {
                 return self.fall_behind(id);
             }
             self.leave_state(member, step);
-            self.release_member(member, Cause::Other, step);
+            self.release_member(member, step);
         }
     }
 
@@ -124,15 +108,14 @@ impl State {
     pub(super) fn cleaned(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
         let id = self.members.find_named(pool, name).ok_or(Refusal::NoSuchMember)?;
-        step.tell(conn, What::Ok);
         if self.is_cleaned_by(id, agent) {
             let took = step.now.since(self.member(id).proved);
             self.pools.times(pool).clean.record(took);
-            self.failed_cleanings.remove(&id);
+            self.members.clear_failed(id);
             self.leave_state(id, step);
-            self.release_member(id, Cause::Other, step);
+            self.release_member(id, step);
         }
-        Ok(())
+        DONE
     }
 
     /// `CLEANING member`: a cleaner that has connected again goes on. `NOT_TAKEN` tells it to stop, because the member is
@@ -140,57 +123,44 @@ impl State {
     pub(super) fn cleaning(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
         let id = self.members.find_named(pool, name).ok_or(Refusal::NoSuchMember)?;
-        let is_open = matches!(self.phase_of(id), PhaseKind::Free | PhaseKind::Unclean | PhaseKind::CleanLater)
+        let is_open = matches!(self.phase_of(id), Phase::Free | Phase::Unclean | Phase::CleanLater)
             && self.pool(pool).settings.clean_timeout > Span::ZERO;
-        if self.is_cleaned_by(id, agent) {
-            step.tell(conn, What::Ok);
-        } else if is_open {
-            step.tell(conn, What::Ok);
+        if is_open {
             self.leave_state(id, step);
             self.begin_cleaning(id, agent, step);
-        } else {
-            step.tell(conn, What::NotTaken);
         }
-        Ok(())
+        Ok(Some(if self.is_cleaned_by(id, agent) { What::Ok } else { What::NotTaken }))
     }
 
     /// Returns whether an agent was asked to clean a member, and has not answered.
     pub(super) fn is_cleaned_by(&self, id: MemberId, agent: AgentId) -> bool {
-        matches!(self.member(id).phase, MemberPhase::Cleaning { agent: asked, .. } if asked == agent)
+        self.member(id).cleaner() == Some(agent)
     }
 
     /// `DEAD member [text]` of a cleaner. The cleaning is tried again later, up to `clean_attempts` times.
-    pub(super) fn cleaning_failed(
-        &mut self,
-        id: MemberId,
-        agent: AgentId,
-        conn: ConnId,
-        text: &[u8],
-        step: &mut Step<'_, '_>,
-    ) {
+    pub(super) fn cleaning_failed(&mut self, id: MemberId, agent: AgentId, text: &[u8], step: &mut Step<'_, '_>) {
         let Member { pool, .. } = *self.member(id);
         let limit = self.pool(pool).settings.clean_attempts;
-        let times = self.failed_cleanings.get(&id).map_or(0, |failed| failed.times).saturating_add(1);
-        let by = self.who(conn, step);
+        let times = self.members.beside(id).failed.map_or(0, |failed| failed.times).saturating_add(1);
+        let by = self.who_is(agent, step);
         self.pools.count(pool, Stat::CleaningsFailed);
         self.leave_state(id, step);
         if limit > 0 && times >= limit {
-            self.failed_cleanings.remove(&id);
+            self.members.clear_failed(id);
             let why = Reason::said("cleaning failed", text);
-            return self.fail_member(id, Stat::Failed, FailedBy(why.into(), ", says ", by), step);
+            return self.fail_member(id, Stat::Failed, Reason::new(why, by), step);
         }
         let of = if limit > 0 { format!(" of {limit}") } else { String::new() };
         let why = Reason::said(&format!("cleaning failed ({times}{of})"), text);
         self.report_unclean(id, &why, &by, step);
-        self.failed_cleanings.insert(id, FailedCleanings { times, by: self.agents.get(agent).place });
+        self.members.beside_mut(id).failed = Some(FailedCleanings { times, by: self.agents.get(agent).place });
         let after = TRY_AGAIN[TRY_AGAIN.len().min(times as usize) - 1];
         self.clean_later(id, after, Reason::new(why, by), step);
     }
 
     /// Keeps out a member that is in no queue, and cleans it later.
     pub(super) fn clean_later(&mut self, id: MemberId, after: Span, reason: Reason, step: &mut Step<'_, '_>) {
-        let timer = step.timers.arm(step.now + after, Timer::Phase(id));
-        self.members.keep_out(id, MemberPhase::CleanLater(timer), step.now, reason);
+        self.members.keep_out(id, Phase::CleanLater, Some(after), reason, step);
     }
 
     /// Cleans a member that is in no queue, after it was put off.
@@ -203,8 +173,8 @@ impl State {
     /// Keeps out a member whose cleaning takes too long, until its cleaner has answered or is lost.
     pub(super) fn cleaning_is_late(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.members.cleaning_fired(id);
-        let Member { pool, phase: MemberPhase::Cleaning { agent, .. }, .. } = *self.member(id) else { return };
-        let by = self.agents.get(agent).conn().map_or_else(String::new, |conn| self.who(conn, step));
+        let pool = self.member(id).pool;
+        let by = self.member(id).cleaner().map_or_else(String::new, |agent| self.who_is(agent, step));
         let span = WireSeconds(self.pool(pool).settings.clean_timeout);
         let why = format!("cleaning takes longer than {span} s; {by} is still at it");
         self.report_unclean(id, &why, "", step);
@@ -218,10 +188,10 @@ impl State {
 
     /// Puts off the cleanings of an agent that is lost.
     pub(super) fn lose_cleanings(&mut self, pool: PoolId, agent: AgentId, step: &mut Step<'_, '_>) {
-        let lost = self.members.in_pool(pool).count(PhaseKind::Cleaning) > 0;
+        let lost = self.members.in_pool(pool).count(Phase::Cleaning) > 0;
         let lost = if lost { self.members.cleaned_in_pool(pool, agent) } else { Vec::new() };
         for id in lost {
-            let by = self.agents.get(agent).conn().map_or_else(String::new, |conn| self.who(conn, step));
+            let by = self.who_is(agent, step);
             self.leave_state(id, step);
             self.clean_later(id, CLEANER_GRACE, Reason::new("its cleaner is lost; it is cleaned again", by), step);
         }
@@ -232,37 +202,29 @@ impl State {
         &mut self,
         conn: ConnId,
         named: Named<'_>,
-        release: Release,
+        (phases, release, is_cleaned): Release,
         step: &mut Step<'_, '_>,
     ) -> Answer {
         let id = self.find_member(named)?;
-        step.tell(conn, What::Ok);
-        if !release.ends(self.phase_of(id)) {
-            return Ok(());
+        if phases.contains(&self.phase_of(id)) {
+            let ((pool, member), by) = (self.names_of(id), self.who(conn, step));
+            step.notices.push(Notice::Released { pool, member, release, by });
+            self.leave_state(id, step);
+            match is_cleaned {
+                true => self.return_member(id, step),
+                false => _ = self.release_member(id, step),
+            }
         }
-        let ((pool, member), by) = (self.names_of(id), self.who(conn, step));
-        step.notices.push(Notice::Released { pool, member, release: release.name(), by });
-        self.leave_state(id, step);
-        match release {
-            Release::RepairAsIs => self.release_member(id, Cause::Other, step),
-            Release::Repair | Release::Free => self.return_member(id, step),
-        }
-        Ok(())
+        DONE
+    }
+
+    fn who_is(&self, agent: AgentId, step: &Step<'_, '_>) -> String {
+        self.agents.get(agent).conn.map_or_else(String::new, |conn| self.who(conn, step))
     }
 
     /// Returns the name of a connection, else its address.
     pub fn who(&self, conn: ConnId, step: &Step<'_, '_>) -> String {
         let name = self.leases.name(conn).map(|name| String::from_utf8_lossy(name).into_owned());
         name.unwrap_or_else(|| (step.peer)(conn))
-    }
-}
-
-impl Release {
-    fn name(self) -> &'static str {
-        match self {
-            Release::Repair => "repaired",
-            Release::RepairAsIs => "repaired, and not cleaned,",
-            Release::Free => "freed",
-        }
     }
 }

@@ -1,10 +1,8 @@
 //! Demand: the number of members that a pool or a group needs, the starts that bring them, and the idle ones that end.
 
-use super::lifecycle::{Cause, Then};
-use super::pools::Supply;
+use super::pools::{Part, Supply};
 use super::{
-    AgentId, Answer, GroupId, MemberOwner, Notice, PhaseKind, Place, Pool, PoolId, Start, StartId, State, Step,
-    background,
+    AgentId, Answer, DONE, GroupId, Notice, Phase, Place, Pool, PoolId, Start, StartId, State, Step, background,
 };
 use crate::stats::MemberStat as Stat;
 use poolcounter_core::id::ConnId;
@@ -61,20 +59,26 @@ impl State {
     /// Returns what a pool has for the waiters of its group.
     pub(super) fn supply_of(&self, id: PoolId) -> Supply {
         let Pool { group, settings, is_leaving, .. } = self.pool(id);
+        let limit = settings.per_client;
         if *is_leaving {
-            return Supply::default();
+            return Supply { limit, ..Supply::default() };
         }
         let roomiest = self.agents.roomiest(id, settings.max).filter(|_| self.has_slot(id));
-        let queued = self.waiters.queued(Place::Pool(id));
+        let (reason, queued) = (self.miss_reason(id), self.waiters.queued(Place::Pool(id)));
         Supply {
-            spare: self.under_way(id).saturating_sub(self.need(id)),
-            kept: group.map_or(0, |group| self.kept(id, Place::Group(group))),
+            parts: [
+                self.under_way(id).saturating_sub(self.need(id)),
+                group.map_or(0, |group| self.kept(id, Place::Group(group))),
+                settings.max.into(),
+                1,
+                self.members.in_pool(id).is_fixed().into(),
+                self.agents.is_provided(id).into(),
+                (reason == NoMembers::Starting).into(),
+                (reason == NoMembers::AtCapacity).into(),
+            ],
             room: roomiest.map(|(share, _)| share),
-            most: settings.max,
-            is_fixed: self.members.in_pool(id).is_fixed(),
-            is_provided: self.agents.is_provided(id),
             places: settings.queue.saturating_sub(queued),
-            reason: Some(self.miss_reason(id)).filter(|reason| *reason != NoMembers::NoProvider),
+            limit,
         }
     }
 
@@ -111,7 +115,7 @@ impl State {
     pub(super) fn lacks_in_group(&self, id: GroupId) -> bool {
         let (place, group) = (Place::Group(id), self.pools.group(id));
         let of_first = self.waiters.first_for_several(place).map_or(0, |(_, first)| self.waiters.get(first).want);
-        self.waiters.want(place) > group.spare + group.kept.min(u64::from(of_first))
+        self.waiters.want(place) > group.sum(Part::Spare) + group.sum(Part::Kept).min(u64::from(of_first))
     }
 
     /// Returns the number of free members of a pool that are kept for the first waiter for several, if it waits in this
@@ -124,7 +128,7 @@ impl State {
 
     /// Returns the number of starts and checks under way in a pool.
     pub(super) fn under_way(&self, id: PoolId) -> u64 {
-        let checks = self.members.in_pool(id).count(PhaseKind::Checking);
+        let checks = self.members.in_pool(id).count(Phase::Checking);
         u64::from(self.starts.in_pool(id)) + u64::from(checks)
     }
 
@@ -136,7 +140,8 @@ impl State {
 
     /// Returns the waiters that need the starts and checks under way in a pool; None if they do not need all.
     pub(super) fn needed_by(&self, id: PoolId) -> Option<Place> {
-        let is_needed = |group: &GroupId| self.pools.group(*group).spare <= self.waiters.want(Place::Group(*group));
+        let is_needed =
+            |group: &GroupId| self.pools.group(*group).sum(Part::Spare) <= self.waiters.want(Place::Group(*group));
         match self.under_way(id) > self.need(id) {
             false => Some(Place::Pool(id)),
             true => self.pool(id).group.filter(is_needed).map(Place::Group),
@@ -165,7 +170,7 @@ impl State {
             if !step.timers.spend(background::COST) {
                 return self.fall_behind(id);
             }
-            self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
+            self.stop_member(member, Stat::Reconfigured, step);
         }
     }
 
@@ -194,7 +199,7 @@ impl State {
                 return false;
             }
             let Some(agent) = self.next_provider(id).filter(|_| self.has_room()) else { break };
-            let Some(conn) = self.agents.get(agent).conn() else { break };
+            let Some(conn) = self.agents.get(agent).conn else { break };
             let Pool { name, settings, .. } = self.pools.get(id);
             let pool = name.clone();
             let start = self.starts.begin(id, agent, settings.start_timeout, step);
@@ -219,19 +224,6 @@ impl State {
         if !self.has_room() && self.has_slot(id) {
             self.pools.cramped.push_back(id);
         }
-    }
-
-    /// Settles pools that lacked room for starts, as long as there is some. Returns whether there are more.
-    pub(super) fn launch_cramped(&mut self, step: &mut Step<'_, '_>) -> bool {
-        while self.has_room()
-            && let Some(id) = self.pools.cramped.pop_front()
-        {
-            self.settle_pool(id, step);
-            if !step.timers.spend(background::COST) {
-                return self.has_room() && !self.pools.cramped.is_empty();
-            }
-        }
-        false
     }
 
     /// Returns a start of a connection that is under way; None if it has ended, so that its answer is late.
@@ -260,7 +252,7 @@ impl State {
             found.into_iter().for_each(|id| _ = self.finish_start(id, step));
             return self.refuse_late(conn, named?.0, step);
         };
-        let cause = self.needed_by(self.starts.get(id).pool).map_or(Cause::Other, Cause::Start);
+        let place = self.needed_by(self.starts.get(id).pool);
         let (pool, agent, since) = self.finish_start(id, step);
         let (name, attributes) = match named {
             Ok((name, _)) if self.members.find_named(pool, name).is_some() => {
@@ -274,19 +266,19 @@ impl State {
             }
         };
         self.pools.times(pool).start.record(step.now.since(since));
-        step.tell(conn, What::Ok);
-        let member = self.create_member(pool, name, attributes, MemberOwner::Agent(agent), step);
-        self.release_member(member, cause, step);
-        Ok(())
+        let member = self.create_member(pool, name, attributes, Some(agent), step);
+        if self.release_member(member, step) {
+            place.into_iter().for_each(|place| self.waiters.spend_start(place));
+        }
+        DONE
     }
 
     /// Requests a stop of a member whose start has ended. A member that the connection provides was answered before.
     fn refuse_late(&self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
         let pool = self.agents.last_pool(conn).filter(|_| self.own_member(conn, name).is_err());
         let pool = pool.ok_or(Refusal::BadStart)?.clone();
-        step.tell(conn, What::Error(Refusal::TooLate));
         step.tell(conn, What::Stop { pool, member: name.into() });
-        Ok(())
+        Err(Refusal::TooLate)
     }
 
     /// `FAILED id [text]`.
@@ -297,8 +289,7 @@ impl State {
                 self.note_failure(agent, text, step);
             }
         }
-        step.tell(conn, What::Ok);
-        Ok(())
+        DONE
     }
 
     /// Fails a start that was not answered in time.
@@ -322,10 +313,9 @@ impl State {
 
     /// Starts a backoff of a provider at which a start has failed, or whose member has died young.
     pub(super) fn begin_backoff(&mut self, id: AgentId, text: &[u8], step: &mut Step<'_, '_>) {
-        self.agents.get_mut(id).backoff.begin(id, step);
-        self.note_room(id);
+        self.agents.change(id, |agent| agent.begin_backoff(id, step));
         let agent = self.agents.get(id);
-        let provider = agent.conn().map(|conn| (step.peer)(conn)).unwrap_or_default();
+        let provider = agent.conn.map(|conn| (step.peer)(conn)).unwrap_or_default();
         step.notices.push(Notice::StartFailed {
             pool: self.pool(agent.pool).name.clone(),
             provider,
@@ -336,8 +326,7 @@ impl State {
 
     /// Asks a provider for starts again after its backoff.
     pub(super) fn backoff_is_over(&mut self, id: AgentId) {
-        self.agents.get_mut(id).backoff.timer.take().into_iter().for_each(TimerId::fired);
-        self.note_room(id);
+        self.agents.change(id, |agent| agent.backoff.take().into_iter().for_each(TimerId::fired));
         self.pools.touch(self.agents.get(id).pool);
     }
 
@@ -346,7 +335,7 @@ impl State {
         let mut culled = 0;
         while culled < MOST_CULLED && self.is_too_idle(id, step.now) {
             let Some(member) = self.members.oldest_provided(id) else { break };
-            self.stop_member(member, Stat::MaxAge, Then::Nothing, step);
+            self.stop_member(member, Stat::MaxAge, step);
             culled += 1;
         }
         let interval = if culled < MOST_CULLED { self.pool(id).settings.cull_interval } else { Span::from_millis(1) };

@@ -41,9 +41,8 @@ pub enum Notice {
     Released { pool: Arc<[u8]>, member: Arc<[u8]>, release: &'static str, by: String },
     /// A cleaning has failed, or takes too long, with the reason and the cleaner that has reported it.
     Unclean { pool: Arc<[u8]>, member: Arc<[u8]>, why: String, by: String },
-    /// A fixed member goes into quarantine, with the reason, the words before the peer that failed it, and the peer's
-    /// name or address.
-    Quarantined { pool: Arc<[u8]>, member: Arc<[u8]>, why: Cow<'static, str>, link: &'static str, by: String },
+    /// A fixed member goes into quarantine, with the reason, and the name or address of the peer that caused it.
+    Quarantined { pool: Arc<[u8]>, member: Arc<[u8]>, why: Cow<'static, [u8]>, by: Box<[u8]> },
     /// A pool of the configuration file, or a fixed member of one, cannot be added.
     NotDeclared { pool: Arc<[u8]>, member: Option<Arc<[u8]>>, why: Refusal },
 }

@@ -2,10 +2,9 @@
 
 use super::queries::{MemberRow, PoolRow};
 use super::waiters::Place;
-use super::{MemberPhase, PhaseKind, PoolId, State};
-use poolcounter_core::id::ConnId;
+use super::{Phase, PoolId, State, Viewer};
 use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::time::Span;
 
 /// Most members and most waiters of a pool that are examined.
 const MOST_OF_POOL: usize = 256;
@@ -42,12 +41,11 @@ impl State {
         &self,
         after: Option<&[u8]>,
         most: usize,
-        now: Time,
-        peer: impl Fn(ConnId) -> String + Copy,
+        viewer: Viewer<'_>,
     ) -> (Vec<PoolHealth<'_>>, Option<Box<[u8]>>) {
         let (mut pools, mut left) = (Vec::new(), most);
         for id in self.pools.after(after).metered() {
-            let (health, visits) = self.health_of(id, now, peer);
+            let (health, visits) = self.health_of(id, viewer);
             let name = health.row.name;
             pools.push(health);
             left = left.saturating_sub(1 + visits);
@@ -58,7 +56,7 @@ impl State {
         (pools, None)
     }
 
-    fn health_of(&self, id: PoolId, now: Time, peer: impl Fn(ConnId) -> String + Copy) -> (PoolHealth<'_>, usize) {
+    fn health_of(&self, id: PoolId, viewer: Viewer<'_>) -> (PoolHealth<'_>, usize) {
         let (row, pool) = (self.pool_row(id), self.pool(id));
         let mut health = PoolHealth {
             longest_wait: Span::ZERO,
@@ -67,7 +65,7 @@ impl State {
             held_long: 0,
             longest_held: None,
             unclean: match self.agents.has_any(id) {
-                false => self.members.in_pool(id).count(PhaseKind::Unclean),
+                false => self.members.in_pool(id).count(Phase::Unclean),
                 true => 0,
             },
             late: self.members.in_pool(id).late,
@@ -82,20 +80,14 @@ impl State {
             let of_group = pool.group.map(|group| self.waiters.after(Place::Group(group), None));
             let waiters = own.chain(of_group.into_iter().flatten()).map(|(_, id)| id).take(MOST_OF_POOL);
             let since = waiters.inspect(|_| visits += 1).map(|id| self.waiters.get(id).since).min();
-            health.longest_wait = since.map_or(Span::ZERO, |since| now.since(since));
+            health.longest_wait = since.map_or(Span::ZERO, |since| viewer.now.since(since));
         }
-        visits += self.look_at_members(id, &mut health, now, peer);
+        visits += self.look_at_members(id, &mut health, viewer);
         (health, visits)
     }
 
     /// Notes the members of a pool that are kept out or held for long. Returns the number of visited members.
-    fn look_at_members<'a>(
-        &'a self,
-        id: PoolId,
-        health: &mut PoolHealth<'a>,
-        now: Time,
-        peer: impl Fn(ConnId) -> String + Copy,
-    ) -> usize {
+    fn look_at_members<'a>(&'a self, id: PoolId, health: &mut PoolHealth<'a>, viewer: Viewer<'_>) -> usize {
         let (figures, warn_hold) = (&health.row.figures, self.pool(id).settings.warn_hold);
         let looks_at_holds = figures.in_use > 0 && (warn_hold > Span::ZERO || health.row.figures.is_removing);
         if figures.quarantined == 0 && !looks_at_holds {
@@ -105,23 +97,23 @@ impl State {
         for member in self.members.in_pool(id).all().take(MOST_OF_POOL).metered() {
             visits += 1;
             let of = self.member(member);
-            match of.phase {
-                MemberPhase::InUse(lease) => {
+            match of.lease() {
+                Some(lease) => {
                     let since = self.leases.get(lease).since;
-                    health.held_long += usize::from(warn_hold > Span::ZERO && now.since(since) > warn_hold);
+                    health.held_long += usize::from(warn_hold > Span::ZERO && viewer.now.since(since) > warn_hold);
                     if looks_at_holds {
                         longest_held = longest_held.min(Some((since, member))).or(Some((since, member)));
                     }
                 }
-                _ if PhaseKind::KEPT_OUT.contains(&of.phase.kind()) => {
+                _ if Phase::KEPT_OUT.contains(&of.phase) => {
                     longest_out = longest_out.min(Some((of.since, member))).or(Some((of.since, member)));
                 }
                 _ => {}
             }
         }
-        health.longest_out = longest_out.map(|(_, member)| self.member_row(member, now, peer));
+        health.longest_out = longest_out.map(|(_, member)| self.member_row(member, viewer));
         health.longest_held =
-            longest_held.map(|(since, member)| (self.member_row(member, now, peer), now.since(since)));
+            longest_held.map(|(since, member)| (self.member_row(member, viewer), viewer.now.since(since)));
         visits
     }
 }

@@ -1,12 +1,11 @@
 //! Ends of leases, and the last holders of each fixed member: who had it, from when until when, and how that ended.
 
-use super::{Lease, LeaseId, Member, MemberId, MemberOwner, Moment, Notice, State, Step};
+use super::{Lease, LeaseId, Member, Moment, Notice, State, Step};
 use crate::stats::MemberStat as Stat;
 use poolcounter_core::id::ConnId;
 use poolcounter_protocol::members::request::{Lost, Named, Refusal};
 use poolcounter_protocol::members::wire::replies::lost_of;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Most holders that are kept for a fixed member.
@@ -84,59 +83,19 @@ pub struct PastLease {
     pub end: Option<(Moment, Ending, Box<[u8]>)>,
 }
 
-/// The last leases of fixed members, by member.
-#[derive(Default)]
-pub(super) struct History {
-    leases: BTreeMap<MemberId, VecDeque<PastLease>>,
-}
-
-impl History {
-    /// Adds a lease that begins.
-    fn begin(&mut self, member: MemberId, lease: PastLease) {
-        let leases = self.leases.entry(member).or_default();
-        if leases.len() >= MOST_HOLDERS {
-            leases.pop_front();
-        }
-        leases.push_back(lease);
-    }
-
-    fn end(&mut self, member: MemberId, number: u64, end: (Moment, Ending, Box<[u8]>)) {
-        let mut leases = self.leases.get_mut(&member).into_iter().flatten().rev();
-        if let Some(lease) = leases.find(|lease| lease.lease == number) {
-            lease.end = Some(end);
-        }
-    }
-
-    /// Returns the leases of a member, the last one last.
-    pub fn of(&self, member: MemberId) -> Option<&VecDeque<PastLease>> {
-        self.leases.get(&member)
-    }
-
-    /// Returns the leases of each member, the last one last.
-    pub fn iter(&self) -> impl Iterator<Item = (&MemberId, &VecDeque<PastLease>)> {
-        self.leases.iter()
-    }
-
-    /// Sets the leases of a member, the last one last.
-    pub fn restore(&mut self, member: MemberId, leases: VecDeque<PastLease>) {
-        self.leases.insert(member, leases);
-    }
-
-    /// Forgets a member that is removed.
-    pub fn forget(&mut self, member: MemberId) {
-        self.leases.remove(&member);
-    }
-}
-
 impl State {
     /// Notes the holder of a fixed member that was taken.
     pub(super) fn note_holder(&mut self, id: LeaseId, conn: ConnId, step: &Step<'_, '_>) {
         let Lease { number: lease, member, since, .. } = *self.leases.get(id);
-        if self.member(member).owner == MemberOwner::Fixed {
+        if self.member(member).owner.is_none() {
             let address = self.leases.address_of(conn, step.peer);
             let holder = self.leases.name(conn).unwrap_or(&address).clone();
             let past = PastLease { lease, holder, address, since: self.moment(since), end: None };
-            self.history.begin(member, past);
+            let history = &mut self.members.beside_mut(member).history;
+            if history.len() >= MOST_HOLDERS {
+                history.pop_front();
+            }
+            history.push_back(past);
         }
     }
 
@@ -145,8 +104,12 @@ impl State {
         let Lease { number, member: id, since, .. } = *lease;
         let Member { pool, owner, .. } = *self.member(id);
         let End { ending, by, note } = end;
-        if owner == MemberOwner::Fixed {
-            self.history.end(id, number, (self.moment(step.now), ending, by.as_bytes().into()));
+        if owner.is_none() {
+            let at = self.moment(step.now);
+            let mut history = self.members.beside_mut(id).history.iter_mut().rev();
+            if let Some(past) = history.find(|past| past.lease == number) {
+                past.end = Some((at, ending, by.as_bytes().into()));
+            }
         }
         if let (.., Some(stat)) = ending.row() {
             self.pools.count(pool, stat);
@@ -162,6 +125,6 @@ impl State {
     /// Fails if there is no such pool or member.
     pub fn history(&self, named: Named<'_>) -> Result<impl Iterator<Item = &PastLease>, Refusal> {
         let member = self.find_member(named)?;
-        Ok(self.history.of(member).into_iter().flat_map(|leases| leases.iter().rev()))
+        Ok(self.members.beside(member).history.iter().rev())
     }
 }

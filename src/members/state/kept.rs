@@ -8,11 +8,8 @@ mod restore;
 pub use restore::RestoredKept;
 
 use super::history::End;
-use super::lifecycle::Cause;
-use super::{
-    Agent, Answer, ComingHold, Ending, FailedCleanings, Holder, Lease, Member, MemberId, MemberOwner, MemberPhase,
-    PastLease, Phase, PhaseKind, Place, Pool, PoolId, Reason, State, Step, Timer,
-};
+use super::pools::Part;
+use super::{Agent, Beside, Ending, Lease, Member, MemberId, Phase, Place, Pool, PoolId, Reason, State, Step, Timer};
 use crate::ledger;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::{Span, Time};
@@ -20,7 +17,7 @@ use poolcounter_core::wheel::Timers;
 use poolcounter_protocol::members::pool_settings::Settings;
 use poolcounter_protocol::members::request::{Attributes, Refusal};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Version of the rows.
@@ -67,8 +64,6 @@ impl<K: Ord + Clone> Marks<K> {
 /// Knowledge about the rows.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// Keys of the rows that exist.
-    rows: BTreeSet<Vec<u8>>,
     /// Fixed members that no pool has any more, by name.
     pub unknown: BTreeMap<Arc<[u8]>, Arc<KeptMember>>,
     /// Number below which leases are reserved.
@@ -101,12 +96,11 @@ struct KeptPool {
 #[derive(Serialize, Deserialize)]
 pub(super) struct SavedMember {
     pub member: Member,
-    pub phase: Phase<Time>,
+    /// End of its phase.
+    pub until: Option<Time>,
     pub attributes: Option<Arc<Attributes>>,
-    pub hold: Option<ComingHold>,
-    pub reason: Option<(Time, Reason)>,
-    pub failed: Option<FailedCleanings>,
-    pub history: VecDeque<PastLease>,
+    pub beside: Beside,
+    pub lease: Option<Lease>,
 }
 
 /// Row of a fixed member, or of a member of a provider that is leased with a token. Its times are by the time of day.
@@ -116,7 +110,6 @@ pub(super) struct KeptMember {
     /// Session of its provider.
     session: Option<Arc<[u8]>>,
     saved: SavedMember,
-    lease: Option<Lease>,
     /// Time since which no pool has it.
     unknown_since: Option<Moment>,
 }
@@ -155,17 +148,17 @@ impl State {
     /// Frees the member of a lease whose holder was not told of it.
     pub fn take_undone(&mut self, number: u64, step: &mut Step<'_, '_>) {
         if let Some(lease) = self.leases.find(number) {
-            let member = self.end_lease(lease, None, End::plain(Ending::Returned), step);
-            self.release_member(member, Cause::Other, step);
+            let member = self.end_lease(lease, End::plain(Ending::Returned), step);
+            self.release_member(member, step);
             self.settle(step);
         }
     }
 
     /// Refuses a take of a fixed member or with a token while nothing can be kept.
-    pub(super) fn refuse_unkept(&self, has_token: bool, place: Place) -> Answer {
+    pub(super) fn refuse_unkept(&self, has_token: bool, place: Place) -> Result<(), Refusal> {
         let has_fixed = match place {
             Place::Pool(pool) => self.members.in_pool(pool).is_fixed(),
-            Place::Group(group) => self.pools.group(group).fixed > 0,
+            Place::Group(group) => self.pools.group(group).sum(Part::Fixed) > 0,
         };
         match self.kept.closed {
             Some(why) if has_token || has_fixed => Err(Refusal::NotKept(why)),
@@ -175,7 +168,7 @@ impl State {
 
     /// Returns whether a waiter may have a member: anything can be kept, or need not.
     pub(super) fn may_give(&self, id: MemberId, lease: Option<Span>) -> bool {
-        self.kept.closed.is_none() || lease.is_none() && self.member(id).owner != MemberOwner::Fixed
+        self.kept.closed.is_none() || lease.is_none() && self.member(id).owner.is_some()
     }
 
     /// Returns whether there are fixed members or leases with a token, so that requests may change what is kept.
@@ -202,37 +195,36 @@ impl State {
         let mut changes = Vec::new();
         if self.kept.reserved < self.leases.next_number + FEWEST_LEFT {
             self.kept.reserved = self.leases.next_number + RESERVED;
-            self.kept.put(OF_VERSION, b"", Some(&VERSION), &mut changes);
+            put(OF_VERSION, b"", Some(&VERSION), &mut changes);
             let reserved = self.kept.reserved;
-            self.kept.put(OF_NUMBER, b"", Some(&reserved), &mut changes);
+            put(OF_NUMBER, b"", Some(&reserved), &mut changes);
         }
         for name in self.pools.marks.take() {
             let pool = self.pool_to_keep(&name);
-            self.kept.put(OF_POOL, &name, pool.as_ref(), &mut changes);
+            put(OF_POOL, &name, pool.as_ref(), &mut changes);
         }
         for token in self.leases.marks.take() {
             let lease = self.leases.find_token(&token);
             let member = lease.map(|lease| self.leases.get(lease).member);
-            if let Some(fixed) = member.filter(|id| self.member(*id).owner == MemberOwner::Fixed) {
+            if let Some(fixed) = member.filter(|id| self.member(*id).owner.is_none()) {
                 self.members.mark(fixed);
             }
-            let kept = member.filter(|id| self.member(*id).owner != MemberOwner::Fixed);
+            let kept = member.filter(|id| self.member(*id).owner.is_some());
             let kept = kept.and_then(|id| self.to_keep(id, clock));
-            self.kept.put(OF_TOKEN, &token, kept.as_ref(), &mut changes);
+            put(OF_TOKEN, &token, kept.as_ref(), &mut changes);
         }
         for name in self.members.marks.take() {
             let kept = match self.members.find_fixed(&name) {
                 Some(id) => self.to_keep(id, clock).map(Arc::new),
                 None => self.kept.unknown.get(&name).cloned(),
             };
-            self.kept.put(OF_MEMBER, &name, kept.as_ref(), &mut changes);
+            put(OF_MEMBER, &name, kept.as_ref(), &mut changes);
         }
         changes
     }
 
     /// Returns all rows.
     pub fn all_rows(&mut self, clock: &Clock<'_, '_>) -> Vec<ledger::Row> {
-        self.kept.rows.clear();
         self.kept.reserved = 0;
         let pools: Vec<PoolId> = self.pools.after(None).collect();
         pools.into_iter().for_each(|id| self.pools.mark(id));
@@ -248,7 +240,7 @@ impl State {
             return;
         }
         let clock = Clock { timers: step.timers, peer: step.peer };
-        let is_out = PhaseKind::KEPT.contains(&self.phase_of(id));
+        let is_out = Phase::KEPT.contains(&self.phase_of(id));
         if let Some(kept) = self.to_keep(id, &clock).filter(|_| is_out) {
             let kept = KeptMember { unknown_since: Some(self.moment(step.now)), ..kept };
             self.kept.unknown.insert(kept.name().clone(), kept.into());
@@ -263,46 +255,69 @@ impl State {
 
     /// Returns the row of a member; None if it is as it would be after a start.
     fn to_keep(&self, id: MemberId, Clock { timers, peer, .. }: &Clock<'_, '_>) -> Option<KeptMember> {
-        let (member, at) = (self.member(id), |time| Time::from_micros(self.moment(time)));
-        let lease = match member.phase {
-            MemberPhase::InUse(lease) => {
-                let mut kept = self.leases.get(lease).to_save();
-                (kept.since, kept.holding, kept.is_reported) = (at(kept.since), None, false);
-                kept.token.iter_mut().for_each(|token| token.until = at(token.until));
-                if !matches!(kept.holder, Holder::Name(_)) {
-                    kept.holder = Holder::Address(self.leases.holder_text(lease, peer).into_bytes().into());
-                }
-                Some(kept)
+        let member = self.member(id);
+        let mut saved = self.save_member(id, timers).map_times(|time| Time::from_micros(self.moment(time)));
+        if let (Some(id), Some(lease)) = (member.lease(), &mut saved.lease) {
+            (lease.holding, lease.is_reported) = (None, false);
+            if !lease.is_named {
+                lease.holder = Some(self.leases.holder_text(id, peer).into_bytes().into());
             }
-            _ => None,
-        };
-        let session = match member.owner {
-            MemberOwner::Fixed => None,
-            MemberOwner::Agent(agent) => self.agents.get(agent).session.clone(),
-        };
-        let (pool, saved) = (self.pool(member.pool).name.clone(), self.save_member(id, timers, at));
-        let kept = KeptMember { pool, session, saved, lease, unknown_since: None };
-        (!kept.is_plain() || !kept.saved.history.is_empty()).then_some(kept)
+        }
+        let session = member.owner.and_then(|agent| self.agents.get(agent).session.clone());
+        let kept = KeptMember { pool: self.pool(member.pool).name.clone(), session, saved, unknown_since: None };
+        (!kept.is_plain() || !kept.saved.beside.history.is_empty()).then_some(kept)
     }
 
-    /// Returns the record of a member; `at` gives the form of its times.
-    pub(super) fn save_member(
-        &self,
-        id: MemberId,
-        timers: &Timers<'_, Timer>,
-        at: impl Fn(Time) -> Time,
-    ) -> SavedMember {
+    /// Returns the record of a member.
+    pub(super) fn save_member(&self, id: MemberId, timers: &Timers<'_, Timer>) -> SavedMember {
         let member = self.member(id);
-        let hold = self.members.holds.get(&id);
         SavedMember {
-            member: member.to_save(),
-            phase: member.phase.map(|timer| at(timers.deadline(timer))),
+            until: member.timer.as_ref().map(|timer| timers.deadline(timer)),
             attributes: self.members.attributes(id).cloned(),
-            hold: hold.map(|hold| ComingHold { since: at(hold.since), reason: hold.reason.clone(), ..*hold }),
-            reason: self.members.reasons.get(&id).map(|(since, reason)| (at(*since), reason.clone())),
-            failed: self.failed_cleanings.get(&id).copied(),
-            history: self.history.of(id).cloned().unwrap_or_default(),
+            beside: self.members.beside(id).clone(),
+            lease: member.lease().map(|lease| self.leases.get(lease).to_save()),
+            ..SavedMember::of(member.to_save())
         }
+    }
+
+    /// Puts a member that is in no queue into the phase of its record, with all that the record has beside it. Returns None
+    /// if the record contradicts itself.
+    pub(super) fn resume(&mut self, id: MemberId, saved: SavedMember, step: &mut Step<'_, '_>) -> Option<()> {
+        let SavedMember { member: Member { phase, .. }, until, beside, lease, .. } = saved;
+        let is_timed = !matches!(phase, Phase::InUse | Phase::Unclean | Phase::Orphaned);
+        ((is_timed || until.is_none()) && lease.is_some() == (phase == Phase::InUse)).then_some(())?;
+        (beside.reason.is_none() || Phase::REASONED.contains(&phase)).then_some(())?;
+        if beside.hold.is_some() || beside.reason.is_some() || beside.failed.is_some() || !beside.history.is_empty() {
+            *self.members.beside_mut(id) = beside;
+        }
+        if let Some(lease) = lease {
+            let lease = self.leases.restore(Lease { member: id, ..lease }, self.member(id).pool);
+            self.members.get_mut(id).set_of(lease);
+            self.arm_lease(lease, step);
+        }
+        let timer = until.map(|until| step.timers.arm(until, Timer::Phase(id)));
+        self.members.enter_state(id, phase, timer);
+        if let Some(agent) = self.member(id).cleaner() {
+            self.agents.count_cleaning(agent, true);
+        }
+        Some(())
+    }
+}
+
+impl SavedMember {
+    /// Returns the record of a member with nothing beside it.
+    pub fn of(member: Member) -> Self {
+        SavedMember { member, until: None, attributes: None, beside: Beside::default(), lease: None }
+    }
+
+    /// Returns the record with another form of its times.
+    fn map_times(mut self, at: impl Fn(Time) -> Time) -> Self {
+        let SavedMember { until, beside: Beside { hold, reason, .. }, lease, .. } = &mut self;
+        let (hold, reason) = (hold.as_mut().map(|hold| &mut hold.since), reason.as_mut().map(|(since, _)| since));
+        let (taken, end) = lease.as_mut().map(|lease| (&mut lease.since, lease.token.as_mut())).unzip();
+        let end = end.flatten().map(|token| &mut token.until);
+        [until.as_mut(), hold, reason, taken, end].into_iter().flatten().for_each(|time| *time = at(*time));
+        self
     }
 }
 
@@ -314,28 +329,19 @@ impl KeptMember {
     /// Returns true if the configuration file does not have it.
     fn is_added(&self) -> bool {
         let member = &self.saved.member;
-        member.owner != MemberOwner::Fixed || !member.is_from_file && !member.is_leaving
+        member.owner.is_some() || !member.is_from_file && !member.is_leaving
     }
 
     /// Returns true if it is free, as it would be after a start without its row.
     fn is_plain(&self) -> bool {
-        let SavedMember { phase, hold, .. } = &self.saved;
-        let is_free = phase.kind() != PhaseKind::InUse && !PhaseKind::KEPT.contains(&phase.kind());
+        let SavedMember { member: Member { phase, .. }, beside: Beside { hold, .. }, .. } = &self.saved;
+        let is_free = *phase != Phase::InUse && !Phase::KEPT.contains(phase);
         is_free && !self.is_added() && hold.is_none()
     }
 }
 
-impl Kept {
-    /// Adds the change of a row, unless it is not there and is not to be.
-    fn put(&mut self, kind: u8, name: &[u8], value: Option<&impl Serialize>, changes: &mut Vec<ledger::Change>) {
-        let key = [&[kind], name].concat();
-        let value = value.map(|value| postcard::to_allocvec(value).expect("values of these types are always written"));
-        let was_there = match value {
-            Some(_) => !self.rows.insert(key.clone()),
-            None => self.rows.remove(&key),
-        };
-        if was_there || value.is_some() {
-            changes.push(ledger::Change { key, value });
-        }
-    }
+/// Adds the change of a row.
+fn put(kind: u8, name: &[u8], value: Option<&impl Serialize>, changes: &mut Vec<ledger::Change>) {
+    let value = value.map(|value| postcard::to_allocvec(value).expect("values of these types are always written"));
+    changes.push(ledger::Change { key: [&[kind], name].concat(), value });
 }

@@ -1,6 +1,5 @@
 //! Table of the leases: the member of each, its holder, its token, and the rule of access that it counts for.
 
-use super::queries::Holder;
 use super::{HoldingId, LeaseId, Marks, MemberId, PoolId, Step, Timer};
 use poolcounter_core::id::{ConnId, Id as _};
 use poolcounter_core::list::{Links, List};
@@ -28,7 +27,9 @@ pub(super) struct Lease {
     pub member: MemberId,
     /// None once it has outlived its connection.
     pub holding: Option<HoldingId>,
-    pub holder: Holder,
+    /// Name of its holder, or the address of a connection that it has outlived. None: the connection says it.
+    pub holder: Option<Arc<[u8]>>,
+    pub is_named: bool,
     pub since: Time,
     pub is_reported: bool,
     pub token: Option<Box<LeaseToken>>,
@@ -82,7 +83,7 @@ pub(super) struct Leases {
     /// Number of the next lease.
     pub next_number: u64,
     by_number: Names<LeaseId>,
-    by_token: Names<LeaseId>,
+    by_token: BTreeMap<Token, LeaseId>,
     pub holdings: Slab<Holding>,
     links: Links,
     pub consumers: SideTable<ConnId, Consumer>,
@@ -97,12 +98,6 @@ pub(super) struct Leases {
 /// Spreads lease numbers, which are consecutive and come from no peer, over a table.
 fn hash_number(number: u64) -> Hash {
     Hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-}
-
-/// Returns the hash of a token. Tokens are random: any part of one is a hash.
-fn hash_token(token: &Token) -> Hash {
-    let (half, _) = token.split_first_chunk().expect("a token has 16 bytes");
-    Hash(u64::from_le_bytes(*half))
 }
 
 impl Lease {
@@ -178,8 +173,7 @@ impl Leases {
     }
 
     pub fn find_token(&self, token: &Token) -> Option<LeaseId> {
-        let is_named = |id: LeaseId| self.get(id).token.as_ref().is_some_and(|lease| lease.token == *token);
-        self.by_token.find(hash_token(token), is_named)
+        self.by_token.get(token).copied()
     }
 
     /// Returns the connection that holds a lease, if it has not ended.
@@ -188,13 +182,16 @@ impl Leases {
     }
 
     /// Returns the name of the holder of a lease, else the address of its connection.
-    pub fn holder_text(&self, id: LeaseId, peer: impl Fn(ConnId) -> String) -> String {
-        let lease = self.get(id);
-        let left = lease.holding.map(|holding| self.holding(holding)).filter(|holding| holding.conn.is_none());
-        lease.holder.text(|conn| match left {
-            Some(left) => String::from_utf8_lossy(&left.address).into_owned(),
-            None => peer(conn),
-        })
+    pub fn holder_text(&self, id: LeaseId, peer: &dyn Fn(ConnId) -> String) -> String {
+        let Lease { holder, holding, .. } = self.get(id);
+        let holding = holding.map(|holding| self.holding(holding));
+        match (holder, holding.and_then(|holding| holding.conn)) {
+            (None, Some(conn)) => peer(conn),
+            (holder, _) => {
+                let text = holder.as_ref().or(holding.map(|holding| &holding.address));
+                text.map_or_else(String::new, |text| String::from_utf8_lossy(text).into_owned())
+            }
+        }
     }
 
     /// Adds a lease of a member that a connection takes, with a token if it may outlive the connection for `span`.
@@ -213,12 +210,13 @@ impl Leases {
             span.map(|span| Box::new(LeaseToken { token: step.random.bytes(), span, until: until(span), rule: None }));
         let holding = self.holding_of(conn);
         let consumer = self.consumers.get(conn);
-        let holder = consumer.name.clone().map_or(Holder::Connection(conn), Holder::Name);
+        let holder = consumer.name.clone();
         let rule = consumer.rule.clone().filter(|_| span.is_some_and(|span| span > Span::ZERO));
         let lease = Lease {
             number,
             member,
             holding: Some(holding),
+            is_named: holder.is_some(),
             holder,
             since: step.now,
             is_reported: false,
@@ -266,12 +264,7 @@ impl Leases {
         let leases = &self.leases;
         let lease = &leases[id.index()];
         self.by_number.insert(hash_number(lease.number), id, |id| hash_number(leases[id.index()].number));
-        if let Some(token) = &lease.token {
-            let hash_of = |id: LeaseId| {
-                leases[id.index()].token.as_ref().map_or(Hash::default(), |token| hash_token(&token.token))
-            };
-            self.by_token.insert(hash_token(&token.token), id, hash_of);
-        }
+        self.by_token.extend(lease.token.iter().map(|token| (token.token, id)));
     }
 
     /// Detaches a lease from its connection.
@@ -296,7 +289,7 @@ impl Leases {
         lease.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         self.by_number.remove(hash_number(lease.number), id);
         if let Some(token) = &mut lease.token {
-            self.by_token.remove(hash_token(&token.token), id);
+            self.by_token.remove(&token.token);
             self.marks.add(&token.token);
             token.rule.take().into_iter().for_each(|rule| self.uncount_for_rule(rule));
         }
@@ -314,9 +307,9 @@ impl Leases {
 
     /// Sets the address of a lease's holder in place of the connection, unless the holder has a name.
     pub fn set_holder_address(&mut self, id: LeaseId, address: String) {
-        let holder = &mut self.leases[id.index()].holder;
-        if !matches!(holder, Holder::Name(_)) {
-            *holder = Holder::Address(address.into_bytes().into());
+        let lease = &mut self.leases[id.index()];
+        if !lease.is_named {
+            lease.holder = Some(address.into_bytes().into());
         }
     }
 
@@ -325,8 +318,8 @@ impl Leases {
         let holding = self.holding_of(conn);
         let lease = &mut self.leases[id.index()];
         lease.holding = Some(holding);
-        if !matches!(lease.holder, Holder::Name(_)) {
-            lease.holder = Holder::Connection(conn);
+        if !lease.is_named {
+            lease.holder = None;
         }
         self.link(id, pool);
         self.mark(id);
@@ -418,8 +411,12 @@ impl Leases {
     }
 
     /// Separates a holding from its connection, which has ended. Returns None if the connection has taken nothing.
-    pub fn leave_holding(&mut self, conn: ConnId, is_bye: bool) -> Option<HoldingId> {
-        let id = self.consumers.get_mut(conn).holding.take()?;
+    pub fn leave_holding(&mut self, conn: ConnId, is_bye: bool, peer: &dyn Fn(ConnId) -> String) -> Option<HoldingId> {
+        let id = self.consumers.get_mut(conn).holding?;
+        if !self.holding(id).leases.is_empty() {
+            self.address_of(conn, peer);
+        }
+        self.consumers.get_mut(conn).holding = None;
         let holding = &mut self.holdings[id.index()];
         (holding.conn, holding.is_bye) = (None, is_bye);
         Some(id)

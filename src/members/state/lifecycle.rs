@@ -2,42 +2,16 @@
 
 use super::waiters::Place;
 use super::{
-    AgentId, Answer, Member, MemberId, MemberOwner, MemberPhase, Notice, PROVEN_AGE, PhaseKind, Pool, PoolId, Reason,
-    Stat, State, Step, Timer,
+    AgentId, Answer, DONE, Member, MemberId, Notice, PROVEN_AGE, Phase, Pool, PoolId, Reason, Stat, State, Step, Timer,
 };
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
 use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::members::request::{Attributes, What};
-use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Consequence of the end of a member.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Then {
-    /// Another one is started in its place.
-    Replace,
-    /// Demand decides.
-    Nothing,
-}
-
-/// Reason for which a member became free: a start that waiters wanted, or another one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cause {
-    Start(Place),
-    Other,
-}
-
-/// Reason of a member's failure, the words before the peer that failed it, and the peer's name or address if it is
-/// remembered.
-pub(super) struct FailedBy(pub Cow<'static, str>, pub &'static str, pub String);
-
-impl FailedBy {
-    pub fn reason(self) -> Reason {
-        let FailedBy(why, _, by) = self;
-        Reason::new(why, by)
-    }
-}
+/// Ends of members that are replaced; after other ones demand decides.
+const REPLACED: [Stat; 5] = [Stat::MaxLifetime, Stat::MaxUses, Stat::Died, Stat::Failed, Stat::HeldTooLong];
 
 impl State {
     /// Adds a member. It is in no queue until it is released or enters a phase.
@@ -46,14 +20,14 @@ impl State {
         pool: PoolId,
         name: &[u8],
         attributes: impl Into<Arc<Attributes>>,
-        owner: MemberOwner,
+        owner: Option<AgentId>,
         step: &mut Step<'_, '_>,
     ) -> MemberId {
         let share = u16::from_le_bytes(step.random.bytes());
         let member = Member::new(pool, name.into(), owner, share, step.now);
         let id = self.members.create(member).expect("the callers have looked for this name");
         self.members.set_attributes(id, attributes);
-        if let MemberOwner::Agent(agent) = owner {
+        if let Some(agent) = owner {
             self.note_room(agent);
         }
         self.arm_life(id, step);
@@ -75,49 +49,34 @@ impl State {
 
     /// Removes a member from its phase, and returns the timer of that.
     fn unlink_state(&mut self, id: MemberId) -> Option<TimerId> {
-        let (pool, left) = (self.member(id).pool, self.members.leave_state(id));
-        match &left {
-            // Waiters for this check need another member.
-            MemberPhase::Checking(_) => {
-                self.pools.reconsider(pool);
-                let group = self.pool(pool).group.filter(|group| self.waiters.queued(Place::Group(*group)) > 0);
-                group.into_iter().for_each(|group| self.pools.reconsider_group(group));
-            }
-            _ => self.pools.touch(pool),
-        }
-        if let MemberPhase::Cleaning { agent, .. } = left {
+        let Member { pool, phase, .. } = *self.member(id);
+        if let Some(agent) = self.member(id).cleaner() {
             self.agents.count_cleaning(agent, false);
         }
-        left.into_timer()
+        if phase == Phase::Checking {
+            // Waiters for this check need another member.
+            self.pools.reconsider(pool);
+            let group = self.pool(pool).group.filter(|group| self.waiters.queued(Place::Group(*group)) > 0);
+            group.into_iter().for_each(|group| self.pools.reconsider_group(group));
+        }
+        self.pools.touch(pool);
+        self.members.leave_state(id)
     }
 
-    /// Puts a member that is in no queue into a phase.
-    pub(super) fn enter_state(&mut self, id: MemberId, phase: MemberPhase) {
-        if let MemberPhase::Cleaning { agent, .. } = phase {
-            self.agents.count_cleaning(agent, true);
-        }
-        self.members.enter_state(id, phase);
-    }
-
-    /// Frees a member that is in no queue, unless it ends or is held, and offers it to waiters.
-    pub(super) fn release_member(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
-        let Some(id) = self.check_usable(id, step) else { return };
-        if self.is_orphan(id) {
-            return;
-        }
+    /// Frees a member that is in no queue, unless it ends or is held, and offers it to waiters. Returns true if it is free,
+    /// and kept for no waiter.
+    pub(super) fn release_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> bool {
+        let Some(id) = self.check_usable(id, step).filter(|id| !self.is_orphan(*id)) else { return false };
         if let Some(hold) = self.members.take_hold(id) {
-            return self.hold_for(id, hold.span, hold.reason, step);
+            self.hold_for(id, hold.span, hold.reason, step);
+            return false;
         }
         self.members.get_mut(id).since = step.now;
         self.members.get_mut(id).proved = step.now;
         let pool = self.member(id).pool;
         self.members.push_free(id, &self.pools.get(pool).settings, step);
         self.note_idle(pool);
-        if !self.offer_member(id, step)
-            && let Cause::Start(place) = cause
-        {
-            self.waiters.spend_start(place);
-        }
+        !self.offer_member(id, step)
     }
 
     /// Notes that a pool has more free members, or fewer: it is settled if its demand depends on their number.
@@ -130,56 +89,55 @@ impl State {
 
     /// Holds a member that is in no queue for an operator.
     pub(super) fn hold_for(&mut self, id: MemberId, span: Span, reason: Reason, step: &mut Step<'_, '_>) {
-        let timer = step.timers.arm(step.now + span, Timer::Phase(id));
-        self.members.keep_out(id, MemberPhase::Held(timer), step.now, reason);
+        self.members.keep_out(id, Phase::Held, Some(span), reason, step);
     }
 
     /// Ends a member that may not be handed out again; returns any other.
     pub(super) fn check_usable(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> Option<MemberId> {
         let member = self.member(id);
         let Pool { is_leaving, settings, .. } = self.pool(member.pool);
-        let is_fixed = member.owner == MemberOwner::Fixed;
-        let (stat, then) = if member.is_leaving {
+        let is_fixed = member.owner.is_none();
+        let stat = if member.is_leaving {
             self.drop_member(id, step);
             return None;
         } else if *is_leaving || !is_fixed && self.is_above_max(member.pool) {
-            (Stat::Reconfigured, Then::Nothing)
+            Stat::Reconfigured
         } else if !is_fixed && self.members.is_past_lifetime(id, settings, step.now) {
-            (Stat::MaxLifetime, Then::Replace)
+            Stat::MaxLifetime
         } else if !is_fixed && settings.max_uses > 0 && member.uses >= settings.max_uses {
-            (Stat::MaxUses, Then::Replace)
+            Stat::MaxUses
         } else {
             return Some(id);
         };
-        self.stop_member(id, stat, then, step);
+        self.stop_member(id, stat, step);
         None
     }
 
     /// Ends a member in any phase but in use: its provider stops it, or it is removed if it has none.
-    pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, then: Then, step: &mut Step<'_, '_>) {
-        let Some(conn) = self.conn_of(id) else { return self.end_member(id, Some(stat), then, step) };
+    pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, step: &mut Step<'_, '_>) {
+        let Some(conn) = self.conn_of(id) else { return self.end_member(id, Some(stat), step) };
         let pool = self.member(id).pool;
-        self.count_end(pool, stat, then);
+        self.count_end(pool, stat);
         self.leave_state(id, step);
         let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Phase(id));
-        self.members.enter_state(id, MemberPhase::Stopping(timer));
+        self.members.enter_state(id, Phase::Stopping, Some(timer));
         let (pool, member) = self.names_of(id);
         step.tell(conn, What::Stop { pool, member });
     }
 
     /// Removes a member that need not be stopped.
-    pub(super) fn end_member(&mut self, id: MemberId, stat: Option<Stat>, then: Then, step: &mut Step<'_, '_>) {
+    pub(super) fn end_member(&mut self, id: MemberId, stat: Option<Stat>, step: &mut Step<'_, '_>) {
         let pool = self.member(id).pool;
         self.drop_member(id, step);
         // Its slot is free at once, so that there is room for a replacement.
-        stat.into_iter().for_each(|stat| self.count_end(pool, stat, then));
+        stat.into_iter().for_each(|stat| self.count_end(pool, stat));
     }
 
-    /// Counts the end of a member, and owes a replacement if `then` asks for one.
-    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {
+    /// Counts the end of a member, and owes a replacement if there is to be one.
+    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat) {
         self.pools.count(pool, stat);
         let Pool { is_leaving, settings, .. } = self.pool(pool);
-        if then == Then::Replace && !is_leaving && self.slots(pool) <= u64::from(settings.max) {
+        if REPLACED.contains(&stat) && !is_leaving && self.slots(pool) <= u64::from(settings.max) {
             self.pools.get_mut(pool).owed += 1;
         }
     }
@@ -188,10 +146,8 @@ impl State {
     pub(super) fn drop_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.leave_state(id, step);
         let owner = self.member(id).owner;
-        self.failed_cleanings.remove(&id);
-        self.history.forget(id);
         self.members.remove(id, step);
-        if let MemberOwner::Agent(agent) = owner {
+        if let Some(agent) = owner {
             self.note_room(agent);
         }
         self.drop_owner_if_over(owner, step);
@@ -200,52 +156,50 @@ impl State {
     /// Puts a provider into its place by room, after its members, starts or state have changed.
     pub(super) fn note_room(&mut self, id: AgentId) {
         let starts = self.starts.of_agent(id);
-        self.agents.set_room(id, self.members.of_agent(id) + starts, starts);
+        self.agents.set_taken(id, (self.members.of_agent(id) + starts, starts));
     }
 
     /// Removes a lost provider without members.
-    pub(super) fn drop_owner_if_over(&mut self, owner: MemberOwner, step: &mut Step<'_, '_>) {
-        if let MemberOwner::Agent(agent) = owner
+    pub(super) fn drop_owner_if_over(&mut self, owner: Option<AgentId>, step: &mut Step<'_, '_>) {
+        if let Some(agent) = owner
             && self.members.of_agent(agent) == 0
-            && self.agents.get(agent).conn().is_none()
+            && self.agents.get(agent).conn.is_none()
         {
             self.agents.remove(agent, step);
         }
     }
 
     /// Replaces a member that has failed, or puts a fixed one into quarantine.
-    pub(super) fn fail_member(&mut self, id: MemberId, stat: Stat, by: FailedBy, step: &mut Step<'_, '_>) {
+    pub(super) fn fail_member(&mut self, id: MemberId, stat: Stat, reason: Reason, step: &mut Step<'_, '_>) {
         let member = self.member(id);
         let Pool { is_leaving, settings, .. } = self.pool(member.pool);
         if member.is_leaving {
             self.drop_member(id, step);
-        } else if member.owner == MemberOwner::Fixed && !is_leaving {
-            let repair_after = settings.repair_after;
-            let is_repaired = repair_after > Span::ZERO;
-            let timer = is_repaired.then(|| step.timers.arm(step.now + repair_after, Timer::Phase(id)));
+        } else if member.owner.is_none() && !is_leaving {
+            let repair_after = Some(settings.repair_after).filter(|span| *span > Span::ZERO);
             self.leave_state(id, step);
-            let ((pool, member), FailedBy(why, link, by)) = (self.names_of(id), by);
-            step.notices.push(Notice::Quarantined { pool, member, why: why.clone(), link, by: by.clone() });
-            self.members.keep_out(id, MemberPhase::Quarantined(timer), step.now, Reason::new(why, by));
+            let ((pool, member), Reason { why, by }) = (self.names_of(id), reason.clone());
+            step.notices.push(Notice::Quarantined { pool, member, why, by });
+            self.members.keep_out(id, Phase::Quarantined, repair_after, reason, step);
         } else {
-            self.stop_member(id, stat, Then::Replace, step);
+            self.stop_member(id, stat, step);
         }
     }
 
     /// Ends a dead member that is not in use. A member that dies young counts as a failed start of its provider.
     pub(super) fn member_died(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let Member { owner, is_leaving, born, .. } = *self.member(id);
-        let then = if is_leaving { Then::Nothing } else { Then::Replace };
+        let Member { pool, owner, is_leaving, born, .. } = *self.member(id);
+        if is_leaving {
+            self.pools.count(pool, Stat::Died);
+            return self.drop_member(id, step);
+        }
         let age = step.now.since(born);
-        if let MemberOwner::Agent(agent) = owner
-            && !is_leaving
-            && age < PROVEN_AGE
-        {
+        if let Some(agent) = owner.filter(|_| age < PROVEN_AGE) {
             let age_ms = age.as_micros() / 1_000;
             let text = [&*self.member(id).name, format!(" died after {age_ms} ms").as_bytes()].concat();
             self.begin_backoff(agent, &text, step);
         }
-        self.end_member(id, Some(Stat::Died), then, step);
+        self.end_member(id, Some(Stat::Died), step);
     }
 
     /// Stops a free member that has reached its lifetime. Members in use are checked when they are returned.
@@ -255,16 +209,16 @@ impl State {
         if !self.members.is_past_lifetime(id, settings, step.now) {
             // Its pool has other settings by now.
             self.arm_life(id, step);
-        } else if self.phase_of(id) == PhaseKind::Free {
-            self.stop_member(id, Stat::MaxLifetime, Then::Replace, step);
+        } else if self.phase_of(id) == Phase::Free {
+            self.stop_member(id, Stat::MaxLifetime, step);
         }
     }
 
     /// Handles a member whose phase has reached its time limit.
     pub(super) fn phase_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         match self.phase_of(id) {
-            PhaseKind::Free => {
-                self.members.check_fired(id);
+            Phase::Free => {
+                self.members.fired(id);
                 if self.is_orphan(id) {
                     return;
                 }
@@ -277,8 +231,8 @@ impl State {
                     self.members.arm_check(id, &self.pools.get(pool).settings, step);
                 }
             }
-            PhaseKind::Cleaning => self.cleaning_is_late(id, step),
-            PhaseKind::Stopping => {
+            Phase::Cleaning => self.cleaning_is_late(id, step),
+            Phase::Stopping => {
                 self.unlink_state(id).into_iter().for_each(TimerId::fired);
                 self.drop_member(id, step);
             }
@@ -289,19 +243,16 @@ impl State {
         }
     }
 
-    fn go_on_after_phase(&mut self, id: MemberId, kind: PhaseKind, step: &mut Step<'_, '_>) {
+    fn go_on_after_phase(&mut self, id: MemberId, kind: Phase, step: &mut Step<'_, '_>) {
         match kind {
             // Its provider was lost a moment ago.
-            PhaseKind::Checking if self.is_orphan(id) => {}
-            PhaseKind::Checking => self.member_died(id, step),
-            PhaseKind::CleanLater => self.clean_again(id, step),
-            PhaseKind::Quarantined | PhaseKind::Held | PhaseKind::Delayed => self.return_member(id, step),
-            PhaseKind::Free
-            | PhaseKind::Stopping
-            | PhaseKind::Cleaning
-            | PhaseKind::InUse
-            | PhaseKind::Unclean
-            | PhaseKind::Orphaned => unreachable!("these are dealt with before, or have no timer"),
+            Phase::Checking if self.is_orphan(id) => {}
+            Phase::Checking => self.member_died(id, step),
+            Phase::CleanLater => self.clean_again(id, step),
+            Phase::Quarantined | Phase::Held | Phase::Delayed => self.return_member(id, step),
+            Phase::Free | Phase::Stopping | Phase::Cleaning | Phase::InUse | Phase::Unclean | Phase::Orphaned => {
+                unreachable!("these are dealt with before, or have no timer")
+            }
         }
     }
 
@@ -319,17 +270,16 @@ impl State {
     /// `ALIVE member`. A checked member is free again, at its position among the idle.
     pub(super) fn alive(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
         let id = self.own_member(conn, name)?;
-        step.tell(conn, What::Ok);
-        if self.phase_of(id) != PhaseKind::Checking {
-            return Ok(());
+        if self.phase_of(id) != Phase::Checking {
+            return DONE;
         }
         self.members.get_mut(id).proved = step.now;
         let pool = self.member(id).pool;
         let Pool { is_leaving, settings, .. } = self.pools.get(pool);
         let is_over = *is_leaving || self.is_above_max(pool) || self.members.is_past_lifetime(id, settings, step.now);
-        if is_over || self.members.holds.contains_key(&id) {
+        if is_over || self.members.beside(id).hold.is_some() {
             self.leave_state(id, step);
-            self.release_member(id, Cause::Other, step);
+            self.release_member(id, step);
         } else {
             let has_put_off = settings.check_on_take > Span::ZERO;
             self.members.end_check(id, settings, step);
@@ -340,6 +290,6 @@ impl State {
                 self.pools.reconsider(pool);
             }
         }
-        Ok(())
+        DONE
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! Invariant: a member is in one phase, and in the queues of that phase alone.
 
-use super::{AgentId, GroupId, Marks, MemberId, MemberPhase, PhaseKind, PoolId, Reason, Step, Timer};
+use super::{
+    AgentId, FailedCleanings, GroupId, LeaseId, Marks, MemberId, PastLease, Phase, PoolId, Reason, Step, Timer,
+};
 use attributes::MemberAttributes;
-use poolcounter_core::id::Id as _;
+use poolcounter_core::id::Id;
 use poolcounter_core::list::{Links, List};
 use poolcounter_core::side_table::SideTable;
 use poolcounter_core::sorted::Sorted;
@@ -15,7 +17,7 @@ use poolcounter_protocol::members::request::Attributes;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 mod attributes;
@@ -29,7 +31,8 @@ pub(super) use attributes::Wanted;
 pub(super) struct Member {
     pub name: Arc<[u8]>,
     pub pool: PoolId,
-    pub owner: MemberOwner,
+    /// The provider that runs it, or that is lost; None for a fixed member.
+    pub owner: Option<AgentId>,
     pub born: Time,
     /// Time of its last use, or of its release.
     pub since: Time,
@@ -43,8 +46,11 @@ pub(super) struct Member {
     pub is_leaving: bool,
     /// True for a fixed member that the configuration file had at the last reading.
     pub is_from_file: bool,
+    pub phase: Phase,
+    /// Index of its lease in use, or of the agent that cleans it.
+    pub of: u32,
     #[serde(skip)]
-    pub phase: MemberPhase,
+    pub timer: Option<TimerId>,
     /// Timer of the end of its lifetime.
     #[serde(skip)]
     pub life: Option<TimerId>,
@@ -52,7 +58,7 @@ pub(super) struct Member {
 
 impl Member {
     /// Returns a member in no phase. `share` is the position of its lifetime between the shortest and the longest.
-    pub fn new(pool: PoolId, name: Arc<[u8]>, owner: MemberOwner, share: u16, now: Time) -> Self {
+    pub fn new(pool: PoolId, name: Arc<[u8]>, owner: Option<AgentId>, share: u16, now: Time) -> Self {
         Member {
             name,
             pool,
@@ -64,34 +70,43 @@ impl Member {
             share,
             is_leaving: false,
             is_from_file: false,
-            phase: MemberPhase::Orphaned,
+            phase: Phase::Orphaned,
+            of: 0,
+            timer: None,
             life: None,
         }
     }
 
-    /// Returns a copy without its phase and timer, for a record.
+    /// Returns a copy without its timers, for a record.
     pub fn to_save(&self) -> Self {
-        Member { name: self.name.clone(), phase: MemberPhase::Orphaned, life: None, ..*self }
+        Member { name: self.name.clone(), timer: None, life: None, ..*self }
     }
-}
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum MemberOwner {
-    /// No provider: the member is fixed.
-    Fixed,
-    /// The provider that runs it, or that is lost.
-    Agent(AgentId),
+    /// Returns its lease, if it is in use.
+    #[inline]
+    pub fn lease(&self) -> Option<LeaseId> {
+        (self.phase == Phase::InUse).then(|| LeaseId::from_index(self.of as usize))
+    }
+
+    /// Returns the agent that cleans it, if one does.
+    #[inline]
+    pub fn cleaner(&self) -> Option<AgentId> {
+        (self.phase == Phase::Cleaning).then(|| AgentId::from_index(self.of as usize))
+    }
+
+    /// Sets the lease or the agent of the phase that the member enters next, or is in.
+    pub fn set_of(&mut self, id: impl Id) {
+        // Lossless: an id is a u32.
+        self.of = id.index() as u32;
+    }
 }
 
 /// All members, by pool and by provider.
 #[derive(Default)]
 pub(super) struct MemberTable {
     members: Slab<Member>,
-    attributes: MemberAttributes,
-    /// Members that will be held when they become free.
-    pub holds: BTreeMap<MemberId, ComingHold>,
-    /// Members that are kept out for other reasons than their provider, with the begin.
-    pub reasons: BTreeMap<MemberId, (Time, Reason)>,
+    pub attributes: MemberAttributes,
+    beside: BTreeMap<MemberId, Beside>,
     by_pool: SideTable<PoolId, PoolMembers>,
     by_agent: SideTable<AgentId, List<MemberId>>,
     /// Pools of a group that have free members, by their number.
@@ -106,8 +121,20 @@ pub(super) struct MemberTable {
     pub marks: Marks<Arc<[u8]>>,
 }
 
+/// Facts about a member that most have none of.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(super) struct Beside {
+    /// Hold that begins when it becomes free.
+    pub hold: Option<ComingHold>,
+    /// Reason for which it is kept out, if that is not its provider, or its holder is awaited, with the begin.
+    pub reason: Option<(Time, Reason)>,
+    pub failed: Option<FailedCleanings>,
+    /// The last leases of a fixed member, the last one last.
+    pub history: VecDeque<PastLease>,
+}
+
 /// Hold of a member that is not free.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct ComingHold {
     pub span: Span,
     /// Time of the request.
@@ -129,7 +156,7 @@ pub(super) struct PoolMembers {
     cleaning: List<MemberId>,
     /// Number of members whose cleaning takes longer than `clean_timeout`.
     pub late: u32,
-    counts: [u32; PhaseKind::COUNT],
+    counts: [u32; Phase::COUNT],
     /// Number of fixed members: all members of the pool, or none.
     fixed: u32,
     /// Group whose takes and waiters get its members, and the number of free ones under which it has the pool.
@@ -139,7 +166,7 @@ pub(super) struct PoolMembers {
 
 impl PoolMembers {
     /// Returns the number of members in a phase.
-    pub fn count(&self, kind: PhaseKind) -> u32 {
+    pub fn count(&self, kind: Phase) -> u32 {
         self.counts[kind as usize]
     }
 
@@ -159,12 +186,12 @@ impl PoolMembers {
 
     /// Returns the number of members that are not being stopped.
     pub fn live(&self) -> u64 {
-        self.len() as u64 - u64::from(self.count(PhaseKind::Stopping))
+        self.len() as u64 - u64::from(self.count(Phase::Stopping))
     }
 
     /// Returns the number of members that are free, or are checked and will be.
     pub fn idle(&self) -> u32 {
-        self.count(PhaseKind::Free) + self.count(PhaseKind::Checking)
+        self.count(Phase::Free) + self.count(Phase::Checking)
     }
 
     /// Returns all members, by name.
@@ -192,16 +219,6 @@ impl MemberTable {
         &mut self.members[id.index()]
     }
 
-    /// Returns a number above the slot of every member.
-    pub fn slots(&self) -> usize {
-        self.members.iter().next_back().map_or(0, |(slot, _)| slot + 1)
-    }
-
-    /// Returns a member, unless it has ended.
-    pub fn find(&self, id: MemberId) -> Option<&Member> {
-        self.members.get(id.index())
-    }
-
     /// Returns the members of a pool.
     #[inline]
     pub fn in_pool(&self, pool: PoolId) -> &PoolMembers {
@@ -222,7 +239,7 @@ impl MemberTable {
     pub fn end_of_life(&self, id: MemberId, settings: &Settings) -> Option<Time> {
         let Settings { max_lifetime, lifetime_jitter, .. } = *settings;
         let member = self.get(id);
-        if max_lifetime == Span::ZERO || member.owner == MemberOwner::Fixed {
+        if max_lifetime == Span::ZERO || member.owner.is_none() {
             return None;
         }
         let shortest = max_lifetime.as_micros() - lifetime_jitter.as_micros();
@@ -248,17 +265,18 @@ impl MemberTable {
     /// member of this name, or members of the other kind, or there is a fixed one of this name.
     pub fn create(&mut self, member: Member) -> Option<MemberId> {
         let id = MemberId::from_index(self.members.vacant_key());
-        let (pool, name, is_fixed) = (member.pool, member.name.clone(), member.owner == MemberOwner::Fixed);
+        let (pool, name, is_fixed) = (member.pool, member.name.clone(), member.owner.is_none());
         let of_pool = self.in_pool(pool);
         let is_mixed = if is_fixed { of_pool.is_provided() } else { of_pool.is_fixed() };
         (!(is_mixed || is_fixed && self.fixed.contains_key(&name))).then_some(())?;
-        self.add_name(pool, &name, id).then_some(())?;
+        let by_name = &mut self.by_pool.get_mut(pool).by_name;
+        by_name.insert_by(id, |other| self.members[other.index()].name.cmp(&name)).then_some(())?;
         if is_fixed {
             self.fixed.insert(name, id);
         }
         self.members.insert(member);
         let of_pool = self.by_pool.get_mut(pool);
-        of_pool.counts[PhaseKind::Orphaned as usize] += 1;
+        of_pool.counts[Phase::Orphaned as usize] += 1;
         of_pool.fixed += u32::from(is_fixed);
         self.link_owner(id);
         Some(id)
@@ -275,14 +293,16 @@ impl MemberTable {
     pub fn remove(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.mark(id);
         self.unlink_owner(id);
-        self.holds.remove(&id);
+        self.beside.remove(&id);
         self.set_attributes(id, Attributes::new());
-        self.remove_name(id);
+        let Member { pool, name, .. } = &self.members[id.index()];
+        let by_name = &mut self.by_pool.get_mut(*pool).by_name;
+        by_name.remove_by(|other| self.members[other.index()].name.cmp(name));
         let member = self.members.remove(id.index());
         member.life.into_iter().for_each(|timer| step.timers.cancel(timer));
         let of_pool = self.by_pool.get_mut(member.pool);
-        of_pool.counts[PhaseKind::Orphaned as usize] -= 1;
-        if member.owner == MemberOwner::Fixed {
+        of_pool.counts[Phase::Orphaned as usize] -= 1;
+        if member.owner.is_none() {
             of_pool.fixed -= 1;
             self.fixed.remove(&member.name);
         }
@@ -291,7 +311,7 @@ impl MemberTable {
     /// Passes a member to another provider.
     pub fn set_owner(&mut self, id: MemberId, agent: AgentId) {
         self.unlink_owner(id);
-        self.members[id.index()].owner = MemberOwner::Agent(agent);
+        self.members[id.index()].owner = Some(agent);
         self.link_owner(id);
     }
 
@@ -302,41 +322,57 @@ impl MemberTable {
     }
 
     fn link_owner(&mut self, id: MemberId) {
-        if let MemberOwner::Agent(agent) = self.get(id).owner {
+        if let Some(agent) = self.get(id).owner {
             self.by_agent.get_mut(agent).push_back(&mut self.agent_links, id);
         }
     }
 
     fn unlink_owner(&mut self, id: MemberId) {
-        if let MemberOwner::Agent(agent) = self.get(id).owner {
+        if let Some(agent) = self.get(id).owner {
             self.by_agent.get_mut(agent).remove(&mut self.agent_links, id);
         }
     }
 
+    /// Returns the facts beside a member.
+    pub fn beside(&self, id: MemberId) -> &Beside {
+        const NONE: &Beside = &Beside { hold: None, reason: None, failed: None, history: VecDeque::new() };
+        self.beside.get(&id).unwrap_or(NONE)
+    }
+
+    /// Returns the facts beside a member, for changes that are marked apart.
+    pub fn beside_mut(&mut self, id: MemberId) -> &mut Beside {
+        self.beside.entry(id).or_default()
+    }
+
     /// Notes that a member will be held when it becomes free.
     pub fn set_hold(&mut self, id: MemberId, hold: ComingHold) {
-        self.holds.insert(id, hold);
+        self.beside_mut(id).hold = Some(hold);
         self.mark(id);
     }
 
     /// Sets the reason for which a member is kept out, and the begin.
     pub fn set_reason(&mut self, id: MemberId, since: Time, reason: Reason) {
-        self.reasons.insert(id, (since, reason));
+        self.beside_mut(id).reason = Some((since, reason));
         self.mark(id);
     }
 
     /// Forgets why a member is kept out.
     pub fn clear_reason(&mut self, id: MemberId) {
-        if self.reasons.remove(&id).is_some() {
+        if self.beside.get_mut(&id).is_some_and(|beside| beside.reason.take().is_some()) {
             self.mark(id);
         }
+    }
+
+    /// Forgets the failed cleanings of a member.
+    pub fn clear_failed(&mut self, id: MemberId) {
+        self.beside.get_mut(&id).into_iter().for_each(|beside| beside.failed = None);
     }
 
     /// Notes that a member has changed, if it is fixed.
     #[inline]
     pub fn mark(&mut self, id: MemberId) {
         let Member { owner, name, .. } = &self.members[id.index()];
-        if *owner == MemberOwner::Fixed {
+        if owner.is_none() {
             self.marks.add(name);
         }
     }
@@ -348,7 +384,7 @@ impl MemberTable {
 
     /// Takes the note that a member will be held when it becomes free.
     pub fn take_hold(&mut self, id: MemberId) -> Option<ComingHold> {
-        let hold = self.holds.remove(&id)?;
+        let hold = self.beside.get_mut(&id)?.hold.take()?;
         self.mark(id);
         Some(hold)
     }
@@ -366,7 +402,7 @@ impl MemberTable {
     /// Arms the timer of a lifetime anew. Past its lifetime, only a free member has one: others are checked when they
     /// are returned.
     pub fn arm_life(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
-        let is_free = self.get(id).phase.kind() == PhaseKind::Free;
+        let is_free = self.get(id).phase == Phase::Free;
         let end = self.end_of_life(id, settings).filter(|end| is_free || *end > step.now);
         let life = &mut self.members[id.index()].life;
         life.take().into_iter().for_each(|timer| step.timers.cancel(timer));
@@ -375,14 +411,23 @@ impl MemberTable {
 
     /// Arms the timer of a member's phase anew.
     pub fn rearm(&mut self, id: MemberId, after: Span, step: &mut Step<'_, '_>) {
-        if let MemberPhase::Stopping(timer) | MemberPhase::Checking(timer) = &mut self.members[id.index()].phase {
-            let armed = step.timers.arm(step.now + after, Timer::Phase(id));
-            step.timers.cancel(std::mem::replace(timer, armed));
-        }
+        let timer = step.timers.arm(step.now + after, Timer::Phase(id));
+        self.set_timer(id, Some(timer), step);
+    }
+
+    /// Replaces the timer of a member's phase.
+    fn set_timer(&mut self, id: MemberId, timer: Option<TimerId>, step: &mut Step<'_, '_>) {
+        let before = std::mem::replace(&mut self.members[id.index()].timer, timer);
+        before.into_iter().for_each(|timer| step.timers.cancel(timer));
+    }
+
+    /// Takes the timer of a member's phase, which has fired.
+    pub fn fired(&mut self, id: MemberId) {
+        self.members[id.index()].timer.take().into_iter().for_each(TimerId::fired);
     }
 
     pub fn armed_timers(&self) -> usize {
-        let armed = |member: &Member| usize::from(member.phase.timer().is_some()) + usize::from(member.life.is_some());
+        let armed = |member: &Member| usize::from(member.timer.is_some()) + usize::from(member.life.is_some());
         self.members.iter().map(|(_, member)| armed(member)).sum()
     }
 }

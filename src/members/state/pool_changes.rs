@@ -1,10 +1,9 @@
 //! Declaration, change and removal of pools, by requests and by the configuration file.
 
-use super::{Answer, MOST_POOLS, Member, Notice, Pool, PoolId, State, Step, Task, background};
-use poolcounter_core::id::ConnId;
+use super::{Answer, DONE, MOST_POOLS, Member, Notice, Pool, PoolId, State, Step, Task, background};
 use poolcounter_core::time::Span;
 use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};
-use poolcounter_protocol::members::request::{Attributes, Refusal, What};
+use poolcounter_protocol::members::request::{Attributes, Refusal};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -39,7 +38,7 @@ pub fn checks_of(settings: &Settings) -> Option<Key> {
 
 impl State {
     /// `POOL name init max [key=value ...]`.
-    pub(super) fn declare(&mut self, conn: ConnId, name: &[u8], changes: &[Change], step: &mut Step<'_, '_>) -> Answer {
+    pub(super) fn declare(&mut self, name: &[u8], changes: &[Change], step: &mut Step<'_, '_>) -> Answer {
         let settings = Settings::default().with(changes).map_err(Refusal::BadSettings)?;
         match self.pools.find(name) {
             Ok(known) if self.pool(known).is_leaving || self.pool(known).settings != settings => {
@@ -51,8 +50,7 @@ impl State {
                 self.create_pool(name.into(), settings, step);
             }
         }
-        step.tell(conn, What::Ok);
-        Ok(())
+        DONE
     }
 
     pub(super) fn create_pool(&mut self, name: Arc<[u8]>, settings: Settings, step: &mut Step<'_, '_>) -> PoolId {
@@ -64,21 +62,14 @@ impl State {
     }
 
     /// `RECONFIGURE name key=value ...`.
-    pub(super) fn reconfigure(
-        &mut self,
-        conn: ConnId,
-        name: &[u8],
-        changes: &[Change],
-        step: &mut Step<'_, '_>,
-    ) -> Answer {
+    pub(super) fn reconfigure(&mut self, name: &[u8], changes: &[Change], step: &mut Step<'_, '_>) -> Answer {
         let id = self.pools.find(name)?;
         let settings = self.pool(id).settings.with(changes).map_err(Refusal::BadSettings)?;
         if self.members.in_pool(id).is_fixed() && checks_of(&settings).is_some() {
             return Err(Refusal::BadSyntax(NOT_CHECKED));
         }
-        step.tell(conn, What::Ok);
         self.change(id, settings, step);
-        Ok(())
+        DONE
     }
 
     /// Sets other settings of a pool.
@@ -116,6 +107,7 @@ impl State {
     /// Removes a pool, at once or as its members are returned.
     pub(super) fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
         self.pools.set_leaving(id, true);
+        self.pools.set_supply(id, self.supply_of(id));
         self.members.set_group(id, None);
         if let Some(group) = self.pool(id).group {
             self.pools.touch_group(group);
@@ -174,7 +166,8 @@ impl State {
             self.pools.set_from_file(id, false);
             self.remove(id, true, step);
         }
-        self.refused.end(step);
+        self.refused.clear();
+        self.refused_timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         let declared: Vec<(Option<PoolId>, DeclaredPool)> =
             declared.into_iter().map(|pool| (self.configure_pool(&pool, step), pool)).collect();
         // This makes room for new members.

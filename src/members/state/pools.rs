@@ -1,6 +1,6 @@
 //! Table of the pools and groups: names, settings, statistics, and the pools that a step has changed.
 
-use super::{Cursor, GroupId, Marks, PoolId, Stat, Step, Timer};
+use super::{Class, GroupId, Marks, PoolId, Stat, Step, Timer};
 use crate::stats::Times;
 use poolcounter_core::id::Id as _;
 use poolcounter_core::list::Queue;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 mod check;
 mod groups;
 
-pub(super) use groups::{Group, Supply};
+pub(super) use groups::{Group, Part, Supply};
 
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Pool {
@@ -46,7 +46,7 @@ pub(super) struct Pool {
     pub is_behind: bool,
     /// Class of waiters up to which its free members were offered again; None once they were to all.
     #[serde(skip)]
-    pub offering: Option<Option<Cursor>>,
+    pub offering: Option<Option<Class>>,
     /// Number of replacements to start.
     pub owed: u32,
     #[serde(skip)]
@@ -127,13 +127,6 @@ impl Pools {
         self.by_name.range::<[u8], _>((from, Bound::Unbounded)).map(|(_, id)| *id)
     }
 
-    /// Returns the statistics of all pools together, including dropped ones.
-    pub fn all_figures(&self) -> Figures<Stat> {
-        let mut all = self.past.clone();
-        self.iter().for_each(|(_, pool)| all.merge(&pool.figures));
-        all
-    }
-
     /// Adds a pool without members and without a group.
     pub fn create(&mut self, name: Arc<[u8]>, settings: Settings) -> PoolId {
         self.insert(Pool::new(name, settings))
@@ -195,22 +188,12 @@ impl Pools {
     pub fn set_settings(&mut self, id: PoolId, settings: Settings) -> Settings {
         let pool = &mut self.pools[id.index()];
         self.marks.add(&pool.name);
-        if let Some(group) = pool.group {
-            let limits = &mut self.groups[group.index()].limits;
-            limits.remove(&(pool.settings.per_client, id));
-            limits.extend((settings.per_client > 0).then_some((settings.per_client, id)));
-        }
         std::mem::replace(&mut pool.settings, settings)
     }
 
     pub fn set_leaving(&mut self, id: PoolId, is_leaving: bool) {
-        let pool = &mut self.pools[id.index()];
-        let was_leaving = std::mem::replace(&mut pool.is_leaving, is_leaving);
-        self.marks.add(&pool.name);
-        if let Some(group) = pool.group {
-            let lasting = &mut self.groups[group.index()].lasting;
-            *lasting = *lasting + usize::from(was_leaving) - usize::from(is_leaving);
-        }
+        self.pools[id.index()].is_leaving = is_leaving;
+        self.mark(id);
     }
 
     pub fn set_from_file(&mut self, id: PoolId, is_from_file: bool) {

@@ -1,10 +1,9 @@
 //! Requests of providers, cleaners and operators about members, and the loss of a provider.
 
-use super::lending::Outcome;
-use super::lifecycle::{Cause, FailedBy};
+use super::history::{End, Ending};
 use super::{
-    Agent, AgentId, Answer, ComingHold, Member, MemberId, MemberOwner, MemberPhase, Notice, PhaseKind, Pool, PoolId,
-    ProviderState, Reason, Stat, State, Step, Task, Timer,
+    Agent, AgentId, Answer, ComingHold, DONE, Member, MemberId, Notice, Phase, Pool, PoolId, Reason, Stat, State, Step,
+    Task, Timer,
 };
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
@@ -19,7 +18,7 @@ impl State {
             return if is_same { Ok(agent) } else { Err(Refusal::BadSyntax("the connection works for another pool")) };
         }
         let pool = self.lasting_pool(name)?;
-        let agent = self.agents.insert(Agent::new(ProviderState::Serves(conn), pool));
+        let agent = self.agents.insert(Agent::new(Some(conn), pool));
         self.agents.set_last_pool(conn, name.into());
         Ok(agent.expect("the connection serves no pool"))
     }
@@ -61,14 +60,14 @@ impl State {
         }
         step.tell(conn, What::Ok);
         self.pools.touch(pool);
-        Ok(())
+        Ok(None)
     }
 
     /// Passes a provider with its members to another connection of the same session. The previous one is closed, if it
     /// is still open.
     fn replace_conn(&mut self, id: AgentId, conn: ConnId, step: &mut Step<'_, '_>) {
         let Agent { pool, .. } = *self.agents.get(id);
-        let before = self.agents.get(id).conn();
+        let before = self.agents.get(id).conn;
         if before == Some(conn) {
             return;
         }
@@ -98,12 +97,12 @@ impl State {
         let Settings { stop_timeout, check_timeout, .. } = self.pool(self.member(id).pool).settings;
         let (pool, member) = self.names_of(id);
         match self.phase_of(id) {
-            PhaseKind::Orphaned => self.release_member(id, Cause::Other, step),
-            PhaseKind::Stopping => {
+            Phase::Orphaned => _ = self.release_member(id, step),
+            Phase::Stopping => {
                 self.members.rearm(id, stop_timeout, step);
                 step.tell(conn, What::Stop { pool, member });
             }
-            PhaseKind::Checking => {
+            Phase::Checking => {
                 self.members.rearm(id, check_timeout, step);
                 step.tell(conn, What::Check { pool, member });
             }
@@ -120,12 +119,11 @@ impl State {
     }
 
     /// `CLEAN pool`.
-    pub(super) fn clean(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
+    pub(super) fn clean(&mut self, conn: ConnId, name: &[u8]) -> Answer {
         let id = self.enlist(conn, name)?;
         self.agents.set_cleaner(id);
-        step.tell(conn, What::Ok);
         self.pools.touch(self.agents.get(id).pool);
-        Ok(())
+        DONE
     }
 
     /// Returns the pool of this name, unless it is being removed.
@@ -143,7 +141,7 @@ impl State {
     pub(super) fn own_member(&self, conn: ConnId, name: &[u8]) -> Result<MemberId, Refusal> {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NoSuchMember)?;
         let id = self.members.find_named(pool, name);
-        id.filter(|id| self.member(*id).owner == MemberOwner::Agent(agent)).ok_or(Refusal::NoSuchMember)
+        id.filter(|id| self.member(*id).owner == Some(agent)).ok_or(Refusal::NoSuchMember)
     }
 
     /// `OFFER pool member [attr=value ...]`.
@@ -159,19 +157,17 @@ impl State {
         let (agent, _) = agent.ok_or(Refusal::NotProvider)?;
         let known = self.members.find_named(pool, named.member);
         if let Some(id) = known.filter(|id| self.is_orphan(*id)) {
-            step.tell(conn, What::Ok);
             self.adopt(id, agent, attributes, step);
-            return Ok(());
+            return DONE;
         }
         self.check_room(pool, known)?;
-        step.tell(conn, What::Ok);
-        let id = self.create_member(pool, named.member, attributes, MemberOwner::Agent(agent), step);
-        self.release_member(id, Cause::Other, step);
-        Ok(())
+        let id = self.create_member(pool, named.member, attributes, Some(agent), step);
+        self.release_member(id, step);
+        DONE
     }
 
     /// Checks that a pool has room for one more member, and that its name is new: `known` is None.
-    pub(super) fn check_room(&self, pool: PoolId, known: Option<MemberId>) -> Answer {
+    pub(super) fn check_room(&self, pool: PoolId, known: Option<MemberId>) -> Result<(), Refusal> {
         if !self.has_slot(pool) {
             return Err(Refusal::PoolFull);
         }
@@ -200,19 +196,18 @@ impl State {
     /// `WITHDRAW pool member [NOW]`.
     pub(super) fn withdraw(&mut self, conn: ConnId, named: Named<'_>, now: bool, step: &mut Step<'_, '_>) -> Answer {
         let id = self.find_member(named)?;
-        let agent = self.agents.serving(conn).map(|(agent, _)| MemberOwner::Agent(agent));
+        let agent = self.agents.serving(conn).map(|(agent, _)| Some(agent));
         if agent != Some(self.member(id).owner) {
             return Err(Refusal::NoSuchMember);
         }
-        step.tell(conn, What::Ok);
         let by = self.who(conn, step);
         self.withdraw_member(id, now, by, step);
-        Ok(())
+        DONE
     }
 
     /// Ends a member without a replacement. A member in use leaves at its return, or at once if `now`.
     pub(super) fn withdraw_member(&mut self, id: MemberId, now: bool, by: String, step: &mut Step<'_, '_>) {
-        if self.phase_of(id) == PhaseKind::InUse && !now {
+        if self.phase_of(id) == Phase::InUse && !now {
             if !self.member(id).is_leaving {
                 self.members.set_leaving(id, true);
                 self.mark_lease_of(id);
@@ -227,46 +222,44 @@ impl State {
         if !self.agents.knows(conn) {
             return Err(Refusal::NoSuchMember);
         }
-        step.tell(conn, What::Ok);
         match self.own_member(conn, name) {
-            Ok(id) if self.phase_of(id) == PhaseKind::Stopping => self.drop_member(id, step),
+            Ok(id) if self.phase_of(id) == Phase::Stopping => self.drop_member(id, step),
             // It has stopped by itself.
             Ok(id) => self.end_dead_member(id, conn, b"", step),
             Err(_) => {}
         }
-        Ok(())
+        DONE
     }
 
     /// `DEAD member [text]`.
     pub(super) fn dead(&mut self, conn: ConnId, name: &[u8], text: &[u8], step: &mut Step<'_, '_>) -> Answer {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NoSuchMember)?;
         let id = self.members.find_named(pool, name).ok_or(Refusal::NoSuchMember)?;
-        let (is_own, is_asked) = (self.member(id).owner == MemberOwner::Agent(agent), self.is_cleaned_by(id, agent));
+        let (is_own, is_asked) = (self.member(id).owner == Some(agent), self.is_cleaned_by(id, agent));
         if !is_own && !is_asked && !self.agents.get(agent).cleans {
             return Err(Refusal::NoSuchMember);
         }
-        step.tell(conn, What::Ok);
         match is_asked && !is_own {
-            true => self.cleaning_failed(id, agent, conn, text, step),
+            true => self.cleaning_failed(id, agent, text, step),
             false => self.end_dead_member(id, conn, text, step),
         }
-        Ok(())
+        DONE
     }
 
     /// Ends a dead member in any phase, or puts a fixed one into quarantine.
     fn end_dead_member(&mut self, id: MemberId, conn: ConnId, text: &[u8], step: &mut Step<'_, '_>) {
         let why = Reason::said("dead", text);
         let by = self.who(conn, step);
-        let outcome = Outcome::Failed(Stat::Died, FailedBy(why.into(), ", says ", by.clone()));
-        if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.lose_lease(lease, Lost::Died, by, b"", step);
+        let reason = Reason::new(why, by.clone());
+        if let Some(lease) = self.member(id).lease() {
+            self.end_lease(lease, End { ending: Ending::Lost(Lost::Died), by, note: b"" }, step);
         }
         match self.phase_of(id) {
-            PhaseKind::Stopping => self.drop_member(id, step),
-            PhaseKind::Quarantined => {}
-            _ if self.member(id).owner == MemberOwner::Fixed => {
+            Phase::Stopping => self.drop_member(id, step),
+            Phase::Quarantined => {}
+            _ if self.member(id).owner.is_none() => {
                 self.put_off_hold(id, step);
-                self.conclude(id, outcome, step);
+                self.fail_member(id, Stat::Died, reason, step);
             }
             _ => self.member_died(id, step),
         }
@@ -274,8 +267,9 @@ impl State {
 
     /// Notes that a held member is held for the rest of that time after its repair.
     fn put_off_hold(&mut self, id: MemberId, step: &Step<'_, '_>) {
-        if let MemberPhase::Held(timer) = &self.member(id).phase
-            && let Some((since, reason)) = self.members.reasons.get(&id).cloned()
+        let Member { phase, timer, .. } = self.member(id);
+        if let (Phase::Held, Some(timer)) = (phase, timer)
+            && let Some((since, reason)) = self.members.beside(id).reason.clone()
         {
             let span = step.timers.deadline(timer).since(step.now);
             self.members.set_hold(id, ComingHold { span, since, reason });
@@ -325,22 +319,21 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> Answer {
         let id = self.find_member(named)?;
-        step.tell(conn, What::Ok);
         let (pool, member) = self.names_of(id);
         let by = self.who(conn, step);
         step.notices.push(Notice::Held { pool, member, span, note: note.into(), by: by.clone() });
         let reason = Reason::of_hold(note, by);
         match self.phase_of(id) {
-            PhaseKind::Free | PhaseKind::Held | PhaseKind::Unclean | PhaseKind::CleanLater => {
+            Phase::Free | Phase::Held | Phase::Unclean | Phase::CleanLater => {
                 self.leave_state(id, step);
                 self.hold_for(id, span, reason, step);
             }
-            PhaseKind::Stopping => {}
+            Phase::Stopping => {}
             _ => {
                 self.members.set_hold(id, ComingHold { span, since: step.now, reason });
                 self.mark_lease_of(id);
             }
         }
-        Ok(())
+        DONE
     }
 }

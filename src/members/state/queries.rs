@@ -1,36 +1,13 @@
 //! Lists, figures and reports of pools and members. They change nothing.
 
-use super::{Agent, KeptOut, MemberId, MemberPhase, PhaseKind, Place, Pool, PoolId, ProviderState, State};
+use super::{Agent, KeptOut, MemberId, Phase, Place, Pool, PoolId, State};
 use crate::stats::MemberStat as Stat;
 use crate::stats::{Times, misses_of};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::members::request::{Attributes, From, Named, Refusal};
-use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::sync::Arc;
-
-/// Holder of a lease, for operators.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Holder {
-    /// A connection without a name.
-    Connection(ConnId),
-    /// Name of the connection.
-    Name(Arc<[u8]>),
-    /// Address of a connection that has ended.
-    Address(Arc<[u8]>),
-}
-
-impl Holder {
-    /// Returns the name, else the connection's address.
-    pub fn text(&self, peer: impl Fn(ConnId) -> String) -> String {
-        match self {
-            Holder::Connection(conn) => peer(*conn),
-            Holder::Name(name) | Holder::Address(name) => String::from_utf8_lossy(name).into_owned(),
-        }
-    }
-}
 
 /// Figures of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,6 +95,15 @@ pub struct MemberRow<'a> {
     pub attributes: Option<&'a Attributes>,
 }
 
+/// Viewer of lists: the time, and the addresses of connections.
+#[derive(Clone, Copy)]
+pub struct Viewer<'a> {
+    /// The time.
+    pub now: Time,
+    /// Returns the address of a connection.
+    pub peer: &'a dyn Fn(ConnId) -> String,
+}
+
 impl State {
     /// Returns the figures of a pool.
     ///
@@ -130,15 +116,15 @@ impl State {
 
     fn utilization_of(&self, id: PoolId) -> Utilization {
         let (of_pool, settings) = (self.members.in_pool(id), &self.pool(id).settings);
-        let sum = |kinds: &[PhaseKind]| kinds.iter().map(|kind| of_pool.count(*kind)).sum();
+        let sum = |kinds: &[Phase]| kinds.iter().map(|kind| of_pool.count(*kind)).sum();
         Utilization {
             max: settings.max,
-            in_use: of_pool.count(PhaseKind::InUse),
+            in_use: of_pool.count(Phase::InUse),
             free: of_pool.idle(),
             starting: self.starts.in_pool(id),
-            stopping: of_pool.count(PhaseKind::Stopping),
-            cleaning: sum(&[PhaseKind::Unclean, PhaseKind::Cleaning, PhaseKind::CleanLater]),
-            quarantined: sum(&PhaseKind::KEPT_OUT),
+            stopping: of_pool.count(Phase::Stopping),
+            cleaning: sum(&Phase::CLEANED),
+            quarantined: sum(&Phase::KEPT_OUT),
             queued: self.queued(id),
             queue_max: settings.queue,
             is_removing: self.pool(id).is_leaving,
@@ -150,7 +136,7 @@ impl State {
         self.pools.after(after).map(|id| self.pool_row(id))
     }
 
-    /// Returns the members of a pool with a name behind `after`, by name; `peer` returns the address of a connection.
+    /// Returns the members of a pool with a name behind `after`, by name.
     ///
     /// # Errors
     ///
@@ -159,38 +145,29 @@ impl State {
         &self,
         pool: &[u8],
         after: Option<&[u8]>,
-        now: Time,
-        peer: impl Fn(ConnId) -> String,
+        viewer: Viewer<'_>,
     ) -> Result<impl Iterator<Item = MemberRow<'_>>, Refusal> {
         let members = self.members.named_after(self.pools.find(pool)?, after);
-        Ok(members.map(move |(_, id)| self.member_row(id, now, &peer)))
+        Ok(members.map(move |(_, id)| self.member_row(id, viewer)))
     }
 
-    /// Returns a member of a pool; `peer` returns the address of a connection.
+    /// Returns a member of a pool.
     ///
     /// # Errors
     ///
     /// Fails if there is no such pool or member.
-    pub fn member_named(
-        &self,
-        named: Named<'_>,
-        now: Time,
-        peer: impl Fn(ConnId) -> String,
-    ) -> Result<MemberRow<'_>, Refusal> {
-        Ok(self.member_row(self.find_member(named)?, now, peer))
+    pub fn member_named(&self, named: Named<'_>, viewer: Viewer<'_>) -> Result<MemberRow<'_>, Refusal> {
+        Ok(self.member_row(self.find_member(named)?, viewer))
     }
 
-    pub(super) fn member_row(&self, id: MemberId, now: Time, peer: impl Fn(ConnId) -> String) -> MemberRow<'_> {
+    pub(super) fn member_row(&self, id: MemberId, Viewer { now, peer }: Viewer<'_>) -> MemberRow<'_> {
         let member = self.member(id);
         let warn_hold = self.pool(member.pool).settings.warn_hold;
-        let lease_id = match member.phase {
-            MemberPhase::InUse(lease) => Some(lease),
-            _ => None,
-        };
+        let lease_id = member.lease();
         let lease = lease_id.map(|lease| self.leases.get(lease));
         MemberRow {
             name: &member.name,
-            state: member.phase.kind().name(),
+            state: member.phase.name(),
             holder: lease_id.map_or_else(|| "-".into(), |lease| self.leases.holder_text(lease, peer)),
             age: now.since(member.born),
             idle: if lease.is_some() { Span::ZERO } else { now.since(member.since) },
@@ -201,7 +178,7 @@ impl State {
                 .and_then(|lease| lease.token.as_ref())
                 .filter(|token| token.until < Time::NEVER)
                 .map(|token| token.until.since(now)),
-            hold: self.members.holds.get(&id).map(|hold| hold.span),
+            hold: self.members.beside(id).hold.as_ref().map(|hold| hold.span),
             kept_out: self.kept_out(id, now),
             attributes: self.members.attributes(id).map(|attributes| &**attributes),
         }
@@ -245,29 +222,21 @@ impl State {
 
     /// Returns the statistics of all pools together, including dropped ones.
     pub fn counted_in_all(&self) -> Figures<Stat> {
-        self.pools.all_figures()
+        let mut all = self.pools.past.clone();
+        self.pools.iter().for_each(|(_, pool)| all.merge(&pool.figures));
+        all
     }
 
-    /// Returns the number of members in use.
-    pub fn in_use(&self) -> usize {
-        self.leases.len()
-    }
-
-    /// Returns the number of waiters.
-    pub fn waiting(&self) -> usize {
-        self.waiters.len()
-    }
-
-    /// Returns the numbers of members and of pools.
-    pub fn len(&self) -> (usize, usize) {
-        (self.members.len(), self.pools.len())
+    /// Returns the numbers of pools, of members, of members in use, and of waiters.
+    pub fn totals(&self) -> [u64; 4] {
+        [self.pools.len(), self.members.len(), self.leases.len(), self.waiters.len()].map(|number| number as u64)
     }
 
     /// Returns the number of armed timers.
     pub fn armed_timers(&self) -> usize {
-        let armed = |agent: &Agent| [matches!(agent.state, ProviderState::Grace(_)), agent.backoff.timer.is_some()];
+        let armed = |agent: &Agent| [agent.grace.is_some(), agent.backoff.is_some()];
         let of_agents = self.agents.iter().flat_map(|(_, agent)| armed(agent)).filter(|is_armed| *is_armed).count();
-        let of_tables = usize::from(self.refused.timer.is_some())
+        let of_tables = usize::from(self.refused_timer.is_some())
             + self.pools.armed_timers()
             + self.members.armed_timers()
             + self.leases.armed_timers();

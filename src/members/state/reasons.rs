@@ -1,6 +1,6 @@
 //! Reasons for which members are kept out, for operators.
 
-use super::{Member, MemberId, MemberOwner, PhaseKind, State};
+use super::{Beside, Member, MemberId, Phase, State};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::members::wire::NO_CLEANER;
 use serde::{Deserialize, Serialize};
@@ -42,18 +42,18 @@ impl Reason {
     /// Returns the reason of an operator's hold.
     pub fn of_hold(note: &[u8], by: String) -> Self {
         match &note[..note.len().min(LONGEST_NOTE)] {
-            [] => Reason::new(reason_of(PhaseKind::Held), by),
+            [] => Reason::new(reason_of(Phase::Held), by),
             note => Reason { why: note.to_vec().into(), ..Reason::new("", by) },
         }
     }
 }
 
 /// Returns the reason that follows from a phase alone.
-pub(super) fn reason_of(kind: PhaseKind) -> &'static str {
+pub(super) fn reason_of(kind: Phase) -> &'static str {
     match kind {
-        PhaseKind::Quarantined => "failed",
-        PhaseKind::Held => "an operator holds it",
-        PhaseKind::Delayed => "lost",
+        Phase::Quarantined => "failed",
+        Phase::Held => "an operator holds it",
+        Phase::Delayed => "lost",
         _ => "its provider is lost",
     }
 }
@@ -72,21 +72,19 @@ pub struct KeptOut<'a> {
 impl State {
     /// Returns why a member is kept out, or will be when it is returned.
     pub(super) fn kept_out(&self, id: MemberId, now: Time) -> Option<KeptOut<'_>> {
-        let Member { phase, since, owner, pool, .. } = self.member(id);
-        let kind = phase.kind();
-        let lost = match owner {
-            MemberOwner::Agent(agent) if kind == PhaseKind::Orphaned => self.agents.get(*agent).lost.as_deref(),
-            _ => None,
-        };
-        let hold = self.members.holds.get(&id).filter(|_| kind == PhaseKind::InUse);
-        let reason = self.members.reasons.get(&id).map(|(since, reason)| (since, reason));
-        if let Some((since, Reason { why, by })) = reason.or(hold.map(|hold| (&hold.since, &hold.reason))) {
+        let Member { phase: kind, since, owner, pool, .. } = self.member(id);
+        let lost = owner.filter(|_| *kind == Phase::Orphaned);
+        let lost = lost.and_then(|agent| self.agents.get(agent).lost.as_deref());
+        let Beside { hold, reason, .. } = self.members.beside(id);
+        let hold = hold.as_ref().filter(|_| *kind == Phase::InUse).map(|hold| (&hold.since, &hold.reason));
+        let reason = reason.as_ref().map(|(since, reason)| (since, reason));
+        if let Some((since, Reason { why, by })) = reason.or(hold) {
             return Some(KeptOut { why, by, since: now.since(*since) });
         }
         let (why, by, since) = match lost {
-            Some((at, address)) => (reason_of(kind), address.as_bytes(), since.max(at)),
-            None if kind == PhaseKind::Unclean && !self.agents.has_any(*pool) => (NO_CLEANER, &b""[..], since),
-            None if PhaseKind::KEPT_OUT.contains(&kind) => (reason_of(kind), &b""[..], since),
+            Some((at, address)) => (reason_of(*kind), address.as_bytes(), since.max(at)),
+            None if *kind == Phase::Unclean && !self.agents.has_any(*pool) => (NO_CLEANER, &b""[..], since),
+            None if Phase::KEPT_OUT.contains(kind) => (reason_of(*kind), &b""[..], since),
             None => return None,
         };
         Some(KeptOut { why: why.as_bytes(), by, since: now.since(*since) })

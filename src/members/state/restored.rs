@@ -3,14 +3,11 @@
 
 use super::saved::Saved;
 use super::{
-    Agent, AgentId, GroupId, HoldingId, Lease, MemberOwner, MemberPhase, PhaseKind, Place, PoolId, ProviderState,
-    SavedMember, State, Step, Task, Timer, Waiter, saved,
+    AgentId, GroupId, HoldingId, Member, Phase, Place, PoolId, SavedMember, State, Step, Task, Timer, Waiter, saved,
 };
 use poolcounter_core::record::{Reader, Unreadable};
-use poolcounter_core::time::Time;
 use poolcounter_protocol::members::pool_settings::Filter;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Records that are read in a slice: about a millisecond.
 const SLICE: usize = 1024;
@@ -118,24 +115,34 @@ impl Loading {
                 state.background.push(Task::Pool(id));
                 self.pools.insert(saved, id);
             }
-            Saved::Group { id, name, pools, removal } => {
-                self.read_group(id, &name, &pools, state)?;
-                state.pools.group_mut(self.groups[&id]).removal = removal;
+            Saved::Group { id: saved, name, pools, removal } => {
+                let group = state.pools.find_or_add_group(&name);
+                self.groups.insert(saved, group);
+                state.pools.group_mut(group).removal = removal;
+                for (joined, pool) in pools {
+                    let id = *self.pools.get(&pool)?;
+                    state.pool(id).group.is_none().then_some(())?;
+                    state.pools.joins = joined;
+                    state.pools.join_group(id, &name);
+                    state.members.set_group(id, Some(group).filter(|_| !state.pool(id).is_leaving));
+                }
             }
-            Saved::Agent { id, agent, state: provider, backoff } => {
-                let agent = self.read_agent(*agent, &provider, backoff, state, step)?;
-                self.agents.insert(id, agent);
+            Saved::Agent { id: saved, mut agent, grace, backoff } => {
+                agent.pool = *self.pools.get(&agent.pool)?;
+                let id = state.agents.next_id();
+                agent.grace = grace.map(|until| step.timers.arm(until, Timer::Grace(id)));
+                agent.backoff = backoff.map(|until| step.timers.arm(until, Timer::Backoff(id)));
+                self.agents.insert(saved, state.agents.insert(*agent)?);
             }
             Saved::Holding { id, holding } => {
                 self.holdings.insert(id, state.leases.restore_holding(holding)?);
             }
             Saved::Member(saved) => self.read_member(*saved, state, step)?,
-            Saved::Lease(saved) => self.read_lease(*saved, state, step)?,
             Saved::Waiter(saved) => self.read_waiter(*saved, state, step)?,
             Saved::Start { number, agent, since, until } => {
                 let agent = *self.agents.get(&agent)?;
                 let pool = state.agents.get(agent).pool;
-                state.agents.get(agent).conn()?;
+                state.agents.get(agent).conn?;
                 state.starts.insert(number, (pool, agent), since, until, step).then_some(())?;
             }
             Saved::Unknown(kept) => _ = state.kept.unknown.insert(kept.name().clone(), kept),
@@ -147,84 +154,26 @@ impl Loading {
         Some(())
     }
 
-    fn read_group(
-        &mut self,
-        saved: GroupId,
-        name: &Arc<[u8]>,
-        pools: &[(u64, PoolId)],
-        state: &mut State,
-    ) -> Option<()> {
-        self.groups.insert(saved, state.pools.find_or_add_group(name));
-        for (joined, pool) in pools {
-            let id = *self.pools.get(pool)?;
-            state.pool(id).group.is_none().then_some(())?;
-            state.pools.joins = *joined;
-            state.pools.join_group(id, name);
-            let group = state.pool(id).group.filter(|_| !state.pool(id).is_leaving);
-            state.members.set_group(id, group);
-        }
-        Some(())
-    }
-
-    fn read_agent(
-        &mut self,
-        mut agent: Agent,
-        provider: &ProviderState<Time>,
-        backoff: Option<Time>,
-        state: &mut State,
-        step: &mut Step<'_, '_>,
-    ) -> Option<AgentId> {
-        agent.pool = *self.pools.get(&agent.pool)?;
-        let id = state.agents.next_id();
-        agent.state = provider.map(|until| step.timers.arm(*until, Timer::Grace(id)));
-        agent.backoff.timer = backoff.map(|until| step.timers.arm(until, Timer::Backoff(id)));
-        state.agents.insert(agent)
-    }
-
-    fn read_member(&mut self, saved: SavedMember, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
-        let SavedMember { mut member, phase, attributes, hold, reason, failed, history } = saved;
+    fn read_member(&mut self, mut saved: SavedMember, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
+        let SavedMember { member, attributes, lease, .. } = &mut saved;
         member.pool = *self.pools.get(&member.pool)?;
-        if let MemberOwner::Agent(agent) = &mut member.owner {
+        if let Some(agent) = &mut member.owner {
             *agent = *self.agents.get(agent)?;
+        }
+        if let Some(agent) = member.cleaner() {
+            member.set_of(*self.agents.get(&agent)?);
+        }
+        if let Some(holding) = lease.as_mut().and_then(|lease| lease.holding.as_mut()) {
+            *holding = *self.holdings.get(holding)?;
         }
         // Queues are in the order of time.
         member.since = member.since.min(step.now);
         let pool = member.pool;
-        let id = state.members.create(member)?;
-        attributes.into_iter().for_each(|attributes| state.members.set_attributes(id, attributes));
-        let kind = phase.kind();
-        let mut phase = phase.map(|at| step.timers.arm(*at, Timer::Phase(id)));
-        match &mut phase {
-            MemberPhase::Cleaning { agent, .. } => *agent = *self.agents.get(agent)?,
-            // Its lease follows.
-            MemberPhase::InUse(_) => phase = MemberPhase::Orphaned,
-            _ => {}
-        }
-        state.enter_state(id, phase);
+        let id = state.members.create(Member { phase: Phase::Orphaned, ..member.to_save() })?;
+        attributes.take().into_iter().for_each(|attributes| state.members.set_attributes(id, attributes));
+        state.resume(id, saved, step)?;
         state.members.arm_life(id, &state.pools.get(pool).settings, step);
         state.pools.touch(pool);
-        hold.into_iter().for_each(|hold| state.members.set_hold(id, hold));
-        if let Some((since, reason)) = reason {
-            PhaseKind::REASONED.contains(&kind).then_some(())?;
-            state.members.set_reason(id, since, reason);
-        }
-        failed.into_iter().for_each(|failed| _ = state.failed_cleanings.insert(id, failed));
-        if !history.is_empty() {
-            state.history.restore(id, history);
-        }
-        Some(())
-    }
-
-    fn read_lease(&mut self, mut lease: Lease, state: &mut State, step: &mut Step<'_, '_>) -> Option<()> {
-        let member = lease.member;
-        let is_awaited = state.members.find(member).is_some_and(|of| of.phase.kind() == PhaseKind::Orphaned);
-        is_awaited.then_some(())?;
-        if let Some(holding) = &mut lease.holding {
-            *holding = *self.holdings.get(holding)?;
-        }
-        let id = state.leases.restore(lease, state.member(member).pool);
-        state.enter_state(member, MemberPhase::InUse(id));
-        state.arm_lease(id, step);
         Some(())
     }
 

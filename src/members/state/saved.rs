@@ -1,19 +1,18 @@
 //! Handover of the state: plain records with deadlines in place of timers, written by a process that ends and read by
 //! its successor. A record follows each record to which it refers by a saved id.
 //!
-//! Members in queues come in the order of their queues, so that the successor appends them. Members are numbered from
-//! zero in the order in which they come; leases refer to these numbers.
+//! Members in queues come in the order of their queues, so that the successor appends them, and members in use by the
+//! numbers of their leases.
 
 use super::{
-    Agent, AgentId, GroupId, Holding, HoldingId, KeptMember, Lease, LeaseId, Member, MemberId, MemberOwner,
-    MemberPhase, MemberTable, Phase, PhaseKind, Pool, PoolId, ProviderState, SavedMember, Start, State, Timer, Waiter,
+    Agent, AgentId, GroupId, Holding, HoldingId, KeptMember, Member, MemberId, Phase, Pool, PoolId, SavedMember, Start,
+    State, Timer, Waiter,
 };
 use poolcounter_core::id::{ConnId, Id as _};
 use poolcounter_core::record::{Writer, push_bytes, take_array, take_bytes};
 use poolcounter_core::time::Time;
 use poolcounter_core::wheel::Timers;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -48,7 +47,7 @@ pub(super) enum Saved {
     Agent {
         id: AgentId,
         agent: Box<Agent>,
-        state: ProviderState<Time>,
+        grace: Option<Time>,
         backoff: Option<Time>,
     },
     Holding {
@@ -56,7 +55,6 @@ pub(super) enum Saved {
         holding: Holding,
     },
     Member(Box<SavedMember>),
-    Lease(Box<Lease>),
     Waiter(Box<Waiter>),
     Start {
         number: u64,
@@ -106,32 +104,29 @@ impl State {
         let mut agents: Vec<(AgentId, &Agent)> = self.agents.iter().collect();
         agents.sort_by_key(|(_, agent)| agent.place);
         for (id, agent) in agents {
-            let state = agent.state.map(|timer| timers.deadline(timer));
-            let backoff = agent.backoff.timer.as_ref().map(|timer| timers.deadline(timer));
-            put(out, Saved::Agent { id, agent: agent.to_save().into(), state, backoff })?;
+            let [grace, backoff] =
+                [&agent.grace, &agent.backoff].map(|timer| timer.as_ref().map(|timer| timers.deadline(timer)));
+            put(out, Saved::Agent { id, agent: agent.to_save().into(), grace, backoff })?;
         }
         for (id, holding) in self.leases.holdings() {
             put(out, Saved::Holding { id, holding: holding.to_save() })?;
         }
-        let (mut numbers, mut next) = (vec![MemberId::from_index(0); self.members.slots()], 0);
+        let mut leases: Vec<(u64, MemberId)> =
+            self.leases.iter().map(|(_, lease)| (lease.number, lease.member)).collect();
+        leases.sort_unstable();
+        let not_leased = pools.iter().flat_map(|pool| self.members.queued_first(*pool));
+        let not_leased = not_leased.filter(|id| self.phase_of(*id) != Phase::InUse);
         let mut block = vec![BLOCK];
-        for id in pools.iter().flat_map(|pool| self.members.queued_first(*pool)) {
-            numbers[id.index()] = MemberId::from_index(next);
-            next += 1;
+        for id in not_leased.chain(leases.into_iter().map(|(_, member)| member)) {
             let is_packed = self.pack(id, &mut block);
             if !is_packed || block.len() >= BLOCK_BYTES {
                 end_block(&mut block, out)?;
             }
             if !is_packed {
-                put(out, Saved::Member(self.save_member(id, timers, |at| at).into()))?;
+                put(out, Saved::Member(self.save_member(id, timers).into()))?;
             }
         }
         end_block(&mut block, out)?;
-        let mut leases: Vec<&Lease> = self.leases.iter().map(|(_, lease)| lease).collect();
-        leases.sort_unstable_by_key(|lease| lease.number);
-        for lease in leases {
-            put(out, Saved::Lease(Lease { member: numbers[lease.member.index()], ..lease.to_save() }.into()))?;
-        }
         self.kept.unknown.values().try_for_each(|kept| put(out, Saved::Unknown(kept.clone())))?;
         let mut waiters: Vec<&Waiter> = self.waiters.iter().map(|(_, waiter)| waiter).collect();
         waiters.sort_unstable_by_key(|waiter| waiter.rank.1);
@@ -152,16 +147,12 @@ impl State {
     /// Appends a member of a provider to a block: there may be a million, for which others wait. Returns false, and
     /// appends nothing, if there is more to say of it.
     fn pack(&self, id: MemberId, block: &mut Vec<u8>) -> bool {
-        let Member { name, pool, owner, born, since, proved, uses, share, is_leaving, phase, .. } = self.member(id);
-        let (MemberOwner::Agent(agent), MemberPhase::Free(None) | MemberPhase::InUse(_)) = (owner, phase) else {
-            return false;
-        };
-        let MemberTable { holds, reasons, .. } = &self.members;
-        let has_more = holds.contains_key(&id) || reasons.contains_key(&id) || self.failed_cleanings.contains_key(&id);
-        if *is_leaving || has_more || self.members.attributes(id).is_some() {
+        let Member { name, pool, owner, born, since, proved, uses, share, phase, timer, .. } = self.member(id);
+        // A free member has no reason and is not to be held.
+        let (Some(agent), Phase::Free, None) = (owner, phase, timer) else { return false };
+        if self.members.attributes(id).is_some() || self.members.beside(id).failed.is_some() {
             return false;
         }
-        block.push(u8::from(phase.kind() == PhaseKind::Free));
         for index in [pool.index(), agent.index()] {
             // Lossless: an id is a u32.
             block.extend_from_slice(&(index as u32).to_le_bytes());
@@ -178,22 +169,13 @@ impl State {
 
 /// Removes a member from the front of a block; None if there is none.
 pub(super) fn unpack(block: &mut &[u8]) -> Option<SavedMember> {
-    let [is_free] = take_array(block)?;
     let [pool, agent] = [take_array(block)?, take_array(block)?].map(u32::from_le_bytes);
     let [born, since, proved] = [take_array(block)?, take_array(block)?, take_array(block)?];
     let [born, since, proved] = [born, since, proved].map(|micros| Time::from_micros(u64::from_le_bytes(micros)));
     let (uses, share) = (u32::from_le_bytes(take_array(block)?), u16::from_le_bytes(take_array(block)?));
-    let owner = MemberOwner::Agent(AgentId::from_index((agent < u32::MAX).then_some(agent as usize)?));
+    let owner = Some(AgentId::from_index((agent < u32::MAX).then_some(agent as usize)?));
     let new = Member::new(PoolId::from_index(pool as usize), take_bytes(block)?.into(), owner, share, born);
-    Some(SavedMember {
-        member: Member { since, proved, uses, ..new },
-        phase: if is_free > 0 { Phase::Free(None) } else { Phase::InUse(LeaseId::from_index(0)) },
-        attributes: None,
-        hold: None,
-        reason: None,
-        failed: None,
-        history: VecDeque::new(),
-    })
+    Some(SavedMember::of(Member { since, proved, uses, phase: Phase::Free, ..new }))
 }
 
 fn put(out: &mut Writer<'_>, record: Saved) -> io::Result<()> {

@@ -1,9 +1,8 @@
 //! Takes: members at once, a wait, or a refusal. The order of the checks is part of the protocol.
 
+use super::pools::Part;
 use super::waiters::Place;
-use super::{
-    Answer, GroupId, MOST_AT_ONCE, MemberId, MemberOwner, PhaseKind, PoolId, Rank, Stat, State, Step, Waiter, Wanted,
-};
+use super::{Answer, GroupId, MOST_AT_ONCE, MemberId, Phase, PoolId, Rank, Stat, State, Step, Waiter, Wanted};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter;
 use poolcounter_core::time::{Span, Time};
@@ -18,15 +17,6 @@ use std::ops::Deref;
 const MOST_KEPT: usize = 2 * MOST_AT_ONCE as usize;
 /// Most pools with an attribute that a take from a group brings into the order of their free members.
 const MOST_FEW: usize = 64;
-
-/// Recipient of members.
-pub(super) struct Asker {
-    pub conn: ConnId,
-    /// Number of members, if the take names one.
-    pub count: Option<u32>,
-    /// Time for which the lease outlives its connection.
-    pub lease: Option<Span>,
-}
 
 /// Members that were chosen together. One alone, as for most takes, needs no memory of its own.
 pub(super) enum Picked {
@@ -53,24 +43,23 @@ impl State {
         }
         if self.refuses_new {
             // Consumers that find a pool full ask again elsewhere, or later.
-            step.tell(conn, What::NoMembers(NoMembers::AtCapacity));
-            return Ok(());
+            return Ok(Some(What::NoMembers(NoMembers::AtCapacity)));
         }
         let place = match take.from {
             From::Pool(name) => Place::Pool(self.pools.find(name)?),
             From::Group(name) => Place::Group(self.pools.find_group(name).ok_or(Refusal::NoPool)?),
         };
         if !self.is_lasting(place) {
-            step.tell(conn, What::NoMembers(NoMembers::Removed));
-            return Ok(());
+            return Ok(Some(What::NoMembers(NoMembers::Removed)));
         }
-        let (filter, members) = (take.filter.as_deref(), take.count.unwrap_or(1));
+        let waiter = Waiter::new(conn, place, take, step.now);
+        let (filter, members) = (waiter.filter.as_deref(), waiter.members());
         if members > MOST_AT_ONCE || !self.may_have(place, members) {
             return Err(Refusal::TooMany);
         }
-        self.refuse_unkept(take.lease.is_some(), place)?;
+        self.refuse_unkept(waiter.lease.is_some(), place)?;
         let is_limited = self.is_limited(conn, place, members);
-        let rank = (take.priority, u64::MAX);
+        let rank = (waiter.priority, u64::MAX);
         let found = if is_limited { None } else { self.find(place, filter, members, rank) };
         // A member that is found need not be looked for again.
         if found.is_none() && filter.is_some_and(|filter| !self.could_have(place, filter)) {
@@ -78,42 +67,37 @@ impl State {
         }
         if is_limited {
             self.count_for(place, Stat::Limit);
-            step.tell(conn, What::Limit);
-            return Ok(());
+            return Ok(Some(What::Limit));
         }
         let to_check = found.as_ref().map(|members| self.unproved(members, step.now, step.now)).unwrap_or_default();
-        if let Some(members) = found.filter(|_| to_check.is_empty()) {
-            self.hand_out(&Asker { conn, count: take.count, lease: take.lease }, &members, step);
-            return Ok(());
+        match found.filter(|_| to_check.is_empty()) {
+            Some(members) => Ok(Some(self.hand_out(&waiter, &members, step))),
+            None => self.take_later(waiter, &to_check, step),
         }
-        self.take_later(conn, place, take, &to_check, step)
     }
 
     /// Refuses a take that found no members, or lets it wait: also for the check of free ones.
-    fn take_later(
-        &mut self,
-        conn: ConnId,
-        place: Place,
-        take: Take<'_>,
-        to_check: &[MemberId],
-        step: &mut Step<'_, '_>,
-    ) -> Answer {
-        let mut timeout = take.timeout;
-        if let Some(first) = to_check.first().filter(|_| timeout == Span::ZERO) {
-            timeout = self.pool(self.member(*first).pool).settings.check_timeout;
+    fn take_later(&mut self, mut waiter: Waiter, to_check: &[MemberId], step: &mut Step<'_, '_>) -> Answer {
+        let place = waiter.place;
+        if let Some(first) = to_check.first().filter(|_| waiter.until == step.now) {
+            waiter.until = step.now + self.pool(self.member(*first).pool).settings.check_timeout;
         }
-        if timeout == Span::ZERO {
-            let asks = take.filter.as_ref().is_none_or(|filter| filter.member.is_none());
-            if asks {
+        if waiter.until == step.now {
+            if waiter.asks_for_starts() {
                 self.ask_for_start(place, step);
             }
             let reason = match place {
                 Place::Pool(pool) => self.miss_reason(pool),
                 Place::Group(group) => self.pools.reason_in(group),
             };
-            self.count_miss(place, reason);
-            step.tell(conn, What::NoMembers(reason));
-            return Ok(());
+            let stat = match reason {
+                NoMembers::Starting => Stat::Starting,
+                NoMembers::NoProvider => Stat::NoProvider,
+                _ => Stat::AtCapacity,
+            };
+            self.count_for(place, stat);
+            step.tell(waiter.conn, What::NoMembers(reason));
+            return Ok(None);
         }
         let is_full = match place {
             Place::Pool(pool) => self.queued(pool) >= self.pool(pool).settings.queue,
@@ -124,30 +108,14 @@ impl State {
         // A take that waits for the check of a free member comes before those of the queue.
         if to_check.is_empty() && is_full {
             self.count_for(place, Stat::QueueFull);
-            step.tell(conn, What::QueueFull);
-            return Ok(());
+            return Ok(Some(What::QueueFull));
         }
         if !self.has_room() {
             return Err(Refusal::TooMany);
         }
-        let mut waiter = Waiter {
-            conn,
-            place,
-            rank: (take.priority, 0),
-            since: step.now,
-            priority: take.priority,
-            count: take.count,
-            filter: take.filter,
-            lease: take.lease,
-            want: 0,
-            until: step.now + timeout,
-            timer: None,
-            class: None,
-        };
-        waiter.want = if waiter.asks_for_starts() { waiter.members() } else { 0 };
         self.begin_wait(waiter, step);
         to_check.iter().for_each(|member| self.begin_check(*member, step));
-        Ok(())
+        Ok(None)
     }
 
     /// Counts a pool of a group that a take has looked at.
@@ -186,7 +154,7 @@ impl State {
     fn may_have(&self, place: Place, members: u32) -> bool {
         let most = match place {
             Place::Pool(pool) => u64::from(self.pool(pool).settings.max),
-            Place::Group(group) => self.pools.group(group).most,
+            Place::Group(group) => self.pools.group(group).sum(Part::Most),
         };
         u64::from(members) <= most
     }
@@ -260,7 +228,7 @@ impl State {
         }
         let is_given = |member: &MemberId| kept.flatten().is_none_or(|filter| !self.members.matches(filter, *member));
         if let Some(name) = filter.and_then(|filter| filter.member.as_ref()) {
-            let member = self.members.find_named(id, name).filter(|member| self.phase_of(*member) == PhaseKind::Free);
+            let member = self.members.find_named(id, name).filter(|member| self.phase_of(*member) == Phase::Free);
             let fits = |member: &MemberId| filter.is_none_or(|filter| self.members.matches(filter, *member));
             return member.filter(fits).filter(is_given).into_iter().for_each(visit);
         }
@@ -290,7 +258,7 @@ impl State {
         let is_unproved = |id: &&MemberId| {
             let member = self.member(**id);
             let limit = self.pool(member.pool).settings.check_on_take;
-            let is_checked = limit > Span::ZERO && member.owner != MemberOwner::Fixed;
+            let is_checked = limit > Span::ZERO && member.owner.is_some();
             is_checked && now.since(member.proved) > limit && member.proved < since
         };
         members.iter().filter(is_unproved).copied().collect()
@@ -307,7 +275,7 @@ impl State {
             Some(_) => None,
             None => {
                 let most = self.pools.group(group).pools.len() / 8;
-                let pools = self.members.pools_with(&filter.attributes);
+                let pools = self.members.attributes.pools_with(&filter.attributes);
                 let pools = pools.filter(|pools| pools.len() <= most.min(MOST_FEW))?;
                 let mut few: Vec<PoolId> =
                     self.in_group(pools, group).filter(|pool| self.free_count(*pool) > 0).collect();
@@ -326,7 +294,7 @@ impl State {
     /// Returns whether all pools of a group have fixed members, each of which has a name of its own.
     fn has_fixed_alone(&self, group: GroupId) -> bool {
         let group = self.pools.group(group);
-        group.fixed == group.pools.len()
+        group.sum(Part::Fixed) == group.pools.len() as u64
     }
 
     /// Returns whether a pool, or a pool of a group, may ever have a member that matches.
@@ -336,10 +304,11 @@ impl State {
         let group = self.pools.group(id);
         if filter.member.is_some() && self.has_fixed_alone(id) {
             return self.few_pools(id, filter).into_iter().flatten().any(could);
-        } else if filter.member.is_none() && group.provided > 0 {
+        } else if filter.member.is_none() && group.sum(Part::Provided) > 0 {
             return true;
         }
-        let few = self.members.pools_with(&filter.attributes).filter(|pools| pools.len() <= group.pools.len());
+        let few =
+            self.members.attributes.pools_with(&filter.attributes).filter(|pools| pools.len() <= group.pools.len());
         match few.filter(|_| filter.member.is_none()) {
             Some(few) => self.in_group(few, id).any(could),
             None => self.pools_in(place).any(could),
@@ -353,7 +322,7 @@ impl State {
                 let found = self.members.find_named(id, name);
                 found.is_some_and(|member| is_provided || self.members.matches(filter, member))
             }
-            None => is_provided || self.members.has_any(id, &filter.attributes),
+            None => is_provided || self.members.attributes.has_any(id, &filter.attributes),
         }
     }
 
@@ -362,7 +331,7 @@ impl State {
         let pool = match place {
             Place::Pool(pool) => Some(pool).filter(|pool| self.needed_by(*pool).is_some()),
             Place::Group(group) => {
-                let is_spare = self.pools.group(group).spare > self.waiters.want(place);
+                let is_spare = self.pools.group(group).sum(Part::Spare) > self.waiters.want(place);
                 self.pools.roomiest(group).filter(|_| !is_spare)
             }
         };
@@ -371,16 +340,5 @@ impl State {
             self.pools.set_supply(pool, self.supply_of(pool));
             self.pools.touch(pool);
         }
-    }
-
-    fn count_miss(&mut self, place: Place, reason: NoMembers) {
-        let stat = match reason {
-            NoMembers::AtCapacity => Stat::AtCapacity,
-            NoMembers::Starting => Stat::Starting,
-            NoMembers::NoProvider => Stat::NoProvider,
-            NoMembers::Timeout => Stat::Timeout,
-            NoMembers::Removed | NoMembers::Cancelled => return,
-        };
-        self.count_for(place, stat);
     }
 }

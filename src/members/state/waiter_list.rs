@@ -1,8 +1,7 @@
 //! List of the waiters of a pool in the order in which they are served.
 
 use super::waiters::{Place, Turn};
-use super::{Filter, Rank, Refusal, Span, State, Time, WaiterId};
-use poolcounter_core::id::ConnId;
+use super::{Filter, Rank, Refusal, Span, State, Viewer, WaiterId};
 
 /// Waiter in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,18 +29,17 @@ impl State {
         &self,
         pool: &[u8],
         after: Option<Rank>,
-        now: Time,
-        peer: impl Fn(ConnId) -> String,
+        viewer: Viewer<'_>,
     ) -> Result<impl Iterator<Item = (Rank, WaiterRow<'_>)>, Refusal> {
         let id = self.pools.find(pool)?;
         let own = self.waiters.after(Place::Pool(id), after);
         let of_group = self.pool(id).group.map(|group| self.waiters.after(Place::Group(group), after));
         let all = merged(own, of_group.into_iter().flatten());
-        Ok(all.map(move |(rank, waiter)| (rank, self.waiter_row(waiter, now, &peer))))
+        Ok(all.map(move |(rank, waiter)| (rank, self.waiter_row(waiter, viewer))))
     }
 
     /// Returns a waiter as lists show it.
-    pub(super) fn waiter_row(&self, id: WaiterId, now: Time, peer: impl Fn(ConnId) -> String) -> WaiterRow<'_> {
+    pub(super) fn waiter_row(&self, id: WaiterId, Viewer { now, peer }: Viewer<'_>) -> WaiterRow<'_> {
         let waiter = self.waiters.get(id);
         let name = self.leases.name(waiter.conn).map(|name| String::from_utf8_lossy(name).into_owned());
         WaiterRow {

@@ -1,6 +1,6 @@
 //! Table of the waiters, in the order in which they are served, and the number of starts that they want.
 
-use super::{ClassId, GroupId, PoolId, Step, Timer, WaiterId};
+use super::{GroupId, PairId, PoolId, Step, Timer, WaiterId};
 use classes::Classes;
 use poolcounter_core::id::{ConnId, Id as _};
 use poolcounter_core::list::{Links, List};
@@ -9,15 +9,16 @@ use poolcounter_core::side_table::SideTable;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::members::pool_settings::Filter;
-use poolcounter_protocol::members::request::Attributes;
+use poolcounter_protocol::members::request::{Attributes, Take};
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 mod check;
 mod classes;
 
-pub(super) use classes::Cursor;
+pub(super) use classes::Class;
 
 /// Length of a wait that gives it the first priority.
 const LONG_WAIT: Span = Span::from_secs(60);
@@ -45,7 +46,7 @@ pub(super) struct Waiter {
     pub since: Time,
     pub priority: u8,
     pub count: Option<u32>,
-    pub filter: Option<Box<Filter>>,
+    pub filter: Option<Arc<Filter>>,
     pub lease: Option<Span>,
     /// Number of starts that it may have under way: one for each member, less those whose members went elsewhere.
     pub want: u32,
@@ -53,12 +54,35 @@ pub(super) struct Waiter {
     /// Timer of the wait, while it is in the table.
     #[serde(skip)]
     pub timer: Option<TimerId>,
-    /// Class, while it is in the table.
+    /// Attribute by which its class is found, while it is in the table.
     #[serde(skip)]
-    pub class: Option<ClassId>,
+    pub class: Option<PairId>,
 }
 
 impl Waiter {
+    /// Returns a take that waits in no table.
+    pub fn new(conn: ConnId, place: Place, take: Take<'_>, now: Time) -> Self {
+        let Take { timeout, filter, count, priority, lease, .. } = take;
+        let (filter, until, rank) = (filter.map(Arc::from), now + timeout, (priority, 0));
+        let timer = None;
+        let mut waiter = Waiter {
+            conn,
+            place,
+            rank,
+            since: now,
+            priority,
+            count,
+            filter,
+            lease,
+            want: 0,
+            until,
+            timer,
+            class: None,
+        };
+        waiter.want = if waiter.asks_for_starts() { waiter.members() } else { 0 };
+        waiter
+    }
+
     /// Returns a copy that is in no table, for a record.
     pub fn to_save(&self) -> Self {
         Waiter { filter: self.filter.clone(), timer: None, class: None, ..*self }
@@ -184,14 +208,13 @@ impl Waiters {
     ) -> impl Iterator<Item = Turn> + 'a {
         let is_used = !self.queue(place).order.is_empty();
         let classes = is_used.then(|| self.classes.under(place, name, attributes));
-        classes.into_iter().flatten().map(|class| self.classes.first(class)).metered()
+        classes.into_iter().flatten()
     }
 
     /// Returns the class of waiters for a pool, or for its group, behind another one, and the first of its waiters.
-    pub fn class_after(&self, pool: PoolId, group: Option<GroupId>, after: Option<Cursor>) -> Option<(Cursor, Turn)> {
+    pub fn class_after(&self, pool: PoolId, group: Option<GroupId>, after: Option<&Class>) -> Option<(&Class, Turn)> {
         let of_group = || self.classes.after(Place::Group(group?), after);
-        let next = self.classes.after(Place::Pool(pool), after).or_else(of_group)?;
-        Some((next, self.classes.first(next.1)))
+        self.classes.after(Place::Pool(pool), after).or_else(of_group)
     }
 
     /// Adds a waiter behind all who came before.
@@ -230,7 +253,7 @@ impl Waiters {
     fn link(&mut self, id: WaiterId) {
         let waiter = &self.waiters[id.index()];
         let (place, turn, is_several) = (waiter.place, (waiter.rank, id), waiter.is_several());
-        let class = self.classes.insert(turn, &self.waiters);
+        let class = self.classes.insert(turn, waiter);
         self.waiters[id.index()].class = Some(class);
         let queue = self.queue_mut(place);
         queue.order.insert(turn);
@@ -242,7 +265,7 @@ impl Waiters {
     fn unlink(&mut self, id: WaiterId) {
         let waiter = &mut self.waiters[id.index()];
         let (place, turn) = (waiter.place, (waiter.rank, id));
-        waiter.class.take().into_iter().for_each(|class| self.classes.remove(class, turn));
+        waiter.class.take().into_iter().for_each(|class| self.classes.remove(class, turn, waiter));
         let queue = self.queue_mut(place);
         queue.order.remove(&turn);
         queue.several.remove(&turn);

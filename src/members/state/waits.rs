@@ -1,10 +1,8 @@
 //! Waits: the order in which waiters get members, and the ends of waits.
 
-use super::takes::{Asker, Picked};
+use super::takes::Picked;
 use super::waiters::{Place, Turn};
-use super::{
-    Answer, GroupId, Member, MemberId, PhaseKind, PoolId, Stat, State, Step, Task, Waiter, WaiterId, background,
-};
+use super::{Answer, GroupId, Member, MemberId, Phase, PoolId, Stat, State, Step, Task, Waiter, WaiterId, background};
 use poolcounter_core::id::ConnId;
 use poolcounter_protocol::members::request::{NoMembers, Refusal, What};
 
@@ -73,12 +71,13 @@ impl State {
         if unproved.is_empty() {
             let waiter = self.end_wait(id, step);
             self.pools.times(self.member(member).pool).wait.record(step.now.since(waiter.since));
-            self.hand_out(&Asker { conn: waiter.conn, count: waiter.count, lease: waiter.lease }, &members, step);
+            let what = self.hand_out(&waiter, &members, step);
+            step.tell(waiter.conn, what);
             return true;
         }
         // One check under way for each waiter is enough.
         let pool = self.member(member).pool;
-        let checks = self.members.in_pool(pool).count(PhaseKind::Checking) as usize;
+        let checks = self.members.in_pool(pool).count(Phase::Checking) as usize;
         let is_due = checks + 1 < self.queued(pool) as usize + unproved.len();
         if is_due {
             unproved.into_iter().for_each(|member| self.begin_check(member, step));
@@ -101,9 +100,10 @@ impl State {
     /// Goes on to offer the free members of a pool to one waiter of each kind, until the budget is used up. A kind whose
     /// waiter gets some is served again. Returns whether there are more.
     pub(super) fn offer_free(&mut self, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
-        let Some(mut after) = self.pool(pool).offering else { return false };
+        let Some(mut after) = self.pools.get_mut(pool).offering.take() else { return false };
         while self.free_count(pool) > 0 {
-            let Some((class, (rank, id))) = self.waiters.class_after(pool, self.pool(pool).group, after) else { break };
+            let next = self.waiters.class_after(pool, self.pool(pool).group, after.as_ref());
+            let Some((class, (rank, id))) = next.map(|(class, first)| (class.clone(), first)) else { break };
             if !background::spend(OFFER_COST, step) {
                 self.pools.get_mut(pool).offering = Some(after);
                 return true;
@@ -115,7 +115,6 @@ impl State {
                 after = Some(class);
             }
         }
-        self.pools.get_mut(pool).offering = None;
         self.pools.touch(pool);
         false
     }
@@ -200,7 +199,7 @@ impl State {
     pub(super) fn cancel(&mut self, conn: ConnId, step: &mut Step<'_, '_>) -> Answer {
         let id = self.waiters.of_conn(conn).ok_or(Refusal::NotWaiting)?;
         self.refuse_wait(id, What::NoMembers(NoMembers::Cancelled), step);
-        Ok(())
+        Ok(None)
     }
 
     /// Ends the wait of a connection that may not wait any more.

@@ -261,7 +261,7 @@ impl Settings {
 }
 
 /// Requirements for a member.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub struct Filter {
     /// Name of the only member that matches.

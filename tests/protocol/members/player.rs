@@ -7,7 +7,7 @@ use poolcounter_core::slices::PER_TICK;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
 use poolcounter_members::state::{
-    Clock, DeclaredPool, Event, Limits, Notice, RestoredKept, State, Step, Timer, Utilization, What,
+    Clock, DeclaredPool, Event, Limits, Notice, RestoredKept, State, Step, Timer, Utilization, Viewer, What,
 };
 use poolcounter_members::wire::{self, Line, Query};
 use std::collections::{BTreeMap, VecDeque};
@@ -125,7 +125,7 @@ impl Player {
         for change in self.state.take_changes(&clock) {
             match change.value {
                 Some(value) => _ = self.rows.insert(change.key, value),
-                None => _ = self.rows.remove(&change.key).expect("only rows that exist are deleted"),
+                None => _ = self.rows.remove(&change.key),
             }
         }
     }
@@ -155,10 +155,9 @@ impl Player {
         self.told.clear();
         self.asked.clear();
         let rows: Vec<_> = std::mem::take(&mut self.rows).into_iter().collect();
-        let kept = rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         self.step(true, |state, step| state.configure(declared, step));
-        self.rows = kept;
-        let restored = self.step(true, |state, step| state.restore_kept(rows, step));
+        self.rows = rows.iter().cloned().collect();
+        let restored = self.step(true, |state, step| state.restore_kept(&rows, step));
         let restored = restored.expect("the rows can be read");
         self.check_rows();
         restored
@@ -174,10 +173,10 @@ impl Player {
 
     /// Returns the replies to all queries.
     fn picture(&self) -> Vec<String> {
-        let mut bytes = Vec::new();
+        let (mut bytes, viewer) = (Vec::new(), Viewer { now: self.now, peer: &address });
         for pool in self.state.pools_after(None) {
             wire::write_pool(&mut bytes, &pool);
-            let members = self.state.members_after(pool.name, None, self.now, address).expect("the pool is listed");
+            let members = self.state.members_after(pool.name, None, viewer).expect("the pool is listed");
             members.for_each(|member| wire::write_member(&mut bytes, &member));
         }
         String::from_utf8_lossy(&bytes).lines().map(String::from).collect()
@@ -244,7 +243,7 @@ impl Player {
                 self.state.utilization(pool).map(|figures| wire::write_utilization(&mut bytes, &figures)).err()
             }
             Query::Members { pool, after, limit } => {
-                let rows = self.state.members_after(pool, after, self.now, address);
+                let rows = self.state.members_after(pool, after, Viewer { now: self.now, peer: &address });
                 let most = limit.map_or(usize::MAX, |limit| limit as usize);
                 rows.map(|rows| rows.take(most).for_each(|row| wire::write_member(&mut bytes, &row)))
                     .map(|()| bytes.push(b'\n'))
@@ -252,7 +251,7 @@ impl Player {
             }
             Query::Waiters { pool, limit } => {
                 let most = limit.map_or(usize::MAX, |limit| limit as usize);
-                let rows = self.state.waiters_after(pool, None, self.now, address);
+                let rows = self.state.waiters_after(pool, None, Viewer { now: self.now, peer: &address });
                 rows.map(|rows| {
                     let rows: Vec<_> = rows.take(most).collect();
                     assert!(rows.is_sorted_by_key(|(rank, _)| *rank), "waiters are listed in their order");

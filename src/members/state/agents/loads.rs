@@ -33,13 +33,13 @@ impl Agents {
             let other = if Some(*place) == failed { all.next() } else { None };
             Some(other.map_or(*first, |(.., id)| *id))
         };
-        let provider = provider.filter(|agent| self.get(*agent).conn().is_some());
+        let provider = provider.filter(|agent| self.get(*agent).conn.is_some());
         least(cleaners).or(provider).or_else(|| least(workers))
     }
 
     /// Puts a connected agent into the orders of its pool, by the place of its connection.
     pub(super) fn enlist(&mut self, id: AgentId) {
-        let conn = self.get(id).conn().expect("only a connected agent is in the orders");
+        let conn = self.get(id).conn.expect("only a connected agent is in the orders");
         self.agents[id.index()].place = Some(self.of_conn_mut(conn).place);
         self.order(id, true);
     }
@@ -51,7 +51,7 @@ impl Agents {
     }
 
     /// Changes an agent, and its position in the orders of its pool.
-    pub(super) fn change(&mut self, id: AgentId, change: impl FnOnce(&mut Agent)) {
+    pub fn change(&mut self, id: AgentId, change: impl FnOnce(&mut Agent)) {
         self.order(id, false);
         change(&mut self.agents[id.index()]);
         self.order(id, true);
@@ -67,5 +67,6 @@ impl Agents {
         }
         let provides = u32::from(provides);
         *providers = if is_in { *providers + provides } else { *providers - provides };
+        self.order_room(id, is_in);
     }
 }

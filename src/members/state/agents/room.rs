@@ -1,6 +1,6 @@
 //! Providers by the room that they have left, for starts.
 
-use super::{Agent, AgentId, Agents, BTreeSet, PoolId, ProviderState};
+use super::{Agent, AgentId, Agents, BTreeSet, PoolId};
 use poolcounter_core::id::Id as _;
 use std::cmp::Reverse;
 
@@ -10,28 +10,12 @@ const MOST_STARTS: u32 = 4_096;
 /// Room that a provider has left in proportion to its capacity, in 2^-32.
 pub(in crate::state) type Share = u64;
 
-/// Room of a provider.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::state) struct Room {
-    /// True while it is in backoff, and asked for no start.
-    waits: bool,
-    left: Left,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Left {
-    /// It has a capacity of its own, and this share left.
-    Own(Share),
-    /// Its capacity is the maximum of its pool, and this number of members and starts are its own.
-    OfPool(u32),
-}
-
 /// Providers of a pool by their room.
 #[derive(Default)]
 pub(super) struct Rooms {
     /// Providers with a capacity of their own, least room first.
     own: BTreeSet<(Share, Reverse<AgentId>)>,
-    /// Providers with the pool's capacity, most room first.
+    /// Providers with the pool's capacity, by the number of their members and starts: most room first.
     of_pool: BTreeSet<(u32, AgentId)>,
 }
 
@@ -39,22 +23,16 @@ fn share(capacity: u32, taken: u32) -> Share {
     (u64::from(capacity.saturating_sub(taken)) << 32) / u64::from(capacity.max(1))
 }
 
-impl Room {
-    /// Returns the index of the order in which its provider is.
-    pub fn order(self) -> usize {
-        usize::from(self.waits)
-    }
-}
-
 impl Rooms {
     pub fn len(&self) -> usize {
         self.own.len() + self.of_pool.len()
     }
 
-    pub fn has(&self, room: Room, id: AgentId) -> bool {
-        match room.left {
-            Left::Own(share) => self.own.contains(&(share, Reverse(id))),
-            Left::OfPool(taken) => self.of_pool.contains(&(taken, id)),
+    pub fn has(&self, agent: &Agent, id: AgentId) -> bool {
+        let (taken, _) = agent.taken;
+        match agent.capacity {
+            Some(capacity) => self.own.contains(&(share(capacity, taken), Reverse(id))),
+            None => self.of_pool.contains(&(taken, id)),
         }
     }
 
@@ -67,14 +45,10 @@ impl Rooms {
 }
 
 impl Agent {
-    /// Returns the room of a provider with this number of members and starts, and of starts alone.
-    pub(super) fn room_for(&self, taken: u32, starts: u32) -> Option<Room> {
-        let is_able = self.provides && matches!(self.state, ProviderState::Serves(_)) && starts < MOST_STARTS;
-        let left = match self.capacity {
-            Some(capacity) => Left::Own(share(capacity, taken)),
-            None => Left::OfPool(taken),
-        };
-        is_able.then_some(Room { waits: self.backoff.timer.is_some(), left })
+    /// Returns whether it is in the order of its pool's providers by room.
+    pub(super) fn has_room(&self) -> bool {
+        let (_, starts) = self.taken;
+        self.provides && self.place.is_some() && starts < MOST_STARTS
     }
 }
 
@@ -95,28 +69,26 @@ impl Agents {
         self.by_pool.get(pool).rooms[1].roomiest(max).is_some()
     }
 
-    /// Puts a provider into the order of its pool's providers. `taken` is the number of its members and starts, `starts`
-    /// that of its starts alone.
-    pub fn set_room(&mut self, id: AgentId, taken: u32, starts: u32) {
-        self.leave_room(id);
-        let agent = &mut self.agents[id.index()];
-        agent.room = agent.room_for(taken, starts);
-        let Some(room) = agent.room else { return };
-        let rooms = &mut self.by_pool.get_mut(agent.pool).rooms[room.order()];
-        match room.left {
-            Left::Own(share) => _ = rooms.own.insert((share, Reverse(id))),
-            Left::OfPool(taken) => _ = rooms.of_pool.insert((taken, id)),
-        }
+    /// Sets the number of members and starts of a provider, and of its starts alone.
+    pub fn set_taken(&mut self, id: AgentId, taken: (u32, u32)) {
+        self.order_room(id, false);
+        self.agents[id.index()].taken = taken;
+        self.order_room(id, true);
     }
 
-    /// Removes a provider from the order of its pool's providers.
-    pub(super) fn leave_room(&mut self, id: AgentId) {
-        let agent = &mut self.agents[id.index()];
-        let Some(room) = agent.room.take() else { return };
-        let rooms = &mut self.by_pool.get_mut(agent.pool).rooms[room.order()];
-        match room.left {
-            Left::Own(share) => _ = rooms.own.remove(&(share, Reverse(id))),
-            Left::OfPool(taken) => _ = rooms.of_pool.remove(&(taken, id)),
+    /// Puts a provider into the order of its pool's providers, or takes it from there.
+    pub(super) fn order_room(&mut self, id: AgentId, is_in: bool) {
+        let agent = &self.agents[id.index()];
+        if !agent.has_room() {
+            return;
+        }
+        let rooms = &mut self.by_pool.get_mut(agent.pool).rooms[usize::from(agent.backoff.is_some())];
+        let (taken, _) = agent.taken;
+        match agent.capacity.map(|capacity| (share(capacity, taken), Reverse(id))) {
+            Some(entry) if is_in => _ = rooms.own.insert(entry),
+            Some(entry) => _ = rooms.own.remove(&entry),
+            None if is_in => _ = rooms.of_pool.insert((taken, id)),
+            None => _ = rooms.of_pool.remove(&(taken, id)),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use super::super::cleaning::CLEANER_GRACE;
 use super::{
-    Agent, Cause, ComingHold, FailedCleanings, Holder, KeptMember, KeptPool, Lease, MemberId, MemberOwner, MemberPhase,
-    OF_MEMBER, OF_NUMBER, OF_POOL, OF_TOKEN, OF_VERSION, Phase, Reason, SavedMember, State, Step, Timer, VERSION,
+    Agent, KeptMember, KeptPool, Lease, MemberId, OF_MEMBER, OF_NUMBER, OF_POOL, OF_TOKEN, OF_VERSION, Phase, Reason,
+    SavedMember, State, Step, Timer, VERSION,
 };
-use crate::state::{LeaseToken, MOST_POOLS, ProviderState};
+use crate::state::{LeaseToken, MOST_POOLS};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::members::request::Token;
 use poolcounter_store::ledger;
@@ -60,11 +60,6 @@ impl Rows {
     }
 }
 
-/// Returns the time of a moment, which is not before the boot of the machine.
-fn time_of(moment: Time, wall: Span) -> Time {
-    Time::from_micros(moment.as_micros().saturating_sub(wall.as_micros()))
-}
-
 fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
     postcard::from_bytes(value).map_err(|error| format!("a row is damaged: {error}"))
 }
@@ -75,10 +70,9 @@ impl State {
     /// # Errors
     ///
     /// Fails if they cannot be read. Then nothing is applied.
-    pub fn restore_kept(&mut self, rows: Vec<ledger::Row>, step: &mut Step<'_, '_>) -> Result<RestoredKept, String> {
-        let all = Rows::read(&rows)?;
+    pub fn restore_kept(&mut self, rows: &[ledger::Row], step: &mut Step<'_, '_>) -> Result<RestoredKept, String> {
+        let all = Rows::read(rows)?;
         let mut report = RestoredKept::default();
-        self.kept.rows = rows.into_iter().map(|(key, _)| key).collect();
         self.leases.number_from(all.number);
         let mut leaving = Vec::new();
         for KeptPool { name, settings, is_leaving } in all.pools {
@@ -94,7 +88,7 @@ impl State {
             self.restore_member(kept, &mut report, step);
         }
         for (token, kept) in all.provided {
-            if self.restore_provided(&kept, &mut report, step).is_none() {
+            if self.restore_provided(kept, &mut report, step).is_none() {
                 self.leases.marks.add(&token);
             }
         }
@@ -110,12 +104,12 @@ impl State {
             (Some(id), _) => Some(id),
             (None, Ok(pool)) if kept.is_added() && self.check_fixed(pool, &name, step).is_ok() => {
                 let attributes = kept.saved.attributes.clone().unwrap_or_default();
-                Some(self.create_member(pool, &name, attributes, MemberOwner::Fixed, step))
+                Some(self.create_member(pool, &name, attributes, None, step))
             }
             _ => None,
         };
         match id {
-            Some(id) => self.apply(id, &kept, report, step),
+            Some(id) => self.apply(id, kept, report, step),
             None => {
                 let now = self.moment(step.now);
                 let since = kept.unknown_since.unwrap_or(now);
@@ -131,111 +125,89 @@ impl State {
     /// Applies what is remembered of a fixed member that is added again. Returns false if nothing is.
     pub(in crate::state) fn apply_unknown(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> bool {
         let name = self.member(id).name.clone();
-        let kept = self.kept.unknown.remove(&name);
-        kept.is_some_and(|kept| {
-            self.apply(id, &kept, &mut RestoredKept::default(), step);
-            true
-        })
+        let kept = self.kept.unknown.remove(&name).and_then(Arc::into_inner);
+        kept.map(|kept| self.apply(id, kept, &mut RestoredKept::default(), step)).is_some()
     }
 
     /// Puts a member that is free, or in no queue, into the phase that it had.
-    fn apply(&mut self, id: MemberId, kept: &KeptMember, report: &mut RestoredKept, step: &mut Step<'_, '_>) {
+    fn apply(&mut self, id: MemberId, kept: KeptMember, report: &mut RestoredKept, step: &mut Step<'_, '_>) {
         let (pool, wall) = (self.member(id).pool, self.kept.wall);
-        let at = |time: &Time| time_of(*time, wall);
+        // No time is before the boot of the machine.
+        let mut saved = kept.saved.map_times(|at| Time::from_micros(at.as_micros().saturating_sub(wall.as_micros())));
         let cleans = self.pool(pool).settings.clean_timeout > Span::ZERO;
         self.leave_state(id, step);
         self.pools.touch(pool);
         self.members.mark(id);
-        let SavedMember { phase, hold, reason, failed, history, .. } = &kept.saved;
-        if !history.is_empty() {
-            self.history.restore(id, history.clone());
-        }
-        if let Some(ComingHold { span, since, reason }) = hold {
-            self.members.set_hold(id, ComingHold { span: *span, since: at(since), reason: reason.clone() });
-        }
-        match (phase, &kept.lease) {
-            (Phase::InUse(_), Some(lease)) => self.apply_lease(id, lease, report, step),
-            (Phase::Unclean, _) => {
+        let (phase, until, reason) = (saved.member.phase, saved.until, saved.beside.reason.take());
+        match phase {
+            Phase::InUse if saved.lease.is_some() => self.await_holder(&mut saved, report, step),
+            Phase::Cleaning | Phase::CleanLater if cleans => {
                 report.to_clean += 1;
-                self.return_member(id, step);
+                saved.beside.failed.iter_mut().for_each(|failed| failed.by = None);
+                let why = "it was being cleaned before a restart; it is cleaned again";
+                let later = until.zip(reason).filter(|_| phase == Phase::CleanLater);
+                let (until, (_, reason)) =
+                    later.unwrap_or_else(|| (step.now, (step.now, Reason::new(why, String::new()))));
+                saved.member.phase = Phase::CleanLater;
+                saved.until = Some(until.max(step.now + CLEANER_GRACE));
+                saved.beside.reason = Some((step.now, reason));
             }
-            (Phase::Cleaning { .. } | Phase::CleanLater(_), _) if !cleans => self.return_member(id, step),
-            (Phase::Cleaning { .. } | Phase::CleanLater(_), _) => {
-                report.to_clean += 1;
-                if let Some(failed) = failed {
-                    self.failed_cleanings.insert(id, FailedCleanings { by: None, ..*failed });
-                }
-                let (after, reason) = match (phase, reason) {
-                    (Phase::CleanLater(until), Some((_, reason))) => (at(until).since(step.now), reason.clone()),
-                    _ => {
-                        let why = "it was being cleaned before a restart; it is cleaned again";
-                        (Span::ZERO, Reason::new(why, String::new()))
-                    }
-                };
-                self.clean_later(id, after.max(CLEANER_GRACE), reason, step);
-            }
-            (Phase::Quarantined(_) | Phase::Held(_) | Phase::Delayed(_), _) => {
+            Phase::Quarantined | Phase::Held | Phase::Delayed => {
                 report.kept_out += 1;
-                let phase = phase.map(|until| step.timers.arm(at(until).max(step.now), Timer::Phase(id)));
-                let (since, reason) = reason.as_ref().map_or_else(
-                    || (step.now, Reason::new("", String::new())),
-                    |(since, reason)| (at(since), reason.clone()),
-                );
-                self.members.keep_out(id, phase, since, reason);
+                saved.until = until.map(|until| until.max(step.now));
+                saved.beside.reason = reason.or_else(|| Some((step.now, Reason::new("", String::new()))));
             }
-            _ => self.release_member(id, Cause::Other, step),
+            _ => {
+                report.to_clean += usize::from(phase == Phase::Unclean);
+                saved.member.phase = Phase::Orphaned;
+                (saved.until, saved.beside.failed, saved.lease) = (None, None, None);
+            }
+        }
+        // A row that contradicts itself says nothing but the member's name.
+        self.resume(id, saved, step);
+        match self.phase_of(id) {
+            Phase::Orphaned if Phase::CLEANED.contains(&phase) => self.return_member(id, step),
+            Phase::Orphaned => _ = self.release_member(id, step),
+            _ => {}
         }
     }
 
-    /// Leases a member again: for the rest of the time of a token, else until its holder has had time to come back.
-    fn apply_lease(&mut self, id: MemberId, kept: &Lease, report: &mut RestoredKept, step: &mut Step<'_, '_>) {
-        let (pool, wall) = (self.member(id).pool, self.kept.wall);
+    /// Lets the lease of a record go on: for the rest of the time of its token, else until its holder has had time to come
+    /// back.
+    fn await_holder(&self, saved: &mut SavedMember, report: &mut RestoredKept, step: &mut Step<'_, '_>) {
+        let Some(Lease { token, holder, .. }) = &mut saved.lease else { return };
         let mut unknown = || LeaseToken { token: step.random.bytes(), span: Span::ZERO, until: step.now, rule: None };
-        let mut token = kept.token.clone().unwrap_or_else(|| unknown().into());
-        let is_awaited = token.span == Span::ZERO;
-        token.until = if is_awaited { step.now + self.kept.grace } else { time_of(token.until, wall).max(step.now) };
-        let since = time_of(kept.since, wall);
-        let lease = Lease { member: id, since, is_reported: false, token: Some(token), ..kept.to_save() };
-        let lease = self.leases.restore(lease, pool);
-        self.enter_state(id, MemberPhase::InUse(lease));
-        self.arm_lease(lease, step);
-        if is_awaited {
-            report.awaited += 1;
-            let (Holder::Name(holder) | Holder::Address(holder)) = &kept.holder else { return };
-            self.members.set_reason(id, step.now, Reason::awaits(holder));
-        } else {
+        let token = token.get_or_insert_with(|| unknown().into());
+        if token.span > Span::ZERO {
             report.leased += 1;
+            token.until = token.until.max(step.now);
+            return;
         }
+        report.awaited += 1;
+        token.until = step.now + self.kept.grace;
+        saved.beside.reason = holder.as_ref().map(|holder| (step.now, Reason::awaits(holder)));
     }
 
     /// Leases a member of a provider again, which is awaited for the grace of its pool. Returns None if it cannot be.
-    fn restore_provided(
-        &mut self,
-        kept: &KeptMember,
-        report: &mut RestoredKept,
-        step: &mut Step<'_, '_>,
-    ) -> Option<()> {
-        let lease = kept.lease.as_ref()?;
+    fn restore_provided(&mut self, kept: KeptMember, report: &mut RestoredKept, step: &mut Step<'_, '_>) -> Option<()> {
         let pool = self.pools.find(&kept.pool).ok()?;
         let grace = self.pool(pool).settings.provider_grace;
         let is_known = self.members.find_named(pool, kept.name()).or(self.members.find_fixed(kept.name())).is_some();
         let may_have = grace > Span::ZERO && !self.members.in_pool(pool).is_fixed() && self.has_slot(pool);
-        (may_have && !is_known && self.has_room()).then_some(())?;
+        (kept.saved.lease.is_some() && may_have && !is_known && self.has_room()).then_some(())?;
         let known = kept.session.as_deref().and_then(|session| self.agents.of_session(pool, session));
         let agent = match known {
             Some(agent) => agent,
             None => {
                 let timer = step.timers.arm(step.now + grace, Timer::Grace(self.agents.next_id()));
-                let mut agent = Agent::new(ProviderState::Grace(timer), pool);
-                agent.provides = true;
-                let id = self.agents.insert(agent)?;
-                kept.session.iter().for_each(|session| _ = self.agents.set_session(id, session.clone()));
-                id
+                let mut agent = Agent::new(None, pool);
+                (agent.provides, agent.grace, agent.session) = (true, Some(timer), kept.session.clone());
+                self.agents.insert(agent)?
             }
         };
         let attributes = kept.saved.attributes.clone().unwrap_or_default();
-        let id = self.create_member(pool, kept.name(), attributes, MemberOwner::Agent(agent), step);
-        self.apply_lease(id, lease, report, step);
+        let id = self.create_member(pool, kept.name(), attributes, Some(agent), step);
+        self.apply(id, kept, report, step);
         Some(())
     }
 }

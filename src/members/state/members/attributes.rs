@@ -5,7 +5,7 @@
 //! of its members match, the search continues in the sets, 64 members at a time; then the order is that of the matches
 //! examined.
 
-use super::{MemberId, MemberTable, PhaseKind, PoolId};
+use super::{MemberId, MemberTable, Phase, PoolId};
 use crate::state::{MOST_AT_ONCE, PairId, Pairs};
 use poolcounter_core::id::{Id as _, id};
 use poolcounter_core::list::{Links, List};
@@ -34,7 +34,7 @@ id! {
 
 /// Attributes of the members that have some.
 #[derive(Default)]
-pub(super) struct MemberAttributes {
+pub(in crate::state) struct MemberAttributes {
     of_members: Vec<Option<OfMember>>,
     pairs: Pairs<Having>,
     /// Pools that have members with an attribute.
@@ -88,17 +88,6 @@ impl MemberTable {
         filter.matches(&self.get(id).name, self.attributes(id).map(|attributes| &**attributes))
     }
 
-    /// Returns whether a member of the pool, free or not, has all of some attributes.
-    pub fn has_any(&self, pool: PoolId, attributes: &Attributes) -> bool {
-        self.attributes.has_any(pool, attributes)
-    }
-
-    /// Returns the pools of any group that have members with the attribute that the fewest pools have; None without
-    /// attributes.
-    pub fn pools_with(&self, attributes: &Attributes) -> Option<&BTreeSet<PoolId>> {
-        self.attributes.pools_with(attributes)
-    }
-
     /// Returns free members of a pool that have the wanted attributes and for which `is_meant` is true, in the order in
     /// which they are handed out: as many as are wanted, or all that there are.
     pub fn find_free(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
@@ -113,8 +102,8 @@ impl MemberTable {
     }
 
     pub fn set_attributes(&mut self, id: MemberId, attributes: impl Into<Arc<Attributes>>) {
-        let (pool, kind) = (self.get(id).pool, self.get(id).phase.kind());
-        let is_idle = matches!(kind, PhaseKind::Free | PhaseKind::Checking);
+        let (pool, kind) = (self.get(id).pool, self.get(id).phase);
+        let is_idle = matches!(kind, Phase::Free | Phase::Checking);
         if is_idle {
             self.attributes.leave_idle(id);
             self.attributes.set_free(id, false);
@@ -122,7 +111,7 @@ impl MemberTable {
         self.attributes.set(id, pool, attributes.into());
         if is_idle {
             self.attributes.enter_idle(id);
-            self.attributes.set_free(id, kind == PhaseKind::Free);
+            self.attributes.set_free(id, kind == Phase::Free);
         }
     }
 }
@@ -181,7 +170,7 @@ impl MemberAttributes {
     }
 
     /// Returns the pools that have members with the attribute that the fewest pools have; None without attributes.
-    fn pools_with(&self, attributes: &Attributes) -> Option<&BTreeSet<PoolId>> {
+    pub fn pools_with(&self, attributes: &Attributes) -> Option<&BTreeSet<PoolId>> {
         const NONE: &BTreeSet<PoolId> = &BTreeSet::new();
         let pools = |(name, value): &(Box<[u8]>, Box<[u8]>)| self.pools.find(ANY_POOL, name, value);
         let pools = attributes.iter().map(|attribute| pools(attribute).map_or(NONE, |pair| self.pools.get(pair)));
@@ -277,7 +266,7 @@ impl MemberAttributes {
     }
 
     /// Compares the queues and sets with the members; `state_of` returns the pool and phase of one.
-    pub fn check(&self, state_of: impl Fn(MemberId) -> (PoolId, PhaseKind)) {
+    pub fn check(&self, state_of: impl Fn(MemberId) -> (PoolId, Phase)) {
         let (mut having, mut queued) = (0, 0);
         for (index, of_member) in self.of_members.iter().enumerate() {
             let id = MemberId::from_index(index);
@@ -286,13 +275,13 @@ impl MemberAttributes {
                 continue;
             };
             let (pool, kind) = state_of(id);
-            assert_eq!(self.is_free(id), kind == PhaseKind::Free, "free members are found by their attributes");
+            assert_eq!(self.is_free(id), kind == Phase::Free, "free members are found by their attributes");
             assert_eq!(postings.len(), attributes.len(), "each attribute has its place");
             for (posting, (name, value)) in postings.iter().zip(&**attributes) {
                 let Posting { member, pair } = self.postings[posting.index()];
                 assert_eq!(self.pairs.find(owner_of(pool), name, value), Some(pair), "an attribute is found");
                 assert!(member == id && self.pairs.get(pair).all.has(id), "a member is found by its attributes");
-                let is_idle = matches!(kind, PhaseKind::Free | PhaseKind::Checking);
+                let is_idle = matches!(kind, Phase::Free | Phase::Checking);
                 assert_eq!(self.links.is_linked(*posting), is_idle, "idle members are in the queues");
                 having += 1;
                 queued += u32::from(is_idle);

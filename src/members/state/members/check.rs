@@ -1,7 +1,6 @@
 //! Comparison of the tables of members with each other.
 
-use super::{MemberId, MemberOwner, MemberTable, PhaseKind, PoolId, PoolMembers};
-use poolcounter_core::id::Id as _;
+use super::{Beside, Member, MemberId, MemberTable, Phase, PoolId, PoolMembers};
 use poolcounter_core::list::List;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ impl MemberTable {
         for (pool, of_pool) in self.by_pool.iter() {
             self.check_names(pool, of_pool);
             self.check_queues(of_pool);
-            let free = if of_pool.group.is_some() { of_pool.count(PhaseKind::Free) } else { 0 };
+            let free = if of_pool.group.is_some() { of_pool.count(Phase::Free) } else { 0 };
             assert_eq!(of_pool.free_in_group, free, "a group knows the free members of its pools");
         }
         for (group, order) in self.by_group.iter() {
@@ -24,18 +23,18 @@ impl MemberTable {
         }
         let of_pools: usize = self.by_pool.iter().map(|(_, of_pool)| of_pool.len()).sum();
         assert_eq!(of_pools, self.members.len(), "each member is of one pool");
-        self.attributes.check(|id| (self.get(id).pool, self.get(id).phase.kind()));
-        assert!(self.holds.keys().all(|id| self.members.contains(id.index())), "a hold to come is of a member");
-        let is_out = |id: &MemberId| {
-            let kind = self.members.get(id.index()).map(|member| member.phase.kind());
-            kind.is_some_and(|kind| PhaseKind::REASONED.contains(&kind))
-        };
-        assert!(self.reasons.keys().all(is_out), "a reason is of a member that is kept out or awaited");
+        self.attributes.check(|id| (self.get(id).pool, self.get(id).phase));
+        for (id, Beside { reason, history, .. }) in &self.beside {
+            let Member { phase, owner, .. } = self.get(*id);
+            let is_out = Phase::REASONED.contains(phase);
+            assert!(reason.is_none() || is_out, "a reason is of a member that is kept out or awaited");
+            assert!(history.is_empty() || owner.is_none(), "the holders of fixed members are kept");
+        }
         self.check_agents();
     }
 
     fn check_names(&self, pool: PoolId, of_pool: &PoolMembers) {
-        let (mut counts, mut fixed) = ([0; PhaseKind::COUNT], 0);
+        let (mut counts, mut fixed) = ([0; Phase::COUNT], 0);
         let names = || of_pool.by_name.iter().map(|id| &self.get(*id).name);
         assert!(
             names().is_sorted_by(|one, other| one < other),
@@ -45,18 +44,15 @@ impl MemberTable {
             let member = self.get(*id);
             let is_found = self.find_named(pool, &member.name) == Some(*id);
             assert!(is_found && member.pool == pool, "a member is found by its name in its pool");
-            let kind = member.phase.kind();
+            let kind = member.phase;
             counts[kind as usize] += 1;
-            fixed += u32::from(member.owner == MemberOwner::Fixed);
-            let is_idle = matches!(kind, PhaseKind::Free | PhaseKind::Checking);
-            let is_queued = is_idle || matches!(kind, PhaseKind::Unclean | PhaseKind::Cleaning);
-            assert_eq!(self.free_links.is_linked(*id), kind == PhaseKind::Free, "free members are in the free list");
+            fixed += u32::from(member.owner.is_none());
+            let is_idle = matches!(kind, Phase::Free | Phase::Checking);
+            let is_queued = is_idle || matches!(kind, Phase::Unclean | Phase::Cleaning);
+            assert_eq!(self.free_links.is_linked(*id), kind == Phase::Free, "free members are in the free list");
             assert_eq!(self.phase_links.is_linked(*id), is_queued, "a member is in the queue of its phase");
-            assert!(
-                kind != PhaseKind::Quarantined || member.owner == MemberOwner::Fixed,
-                "quarantine is for fixed ones"
-            );
-            assert!(!member.is_leaving || kind == PhaseKind::InUse, "a member that is to leave is in use until then");
+            assert!(kind != Phase::Quarantined || member.owner.is_none(), "quarantine is for fixed ones");
+            assert!(!member.is_leaving || kind == Phase::InUse, "a member that is to leave is in use until then");
         }
         assert_eq!((counts, fixed), (of_pool.counts, of_pool.fixed), "the counts of a pool");
         assert!(fixed == 0 || fixed as usize == of_pool.len(), "a pool has fixed members or members of providers");
@@ -66,21 +62,21 @@ impl MemberTable {
     }
 
     fn check_queues(&self, of_pool: &PoolMembers) {
-        let kind = |id: &MemberId| self.get(*id).phase.kind();
+        let kind = |id: &MemberId| self.get(*id).phase;
         let ids = |queue: &List<MemberId>| queue.iter(&self.phase_links);
         let is_sorted = |queue: &List<MemberId>| ids(queue).map(|id| self.get(id).since).is_sorted();
         let free = of_pool.free.iter(&self.free_links);
-        let idle_free = ids(&of_pool.idle).filter(|id| kind(id) == PhaseKind::Free);
+        let idle_free = ids(&of_pool.idle).filter(|id| kind(id) == Phase::Free);
         assert!(free.eq(idle_free), "the free list has the order of the idle");
-        assert_eq!(of_pool.free.len(), of_pool.count(PhaseKind::Free));
+        assert_eq!(of_pool.free.len(), of_pool.count(Phase::Free));
         assert_eq!(of_pool.idle.len(), of_pool.idle(), "free and checked members are idle");
         assert!(is_sorted(&of_pool.idle), "the longest idle comes first");
-        assert!(ids(&of_pool.unclean).all(|id| kind(&id) == PhaseKind::Unclean));
+        assert!(ids(&of_pool.unclean).all(|id| kind(&id) == Phase::Unclean));
         assert!(is_sorted(&of_pool.unclean), "the longest returned is cleaned first");
-        assert!(ids(&of_pool.cleaning).all(|id| kind(&id) == PhaseKind::Cleaning));
-        assert_eq!(of_pool.unclean.len(), of_pool.count(PhaseKind::Unclean));
-        assert_eq!(of_pool.cleaning.len(), of_pool.count(PhaseKind::Cleaning));
-        let late = ids(&of_pool.cleaning).filter(|id| self.get(*id).phase.timer().is_none()).count();
+        assert!(ids(&of_pool.cleaning).all(|id| kind(&id) == Phase::Cleaning));
+        assert_eq!(of_pool.unclean.len(), of_pool.count(Phase::Unclean));
+        assert_eq!(of_pool.cleaning.len(), of_pool.count(Phase::Cleaning));
+        let late = ids(&of_pool.cleaning).filter(|id| self.get(*id).timer.is_none()).count();
         assert_eq!(of_pool.late as usize, late, "cleanings that take too long");
     }
 
@@ -88,13 +84,13 @@ impl MemberTable {
         let mut owned = 0;
         for (id, of_agent) in self.by_agent.iter() {
             for member in of_agent.iter(&self.agent_links) {
-                assert_eq!(self.get(member).owner, MemberOwner::Agent(id), "a provider has its own members");
+                assert_eq!(self.get(member).owner, Some(id), "a provider has its own members");
                 owned += 1;
             }
         }
         let is_found = |(name, id): (&Arc<[u8]>, &MemberId)| {
             let member = self.get(*id);
-            member.name == *name && member.owner == MemberOwner::Fixed
+            member.name == *name && member.owner.is_none()
         };
         assert!(self.fixed.iter().all(is_found), "a fixed member is found by its name");
         assert_eq!(owned + self.fixed.len(), self.members.len(), "each member has one owner");

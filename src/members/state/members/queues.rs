@@ -1,13 +1,10 @@
 //! The queues and counts of the phases.
 
-use super::{
-    AgentId, GroupId, Member, MemberId, MemberOwner, MemberPhase, MemberTable, PhaseKind, PoolId, PoolMembers, Reason,
-    Step, Timer,
-};
+use super::{AgentId, GroupId, Member, MemberId, MemberTable, Phase, PoolId, PoolMembers, Reason, Step, Timer};
 use poolcounter_core::id::Id as _;
 use poolcounter_core::list::List;
 use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::time::Span;
 use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::members::pool_settings::Settings;
 use std::cmp::Reverse;
@@ -37,37 +34,37 @@ impl MemberTable {
         queued.chain(of_pool.all().filter(|id| !self.phase_links.is_linked(*id)))
     }
 
-    /// Removes a member from the queues of its phase, and returns that with its timer. It is in no queue until it enters a
-    /// phase.
-    pub fn leave_state(&mut self, id: MemberId) -> MemberPhase {
+    /// Removes a member from the queues of its phase, and returns the timer of that. It is in no queue until it
+    /// enters a phase.
+    pub fn leave_state(&mut self, id: MemberId) -> Option<TimerId> {
         let member = &mut self.members[id.index()];
-        let phase = std::mem::take(&mut member.phase);
+        let (phase, timer) = (std::mem::take(&mut member.phase), member.timer.take());
         let of_pool = self.by_pool.get_mut(member.pool);
-        of_pool.move_count(phase.kind(), PhaseKind::Orphaned);
-        match &phase {
-            MemberPhase::Free(_) => {
+        of_pool.move_count(phase, Phase::Orphaned);
+        match phase {
+            Phase::Free => {
                 of_pool.free.remove(&mut self.free_links, id);
                 of_pool.idle.remove(&mut self.phase_links, id);
                 self.attributes.leave_idle(id);
                 self.attributes.set_free(id, false);
             }
-            MemberPhase::Checking(_) => {
+            Phase::Checking => {
                 of_pool.idle.remove(&mut self.phase_links, id);
                 self.attributes.leave_idle(id);
             }
-            MemberPhase::Unclean => of_pool.unclean.remove(&mut self.phase_links, id),
-            MemberPhase::Cleaning { timer, .. } => {
+            Phase::Unclean => of_pool.unclean.remove(&mut self.phase_links, id),
+            Phase::Cleaning => {
                 of_pool.late -= u32::from(timer.is_none());
                 of_pool.cleaning.remove(&mut self.phase_links, id);
             }
             _ => {}
         }
-        if PhaseKind::REASONED.contains(&phase.kind()) {
-            self.reasons.remove(&id);
+        if Phase::REASONED.contains(&phase) {
+            self.beside.get_mut(&id).into_iter().for_each(|beside| beside.reason = None);
         }
         let pool = member.pool;
         self.note_free(pool);
-        phase
+        timer
     }
 
     /// Sets the group whose takes and waiters get the members of a pool.
@@ -88,7 +85,7 @@ impl MemberTable {
 
     fn note_free_in(&mut self, group: GroupId, pool: PoolId) {
         let of_pool = self.by_pool.get_mut(pool);
-        let (order, free) = (self.by_group.get_mut(group), of_pool.count(PhaseKind::Free));
+        let (order, free) = (self.by_group.get_mut(group), of_pool.count(Phase::Free));
         order.remove(&(std::mem::replace(&mut of_pool.free_in_group, free), Reverse(pool)));
         order.extend((free > 0).then_some((free, Reverse(pool))));
     }
@@ -98,77 +95,75 @@ impl MemberTable {
         self.by_group.get(group).iter().rev().map(|(_, Reverse(pool))| *pool)
     }
 
-    /// Puts a member that is in no queue into a phase, at the end of its queues.
-    pub fn enter_state(&mut self, id: MemberId, phase: MemberPhase) {
+    /// Puts a member that is in no queue into a phase with its timer, at the end of its queues.
+    pub fn enter_state(&mut self, id: MemberId, phase: Phase, timer: Option<TimerId>) {
         let member = &mut self.members[id.index()];
         let (pool, of_pool) = (member.pool, self.by_pool.get_mut(member.pool));
-        of_pool.move_count(PhaseKind::Orphaned, phase.kind());
-        match &phase {
-            MemberPhase::Free(_) => {
+        of_pool.move_count(Phase::Orphaned, phase);
+        match phase {
+            Phase::Free => {
                 of_pool.free.push_back(&mut self.free_links, id);
                 of_pool.idle.push_back(&mut self.phase_links, id);
                 self.attributes.enter_idle(id);
                 self.attributes.set_free(id, true);
             }
-            MemberPhase::Checking(_) => {
+            Phase::Checking => {
                 of_pool.idle.push_back(&mut self.phase_links, id);
                 self.attributes.enter_idle(id);
             }
-            MemberPhase::Unclean => of_pool.unclean.push_back(&mut self.phase_links, id),
-            MemberPhase::Cleaning { timer, .. } => {
+            Phase::Unclean => of_pool.unclean.push_back(&mut self.phase_links, id),
+            Phase::Cleaning => {
                 of_pool.late += u32::from(timer.is_none());
                 of_pool.cleaning.push_back(&mut self.phase_links, id);
             }
             _ => {}
         }
-        member.phase = phase;
+        (member.phase, member.timer) = (phase, timer);
         self.note_free(pool);
         self.mark(id);
     }
 
-    /// Puts a member that is in no queue into a phase in which it is kept out.
-    pub fn keep_out(&mut self, id: MemberId, phase: MemberPhase, now: Time, reason: Reason) {
-        self.enter_state(id, phase);
-        self.set_reason(id, now, reason);
+    /// Puts a member that is in no queue into a phase in which it is kept out for `span`, or without an end.
+    pub fn keep_out(
+        &mut self,
+        id: MemberId,
+        phase: Phase,
+        span: Option<Span>,
+        reason: Reason,
+        step: &mut Step<'_, '_>,
+    ) {
+        let timer = span.map(|span| step.timers.arm(step.now + span, Timer::Phase(id)));
+        self.enter_state(id, phase, timer);
+        self.set_reason(id, step.now, reason);
     }
 
     /// Makes a member that is in no queue free, and arms its next check.
     pub fn push_free(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
         let timer = self.check_timer(id, settings, step);
-        self.enter_state(id, MemberPhase::Free(timer));
+        self.enter_state(id, Phase::Free, timer);
     }
 
     fn check_timer(&self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) -> Option<TimerId> {
         let member = self.get(id);
         let interval = settings.check_interval;
-        let is_checked = interval > Span::ZERO && member.owner != MemberOwner::Fixed;
+        let is_checked = interval > Span::ZERO && member.owner.is_some();
         is_checked.then(|| step.timers.arm(member.proved + interval, Timer::Phase(id)))
     }
 
     /// Arms the next check of a free member anew.
     pub fn arm_check(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
         let timer = self.check_timer(id, settings, step);
-        let before = std::mem::replace(&mut self.members[id.index()].phase, MemberPhase::Free(timer));
-        debug_assert_eq!(before.kind(), PhaseKind::Free, "only free members are checked after a while");
-        before.into_timer().into_iter().for_each(|timer| step.timers.cancel(timer));
-    }
-
-    /// Takes the timer of the next check of a free member, which has fired.
-    pub fn check_fired(&mut self, id: MemberId) {
-        if let MemberPhase::Free(timer) = &mut self.members[id.index()].phase {
-            timer.take().into_iter().for_each(TimerId::fired);
-        }
+        self.set_timer(id, timer, step);
     }
 
     /// Starts the check of a free member, which is not fixed. It keeps its position among the idle.
     pub fn begin_check(&mut self, id: MemberId, timeout: Span, step: &mut Step<'_, '_>) {
-        let timer = step.timers.arm(step.now + timeout, Timer::Phase(id));
+        self.rearm(id, timeout, step);
         let member = &mut self.members[id.index()];
-        let before = std::mem::replace(&mut member.phase, MemberPhase::Checking(timer));
-        before.into_timer().into_iter().for_each(|timer| step.timers.cancel(timer));
+        member.phase = Phase::Checking;
         let of_pool = self.by_pool.get_mut(member.pool);
         of_pool.free.remove(&mut self.free_links, id);
-        of_pool.move_count(PhaseKind::Free, PhaseKind::Checking);
+        of_pool.move_count(Phase::Free, Phase::Checking);
         self.attributes.set_free(id, false);
         let pool = member.pool;
         self.note_free(pool);
@@ -178,16 +173,15 @@ impl MemberTable {
     pub fn end_check(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
         let of_pool = self.in_pool(self.get(id).pool);
         let next = self.next_free(id, &of_pool.free);
-        let timer = self.check_timer(id, settings, step);
+        self.arm_check(id, settings, step);
         let member = &mut self.members[id.index()];
-        let before = std::mem::replace(&mut member.phase, MemberPhase::Free(timer));
-        before.into_timer().into_iter().for_each(|timer| step.timers.cancel(timer));
+        member.phase = Phase::Free;
         let of_pool = self.by_pool.get_mut(member.pool);
         match next {
             Some(next) => of_pool.free.insert_before(&mut self.free_links, next, id),
             None => of_pool.free.push_back(&mut self.free_links, id),
         }
-        of_pool.move_count(PhaseKind::Checking, PhaseKind::Free);
+        of_pool.move_count(Phase::Checking, Phase::Free);
         self.attributes.set_free(id, true);
         let pool = member.pool;
         self.note_free(pool);
@@ -197,7 +191,7 @@ impl MemberTable {
     /// at once, so that many checks together cost little each.
     fn next_free(&self, id: MemberId, free: &List<MemberId>) -> Option<MemberId> {
         let (idle, free_links) = (&self.phase_links, &self.free_links);
-        let is_free = |id: MemberId| self.get(id).phase.kind() == PhaseKind::Free;
+        let is_free = |id: MemberId| self.get(id).phase == Phase::Free;
         let (mut before, mut after) = (id, id);
         loop {
             let next = idle.after(after)?;
@@ -214,23 +208,19 @@ impl MemberTable {
 
     /// Takes the timer of a cleaning, which has fired.
     pub fn cleaning_fired(&mut self, id: MemberId) {
-        let member = &mut self.members[id.index()];
-        if let MemberPhase::Cleaning { timer, .. } = &mut member.phase {
-            timer.take().into_iter().for_each(TimerId::fired);
-            self.by_pool.get_mut(member.pool).late += 1;
-        }
+        self.fired(id);
+        self.by_pool.get_mut(self.members[id.index()].pool).late += 1;
     }
 
     /// Returns the members of a pool that an agent cleans, longest asked first.
     pub fn cleaned_in_pool(&self, pool: PoolId, agent: AgentId) -> Vec<MemberId> {
-        let is_its =
-            |id: &MemberId| matches!(self.get(*id).phase, MemberPhase::Cleaning { agent: of, .. } if of == agent);
+        let is_its = |id: &MemberId| self.get(*id).cleaner() == Some(agent);
         self.in_pool(pool).cleaning.iter(&self.phase_links).metered().filter(is_its).collect()
     }
 
     /// Puts a member that is in no queue among the members that wait to be cleaned, by the time of its return.
     pub fn enter_unclean(&mut self, id: MemberId) {
-        self.enter_state(id, MemberPhase::Unclean);
+        self.enter_state(id, Phase::Unclean, None);
         let Member { since, pool, .. } = *self.get(id);
         let unclean = &mut self.by_pool.get_mut(pool).unclean;
         let next = unclean.iter(&self.phase_links).find(|other| self.members[other.index()].since >= since);
@@ -242,7 +232,7 @@ impl MemberTable {
 }
 
 impl PoolMembers {
-    fn move_count(&mut self, from: PhaseKind, to: PhaseKind) {
+    fn move_count(&mut self, from: Phase, to: Phase) {
         self.counts[from as usize] -= 1;
         self.counts[to as usize] += 1;
     }

@@ -1,10 +1,8 @@
 //! Comparison of the tables of pools with each other. It changes nothing.
 
-use super::{GroupId, PoolId, Pools};
+use super::{GroupId, Pools};
 use poolcounter_core::id::Id as _;
-use poolcounter_protocol::members::request::NoMembers;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
 impl Pools {
     /// Compares the names, groups and notes with the pools.
@@ -23,25 +21,17 @@ impl Pools {
         assert_eq!(self.group_names.len(), self.groups.len(), "each group has one name");
         for (index, group) in &self.groups {
             let id = GroupId::from_index(index);
-            let lasting = group.pools.values().filter(|pool| !self.get(**pool).is_leaving).count();
-            assert_eq!(group.lasting, lasting, "pools of a group that are not being removed");
             let supplies = || group.pools.values().map(|pool| (self.get(*pool).supply, *pool));
-            let [spare, kept] = [supplies().map(|(of, _)| of.spare).sum(), supplies().map(|(of, _)| of.kept).sum()];
-            assert_eq!((group.spare, group.kept), (spare, kept), "the supply of a group");
-            assert_eq!(group.most, supplies().map(|(of, _)| u64::from(of.most)).sum::<u64>(), "the maximum of a group");
-            assert_eq!(group.fixed, supplies().filter(|(of, _)| of.is_fixed).count(), "pools with fixed members");
-            assert_eq!(group.provided, supplies().filter(|(of, _)| of.is_provided).count(), "pools with providers");
-            let count = |reason| supplies().filter(|(of, _)| of.reason == Some(reason)).count();
-            let reasons = [NoMembers::Starting, NoMembers::AtCapacity].map(count);
-            assert_eq!([group.starting, group.at_capacity], reasons, "reasons for which members are missing");
+            for (part, sum) in group.sums.iter().enumerate() {
+                let sum_of_pools: u64 = supplies().map(|(of, _)| of.parts[part]).sum();
+                assert_eq!(*sum, sum_of_pools, "part {part} of the supply of a group");
+            }
             let places = supplies().filter(|(of, _)| of.places > 0).map(|(of, pool)| (of.places, pool)).collect();
             assert_eq!(group.places, places, "pools with places for waiters");
             let able = supplies().filter_map(|(of, pool)| Some((of.room?, Reverse(pool)))).collect();
             assert_eq!(group.able, able, "pools that can start members");
-            let limit_of = |pool: &PoolId| Some((self.get(*pool).settings.per_client, *pool)).filter(|(of, _)| *of > 0);
-            assert!(
-                group.limits.iter().copied().eq(group.pools.values().filter_map(limit_of).collect::<BTreeSet<_>>())
-            );
+            let limits = supplies().filter(|(of, _)| of.limit > 0).map(|(of, pool)| (of.limit, pool)).collect();
+            assert_eq!(group.limits, limits, "pools with a limit of members of a client");
             assert!(group.is_touched || group.to_reconsider == 0, "free members of a group are offered");
             assert!(group.pools.values().all(|pool| self.get(*pool).group == Some(id)), "the pools of a group know it");
         }

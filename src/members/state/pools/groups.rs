@@ -14,17 +14,8 @@ pub(in crate::state) struct Group {
     pub name: Arc<[u8]>,
     /// Its pools by the number of their entry.
     pub pools: BTreeMap<u64, PoolId>,
-    /// Number of its pools that are not being removed.
-    pub(super) lasting: usize,
-    /// Sums over its pools.
-    pub spare: u64,
-    pub kept: u64,
-    pub most: u64,
-    pub fixed: usize,
-    pub provided: usize,
-    /// Number of pools in which a start is under way or waits for a backoff, and number of pools at their capacity.
-    pub(super) starting: usize,
-    pub(super) at_capacity: usize,
+    /// Sums over its pools, by [`Part`].
+    pub(super) sums: [u64; PARTS],
     /// Pools by the number of waiters for whom they have places, besides waiters for the group.
     pub places: BTreeSet<(u32, PoolId)>,
     /// Pools that can start members now, by the share of room of their provider with most.
@@ -40,24 +31,47 @@ pub(in crate::state) struct Group {
     pub is_touched: bool,
 }
 
-/// Part that a pool has in the supply of its group.
+/// Number of which a group has the sum over its pools. A pool that is being removed has none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::state) enum Part {
+    /// Starts and checks under way that no waiter for the pool alone needs.
+    Spare,
+    /// Free members that are kept for the group's first waiter for several.
+    Kept,
+    /// Maximum of members.
+    Most,
+    /// Pools.
+    Lasting,
+    /// Pools with fixed members.
+    Fixed,
+    /// Pools with providers.
+    Provided,
+    /// Pools in which a start is under way or waits for a backoff.
+    Starting,
+    /// Pools at their capacity.
+    AtCapacity,
+}
+
+const PARTS: usize = Part::AtCapacity as usize + 1;
+
+/// Supply of a pool for its group.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(in crate::state) struct Supply {
-    /// Number of starts and checks under way that no waiter for the pool alone needs.
-    pub spare: u64,
-    /// Number of free members that are kept for the group's first waiter for several.
-    pub kept: u64,
+    /// Numbers in the order of [`Part`].
+    pub parts: [u64; PARTS],
     /// Share of room of its provider with most; None if the pool can start nothing now.
     pub room: Option<Share>,
-    /// Its maximum of members.
-    pub most: u32,
-    pub is_fixed: bool,
-    /// True if it has providers.
-    pub is_provided: bool,
     /// Number of waiters for whom it has places, besides waiters for the group.
     pub places: u32,
-    /// Reason for which a take has none of its members, unless that is the lack of a provider.
-    pub reason: Option<NoMembers>,
+    /// Its `per_client`.
+    pub limit: u32,
+}
+
+impl Group {
+    /// Returns the sum of a number over its pools.
+    pub fn sum(&self, part: Part) -> u64 {
+        self.sums[part as usize]
+    }
 }
 
 impl Pools {
@@ -87,11 +101,8 @@ impl Pools {
         let id = self.find_or_add_group(name);
         let (group, member) = (&mut self.groups[id.index()], &mut self.pools[pool.index()]);
         group.pools.insert(self.joins, pool);
-        group.lasting += usize::from(!member.is_leaving);
         (member.group, member.joined) = (Some(id), self.joins);
         self.joins = self.joins.saturating_add(1);
-        let limit = member.settings.per_client;
-        group.limits.extend((limit > 0).then_some((limit, pool)));
     }
 
     /// Returns the pool of a group that has joined it last before a number, and its own number.
@@ -111,7 +122,7 @@ impl Pools {
 
     /// Returns whether a group has a pool that is not being removed.
     pub fn is_lasting(&self, id: GroupId) -> bool {
-        self.group(id).lasting > 0
+        self.group(id).sum(Part::Lasting) > 0
     }
 
     /// Removes a pool from its group, and returns the group.
@@ -120,8 +131,6 @@ impl Pools {
         let id = self.pools[pool.index()].group.take()?;
         let group = &mut self.groups[id.index()];
         group.pools.remove(&self.pools[pool.index()].joined);
-        group.limits.remove(&(self.pools[pool.index()].settings.per_client, pool));
-        group.lasting -= usize::from(!self.pools[pool.index()].is_leaving);
         Some(id)
     }
 
@@ -138,17 +147,13 @@ impl Pools {
         let before = std::mem::replace(&mut pool.supply, supply);
         let Some(group) = pool.group.filter(|_| before != supply) else { return };
         let group = &mut self.groups[group.index()];
-        group.spare = group.spare + supply.spare - before.spare;
-        group.kept = group.kept + supply.kept - before.kept;
-        group.most = group.most + u64::from(supply.most) - u64::from(before.most);
-        group.fixed = group.fixed + usize::from(supply.is_fixed) - usize::from(before.is_fixed);
-        group.provided = group.provided + usize::from(supply.is_provided) - usize::from(before.is_provided);
-        let is = |of: Supply, reason| usize::from(of.reason == Some(reason));
-        let change = |count: usize, reason| count + is(supply, reason) - is(before, reason);
-        group.starting = change(group.starting, NoMembers::Starting);
-        group.at_capacity = change(group.at_capacity, NoMembers::AtCapacity);
+        for (sum, (part, before)) in group.sums.iter_mut().zip(supply.parts.into_iter().zip(before.parts)) {
+            *sum = *sum + part - before;
+        }
         group.places.remove(&(before.places, id));
         group.places.extend((supply.places > 0).then_some((supply.places, id)));
+        group.limits.remove(&(before.limit, id));
+        group.limits.extend((supply.limit > 0).then_some((supply.limit, id)));
         before.room.into_iter().for_each(|room| _ = group.able.remove(&(room, Reverse(id))));
         group.able.extend(supply.room.map(|room| (room, Reverse(id))));
     }
@@ -160,9 +165,9 @@ impl Pools {
 
     /// Returns why a take has no member of a group: the best reason of its pools.
     pub fn reason_in(&self, id: GroupId) -> NoMembers {
-        match self.group(id) {
-            Group { starting: 1.., .. } => NoMembers::Starting,
-            Group { at_capacity: 1.., .. } => NoMembers::AtCapacity,
+        match (self.group(id).sum(Part::Starting), self.group(id).sum(Part::AtCapacity)) {
+            (1.., _) => NoMembers::Starting,
+            (_, 1..) => NoMembers::AtCapacity,
             _ => NoMembers::NoProvider,
         }
     }

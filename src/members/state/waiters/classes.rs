@@ -1,38 +1,28 @@
 //! Index of waiters by request. A class is the waiters of one pool or group with the same filter, for one member or for
-//! several. It is indexed by one of the attributes of its filter, so a member finds the classes that it fits by its own
+//! several. It is found by one of the attributes of its filter, so a member finds the classes that it fits by its own
 //! attributes.
 
-use super::{ClassId, Place, Turn, Waiter};
+use super::{Place, Turn, Waiter};
 use crate::state::{PairId, Pairs};
 use poolcounter_core::id::Id as _;
-use poolcounter_core::list::{Links, List};
 use poolcounter_core::meter::Metered as _;
-use poolcounter_core::names::{Hash, Names};
 use poolcounter_protocol::members::pool_settings::Filter;
 use poolcounter_protocol::members::request::Attributes;
 use slab::Slab;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
-/// A class in the order in which classes are gone through.
-pub(in crate::state) type Cursor = (Place, ClassId);
+/// A class: its place, the attribute by which it is found (or the name of the only member that fits), whether its waiters
+/// want several members, and what these must have.
+pub(in crate::state) type Class = (Place, PairId, bool, Option<Arc<Filter>>);
 
-struct Class {
-    place: Place,
-    hash: Hash,
-    /// Attribute by which it is indexed, or name of the only member that fits.
-    pair: PairId,
-    order: BTreeSet<Turn>,
-}
-
-/// All classes.
+/// All classes, each with its waiters.
 #[derive(Default)]
 pub(super) struct Classes {
-    classes: Slab<Class>,
-    by_request: Names<ClassId>,
-    by_place: BTreeSet<Cursor>,
-    pairs: Pairs<List<ClassId>>,
-    links: Links,
+    classes: BTreeMap<Class, BTreeSet<Turn>>,
+    /// Number of classes by attribute.
+    pairs: Pairs<u32>,
 }
 
 /// Option of a take that names a member. No attribute has this name.
@@ -47,115 +37,94 @@ impl Place {
     }
 }
 
+fn class_of(waiter: &Waiter, pair: PairId) -> Class {
+    (waiter.place, pair, waiter.is_several(), waiter.filter.clone())
+}
+
 impl Classes {
-    /// Adds a waiter to its class, and returns the class.
-    pub fn insert(&mut self, turn: Turn, waiters: &Slab<Waiter>) -> ClassId {
-        let waiter = &waiters[turn.1.index()];
-        let (place, hash) = (waiter.place, self.hash(waiter));
-        let about = |waiter: &Waiter| (waiter.place, waiter.is_several());
-        let is_same = |class: ClassId| {
-            let first = &waiters[self.first(class).1.index()];
-            about(first) == about(waiter) && first.filter == waiter.filter
-        };
-        let class = self.by_request.find(hash, is_same).unwrap_or_else(|| {
-            let pair = self.pair_for(place, waiter.filter.as_deref());
-            let class = Class { place, hash, pair, order: BTreeSet::new() };
-            let id = ClassId::from_index(self.classes.insert(class));
-            let classes = &self.classes;
-            self.by_request.insert(hash, id, |id| classes[id.index()].hash);
-            self.by_place.insert((place, id));
-            self.pairs.get_mut(pair).push_back(&mut self.links, id);
-            id
-        });
-        self.classes[class.index()].order.insert(turn);
-        class
+    /// Adds a waiter to its class, and returns the attribute by which that is found.
+    pub fn insert(&mut self, turn: Turn, waiter: &Waiter) -> PairId {
+        let pair = self.pair_for(waiter);
+        let order = self.classes.entry(class_of(waiter, pair)).or_default();
+        *self.pairs.get_mut(pair) += u32::from(order.is_empty());
+        order.insert(turn);
+        pair
     }
 
     /// Removes a waiter from its class, and with the last waiter the class.
-    pub fn remove(&mut self, id: ClassId, turn: Turn) {
-        let class = &mut self.classes[id.index()];
-        class.order.remove(&turn);
-        if class.order.is_empty() {
-            let Class { place, hash, pair, .. } = self.classes.remove(id.index());
-            self.by_request.remove(hash, id);
-            self.by_place.remove(&(place, id));
-            let list = self.pairs.get_mut(pair);
-            list.remove(&mut self.links, id);
-            if list.is_empty() {
+    pub fn remove(&mut self, pair: PairId, turn: Turn, waiter: &Waiter) {
+        let class = class_of(waiter, pair);
+        let order = self.classes.get_mut(&class).expect("a waiter is in its class");
+        order.remove(&turn);
+        if order.is_empty() {
+            self.classes.remove(&class);
+            *self.pairs.get_mut(pair) -= 1;
+            if *self.pairs.get(pair) == 0 {
                 self.pairs.remove(pair);
             }
         }
     }
 
-    /// Returns the attribute with the fewest classes.
-    fn pair_for(&mut self, place: Place, filter: Option<&Filter>) -> PairId {
-        let (owner, pairs) = (place.number(), &self.pairs);
-        let classes = |(name, value): &(&[u8], &[u8])| pairs.find(owner, name, value).map(|id| pairs.get(id).len());
-        let named = filter.and_then(|filter| filter.member.as_deref());
-        let attributes = filter.into_iter().flat_map(|filter| &filter.attributes);
-        let rarest = attributes.map(|(name, value)| (&**name, &**value)).min_by_key(classes);
-        let (name, value) = named.map(|member| (MEMBER, member)).or(rarest).unwrap_or_default();
+    /// Returns the attribute by which the class of a waiter is found: for a new class that with the fewest classes.
+    fn pair_for(&mut self, waiter: &Waiter) -> PairId {
+        let (owner, filter, pairs) = (waiter.place.number(), waiter.filter.as_deref(), &self.pairs);
+        let named = filter.and_then(|filter| filter.member.as_deref()).map(|member| (MEMBER, member));
+        let attributes =
+            || filter.into_iter().flat_map(|filter| &filter.attributes).map(|(name, value)| (&**name, &**value));
+        let find = |(name, value): (&[u8], &[u8])| pairs.find(owner, name, value);
+        let mut found = attributes().filter_map(find);
+        if let Some(known) = found.find(|pair| self.classes.contains_key(&class_of(waiter, *pair))) {
+            return known;
+        }
+        let rarest = || attributes().min_by_key(|pair| find(*pair).map(|id| *pairs.get(id)));
+        let (name, value) = named.or_else(rarest).unwrap_or_default();
         self.pairs.find_or_add(owner, name, value)
     }
 
-    fn hash(&self, waiter: &Waiter) -> Hash {
-        let hash = |bytes: &[u8]| self.by_request.hash(bytes).0;
-        let mut all = waiter.place.number() << 1 ^ u64::from(waiter.is_several());
-        let named = waiter.filter.as_ref().and_then(|filter| filter.member.as_deref());
-        let attributes = waiter.filter.iter().flat_map(|filter| &filter.attributes);
-        let words = attributes.flat_map(|(name, value)| [&**name, &**value]).chain(named);
-        words.for_each(|word| all = all.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ hash(word));
-        Hash(all.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    /// Returns the first waiter of a class.
-    pub fn first(&self, id: ClassId) -> Turn {
-        *self.classes[id.index()].order.first().expect("a class has waiters")
-    }
-
-    /// Returns the classes indexed by the name or an attribute of a member, or by none: all classes that it fits, and
-    /// perhaps more.
+    /// Returns the first waiter of each class that is found by the name or an attribute of a member, or by none: of all
+    /// classes that it fits, and perhaps more.
     pub fn under<'a>(
         &'a self,
         place: Place,
         member: &'a [u8],
         attributes: Option<&'a Attributes>,
-    ) -> impl Iterator<Item = ClassId> + 'a {
+    ) -> impl Iterator<Item = Turn> + 'a {
         let own = [(&b""[..], &b""[..]), (MEMBER, member)].into_iter();
         let all = own.chain(attributes.into_iter().flatten().map(|(name, value)| (&**name, &**value)));
         let pairs = all.filter_map(move |(name, value)| self.pairs.find(place.number(), name, value));
-        pairs.flat_map(|pair| self.pairs.get(pair).iter(&self.links))
+        pairs.flat_map(move |pair| {
+            let behind = self.classes.range((place, pair, false, None)..).metered();
+            behind
+                .take_while(move |((of, by, ..), _)| (*of, *by) == (place, pair))
+                .filter_map(|(_, order)| order.first().copied())
+        })
     }
 
-    /// Returns the class of a place behind another one.
-    pub fn after(&self, place: Place, after: Option<Cursor>) -> Option<Cursor> {
+    /// Returns the class of a place behind another one, and its first waiter.
+    pub fn after(&self, place: Place, after: Option<&Class>) -> Option<(&Class, Turn)> {
+        let begin = (place, PairId::from_index(0), false, None);
         let from = match after {
-            Some((other, _)) if other > place => return None,
+            Some((other, ..)) if *other > place => return None,
             Some(after) if after.0 == place => Bound::Excluded(after),
-            _ => Bound::Included((place, ClassId::from_index(0))),
+            _ => Bound::Included(&begin),
         };
-        self.by_place.range((from, Bound::Unbounded)).metered().next().copied().filter(|(of, _)| *of == place)
+        let (class, order) = self.classes.range((from, Bound::Unbounded)).metered().next()?;
+        Some((class, *order.first()?)).filter(|(class, _)| class.0 == place)
     }
 
-    /// Compares the indexes with the classes, and these with the waiters.
+    /// Compares the classes with the waiters.
     pub fn check(&self, waiters: &Slab<Waiter>) {
-        let mut classed = 0;
-        for (index, class) in &self.classes {
-            let id = ClassId::from_index(index);
-            let first = &waiters[self.first(id).1.index()];
-            let is_right = |(rank, waiter): &Turn| {
-                let waiter = &waiters[waiter.index()];
-                let is_alike = waiter.is_several() == first.is_several() && waiter.filter == first.filter;
-                (waiter.class, waiter.rank, waiter.place) == (Some(id), *rank, class.place) && is_alike
+        let (mut classed, mut under) = (0, BTreeMap::new());
+        for (class, order) in &self.classes {
+            let is_right = |(rank, id): &Turn| {
+                let waiter = &waiters[id.index()];
+                waiter.rank == *rank && waiter.class.is_some_and(|pair| class_of(waiter, pair) == *class)
             };
-            assert!(class.order.iter().all(is_right), "a class has its own waiters");
-            let is_found = self.pairs.get(class.pair).iter(&self.links).any(|other| other == id);
-            assert!(is_found && self.by_place.contains(&(class.place, id)), "a class is found");
-            classed += class.order.len();
+            assert!(order.iter().all(is_right), "a class has its own waiters");
+            *under.entry(class.1).or_insert(0) += 1;
+            classed += order.len();
         }
         assert_eq!(classed, waiters.len(), "each waiter is in one class");
-        let under: usize = self.pairs.iter().map(|(_, list)| list.len() as usize).sum();
-        let (all, requests) = (self.classes.len(), self.by_request.len());
-        assert_eq!((under, self.by_place.len(), requests), (all, all, all), "each class is in each index");
+        assert!(self.pairs.iter().map(|(pair, classes)| (pair, *classes)).eq(under), "the classes of an attribute");
     }
 }
