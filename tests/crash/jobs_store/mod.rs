@@ -8,6 +8,7 @@ mod crashes;
 mod daemon;
 mod figures;
 mod full;
+mod held;
 pub mod kept;
 mod losing;
 mod meddling;
