@@ -8,59 +8,6 @@ use poolcounter_jobs::state::{
 use poolcounter_testkit::jobs::{Commits, Service, play, play_with};
 
 #[test]
-fn replies_that_promise_wait_for_their_commit_and_jobs_are_visible_after_it() {
-    play(
-        r#"
-        2> reserve
-        1> put-job 0 0 10 1 key=k\r\na
-        1> list-tube-used
-        1<
-        2<
-        take
-        3> put-job 0 0 10 1 key=k\r\nb
-        3> peek 1
-        3> delete 1
-        3<
-        finish
-        1< INSERTED 1
-        1< USING default
-        2< RESERVED 1 1 a
-        3< DUPLICATE 1
-        3< NOT_FOUND
-        3< NOT_FOUND
-        2> touch 1
-        2< TOUCHED
-        2> release 1 5 0
-        2> reserve
-        2<
-        commit
-        2< RELEASED
-        2< RESERVED 1 1 a
-        2> delete 1
-        2<
-        2> delete 1
-        commit
-        2< DELETED
-        2< NOT_FOUND
-        1> root t s 5
-        1> put-job 0 0 1 1 tube=t root=s root-ts=4\r\na
-        1<
-        commit
-        1< ROOT 5
-        1< SUPERSEDED
-        1> put 0 1 10 1\r\na
-        +3s
-        1<
-        commit
-        1< INSERTED 2
-        1> peek-ready
-        1< FOUND 2 1 a
-        "#,
-        Commits::Later,
-    );
-}
-
-#[test]
 fn a_failing_job_is_tried_ten_times_and_a_lost_one_returns_at_once() {
     let mut service = Service::without_store(Bounds::default());
     play_with(
