@@ -584,14 +584,9 @@ fn not_found(bytes: &mut Vec<u8>) {
     replies::write(bytes, &Reply::NotFound, b"", 0);
 }
 
-/// Plays a conversation: `1> line` sends, `1< reply` is the next reply (with its body after a space), `1<~ a; b` is a
-/// reply that contains these lines, `1<` no reply, `1x` closes, `1~` half-closes, `+3s` or `+5ms` lets time pass,
-/// `take` and `commit` are the store's, `restart` hands over to another process.
-pub fn play(script: &str, commits: Commits) {
-    play_with(&mut Service::new(Bounds::default(), commits, 1), script);
-}
-
-/// Plays a conversation with a service.
+/// Plays a conversation with a service: `1> line` sends, `1< reply` is the next reply (with its body after a space),
+/// `1<~ a; b` is a reply that contains these lines, `1<` no reply, `1x` closes, `+3s` or `+5ms` lets time pass, `restart`
+/// hands over to another process.
 pub fn play_with(service: &mut Service, script: &str) {
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         play_line(service, line);
@@ -619,23 +614,13 @@ fn play_line(service: &mut Service, line: &str) {
         assert_eq!(service.next(conn).as_deref(), wanted, "{line}");
     } else if rest == "x" {
         service.close(conn);
-    } else if rest == "~" {
-        service.hang_up(conn);
     } else if let Some(span) = rest.strip_prefix('+') {
         let (number, unit) = span.split_at(span.find(char::is_alphabetic).expect("a span has a unit"));
         let number: u64 = number.parse().expect("a span has a number");
         service.pass(if unit == "ms" { Span::from_millis(number) } else { Span::from_secs(number) });
     } else {
-        match rest {
-            "take" => service.take(),
-            "commit" => {
-                service.take();
-                service.commit();
-            }
-            "finish" => service.commit(),
-            "restart" => service.hand_over(),
-            other => panic!("{other:?} is no line of a conversation"),
-        }
+        assert_eq!(rest, "restart", "{line} is no line of a conversation");
+        service.hand_over();
     }
 }
 

@@ -5,6 +5,7 @@ use super::pattern::Pattern;
 use super::protocol::Protocol;
 use super::script::{Action, Scenario, Script, Step, Then};
 use std::collections::BTreeMap;
+use std::fs;
 use std::time::Duration;
 
 /// Server with clients. Each call returns once its full effect has happened.
@@ -33,6 +34,15 @@ pub trait Target {
 
     /// Lets time pass.
     fn pass(&mut self, time: Duration);
+
+    /// Lets something happen to the server. Returns whether it ends every connection.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which it cannot happen.
+    fn happen(&mut self, words: &str) -> Result<bool, String> {
+        Err(format!("\"{words}\" cannot happen here"))
+    }
 
     /// Returns the next reply to the client: of the pools, a line without its line feed.
     ///
@@ -63,6 +73,19 @@ struct Actor<C> {
     client: C,
     /// True while the connection is open on the client's side.
     is_present: bool,
+}
+
+/// Plays all scenarios of a file below the root of the repository, each against a target of its own.
+///
+/// # Panics
+///
+/// If one goes another way.
+pub fn play_file<S: Target>(name: &str, protocol: Protocol, mut target: impl FnMut(&Scenario) -> S) {
+    let text = fs::read_to_string(name).expect("the script is there");
+    let script = Script::parse(name, protocol, &text).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let play_one = |scenario| play(&script, scenario, &mut target(scenario)).err();
+    let failures: Vec<String> = script.scenarios.iter().filter_map(play_one).collect();
+    assert!(failures.is_empty(), "{} conversations went another way:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// Plays a scenario to its end. After that, no client may have received more than the scenario says.
@@ -98,6 +121,12 @@ fn take<S: Target>(
         for (number, actor) in actors.iter_mut().filter(|(_, actor)| actor.is_present) {
             expect_nothing(target, &mut actor.client).map_err(|wrong| format!("before it client {number} {wrong}"))?;
         }
+    }
+    if let Action::Happen(words) = &step.action {
+        if target.happen(words)? {
+            actors.clear();
+        }
+        return Ok(());
     }
     let (Action::Send(number, ..)
     | Action::Trickle(number, _)
@@ -158,7 +187,7 @@ fn take<S: Target>(
         Action::ExpectNothing(_) => expect_nothing(target, client)?,
         Action::ExpectEnd(_) if target.is_ended(client) => expect_nothing(target, client)?,
         Action::ExpectEnd(_) => return Err("the connection goes on".into()),
-        Action::Pass(_) => {}
+        Action::Pass(_) | Action::Happen(_) => {}
     }
     Ok(())
 }

@@ -68,6 +68,8 @@ pub enum Action {
     ExpectEnd(u32),
     /// Time passes.
     Pass(Duration),
+    /// Something else happens to the server, in words that its target knows.
+    Happen(String),
 }
 
 /// Action of a client right after it has sent something, before the server can answer.
@@ -169,6 +171,9 @@ impl Action {
     fn parse(protocol: Protocol, line: &str) -> Result<Action, String> {
         if let Some(span) = line.strip_prefix('+') {
             return read_span(span).map(Action::Pass);
+        }
+        if let Some(words) = line.strip_prefix("= ") {
+            return Ok(Action::Happen(words.into()));
         }
         let digits = line.bytes().take_while(u8::is_ascii_digit).count();
         let client = line[..digits].parse().map_err(|_| "a step begins with the number of a client, or with +")?;

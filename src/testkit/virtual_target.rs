@@ -29,12 +29,17 @@ pub enum Variation {
     Upgrades,
 }
 
+/// Function that lets something happen to a server, and returns whether it ends every connection. Its word `end` comes
+/// after each scenario.
+pub type Happen = Box<dyn FnMut(&mut World, &str) -> Result<bool, String>>;
+
 /// A [`World`] that plays scenarios.
 pub struct VirtualTarget {
     world: World,
     protocol: Protocol,
     operators: Option<u32>,
     variation: Variation,
+    happen: Option<Happen>,
 }
 
 /// Client of the world, with its unread output.
@@ -47,7 +52,12 @@ impl VirtualTarget {
     /// Returns a server with the scenario's options.
     pub fn new(protocol: Protocol, scenario: &Scenario, variation: Variation) -> Self {
         let world = World::with(settings_of(scenario));
-        VirtualTarget { world, protocol, operators: scenario.operators, variation }
+        VirtualTarget { world, protocol, operators: scenario.operators, variation, happen: None }
+    }
+
+    /// Returns a server that is there, to which more can happen.
+    pub fn of(protocol: Protocol, world: World, happen: Happen) -> Self {
+        VirtualTarget { world, protocol, operators: None, variation: Variation::None, happen: Some(happen) }
     }
 
     /// Clears all jobs, which stay until they are deleted. Settings stay for good.
@@ -117,6 +127,13 @@ impl Target for VirtualTarget {
         self.settle();
     }
 
+    fn happen(&mut self, words: &str) -> Result<bool, String> {
+        let happen = self.happen.as_mut().ok_or_else(|| format!("\"{words}\" cannot happen here"))?;
+        let ends = happen(&mut self.world, words)?;
+        self.settle();
+        Ok(ends)
+    }
+
     fn reply(&mut self, client: &mut VirtualClient) -> Result<Vec<u8>, String> {
         client.received.extend(self.world.take_received(client.number));
         let reply = self.protocol.take_reply(&mut client.received);
@@ -143,6 +160,9 @@ impl Target for VirtualTarget {
         }
         if self.protocol == Protocol::Jobs {
             self.clear_jobs();
+        }
+        if self.happen.is_some() {
+            self.happen("end")?;
         }
         if self.world.is_empty() { Ok(()) } else { Err("something is left of a connection".into()) }
     }

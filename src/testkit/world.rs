@@ -197,9 +197,18 @@ impl World {
 
     /// Returns a server of these services, without clients, that starts at this time of day.
     pub fn at(list: &[&'static Info], settings: AllSettings, epoch: Span) -> Self {
+        World::begun(list, settings, epoch, (Time::START, 0))
+    }
+
+    /// Returns a server that starts when another one has crashed.
+    pub fn after(crashed: &World, settings: AllSettings) -> Self {
+        World::begun(&crashed.list, settings, crashed.epoch, (crashed.now(), crashed.servers + 1))
+    }
+
+    fn begun(list: &[&'static Info], settings: AllSettings, epoch: Span, (now, former): (Time, u64)) -> Self {
         // No test here has a disk.
         let settings = settings.in_memory();
-        let connections = Connections::new(Services::of(list, &settings), epoch, Random::from_seed(0));
+        let connections = Connections::new(Services::of(list, &settings), epoch, Random::from_seed(former));
         let mut world = World {
             list: list.to_vec(),
             settings,
@@ -209,13 +218,13 @@ impl World {
             wall: None,
             connections,
             clients: Vec::new(),
-            now: Rc::default(),
+            now: Rc::new(Cell::new(now)),
             step: Span::ZERO,
             woken: Arc::default(),
-            servers: 1,
+            servers: former + 1,
         };
         world.attach();
-        world.connections.configure(world.now());
+        world.connections.configure(now);
         world
     }
 

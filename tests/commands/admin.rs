@@ -2,6 +2,7 @@
 
 use nix::sys::signal::Signal;
 use poolcounter_core::time::Span;
+use poolcounter_http::HttpSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::operations::{Offered, Operations};
 use poolcounter_testkit::daemon::{Client, Daemon, install_program, until};
@@ -11,6 +12,7 @@ use poolcounter_testkit::running::{Ended, Running, end_of, print};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::world::World;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -171,6 +173,32 @@ fn help_has_every_command() {
         let usage = [&[command], about.parameters].concat().join(" ");
         let line = help.lines().find(|line| line.trim_start().starts_with(&usage));
         assert!(line.is_some_and(|line| line.ends_with(about.summary)), "{usage} {}: {help}", about.summary);
+    }
+}
+
+#[test]
+fn names_of_operations_are_unique() {
+    let mut commands = BTreeSet::new();
+    for info in poolcounter::SERVICES {
+        let mut names = BTreeSet::new();
+        for operation in info.operations {
+            assert!(names.insert(operation.name), "{} has {} twice", info.name, operation.name);
+            let command = operation.command.into_iter().all(|command| commands.insert(command));
+            assert!(command, "{} is a command of another service", operation.name);
+            assert!(operation.is_on_pages || operation.command.is_some(), "{} is offered nowhere", operation.name);
+        }
+    }
+}
+
+#[test]
+fn pages_run_only_operations_of_their_table() {
+    let http = HttpSettings { is_admin: true, ..HttpSettings::default() };
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(http));
+    for (path, status) in [("/jobs/burn/1", 400), ("/admin/drain/", 400), ("/x/kick/1", 404)] {
+        let client = world.connect_to("http");
+        let request = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\r\n");
+        let told = String::from_utf8_lossy(&world.ask(client, request.as_bytes())).into_owned();
+        assert!(told.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {told}");
     }
 }
 

@@ -5,121 +5,7 @@ use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{
     Backoff, Bounds, History, JobId, Limit, Paused, Record, Saved, Scope, Setting, SettingKind, Until, Value,
 };
-use poolcounter_testkit::jobs::{Commits, Service, play, play_with};
-
-#[test]
-fn replies_that_promise_wait_for_their_commit_and_jobs_are_visible_after_it() {
-    play(
-        r#"
-        2> reserve
-        1> put-job 0 0 10 1 key=k\r\na
-        1> list-tube-used
-        1<
-        2<
-        take
-        3> put-job 0 0 10 1 key=k\r\nb
-        3> peek 1
-        3> delete 1
-        3<
-        finish
-        1< INSERTED 1
-        1< USING default
-        2< RESERVED 1 1 a
-        3< DUPLICATE 1
-        3< NOT_FOUND
-        3< NOT_FOUND
-        2> touch 1
-        2< TOUCHED
-        2> release 1 5 0
-        2> reserve
-        2<
-        commit
-        2< RELEASED
-        2< RESERVED 1 1 a
-        2> delete 1
-        2<
-        2> delete 1
-        commit
-        2< DELETED
-        2< NOT_FOUND
-        1> root t s 5
-        1> put-job 0 0 1 1 tube=t root=s root-ts=4\r\na
-        1<
-        commit
-        1< ROOT 5
-        1< SUPERSEDED
-        1> put 0 1 10 1\r\na
-        +3s
-        1<
-        commit
-        1< INSERTED 2
-        1> peek-ready
-        1< FOUND 2 1 a
-        "#,
-        Commits::Later,
-    );
-}
-
-#[test]
-fn a_failing_job_is_tried_ten_times_and_a_lost_one_returns_at_once() {
-    let mut service = Service::without_store(Bounds::default());
-    play_with(
-        &mut service,
-        r#"
-        1> put 0 0 1 1\r\na
-        1< INSERTED 1
-        2> reserve
-        2< RESERVED 1 1 a
-        2x
-        3> reserve
-        3< RESERVED 1 1 a
-        +2s
-        1> stats-job 1
-        1<~ state: ready
-        3> release 1 0 0
-        3< NOT_FOUND
-        3> reserve
-        3< RESERVED 1 1 a
-        3> fail 1 0 0 2\r\nno
-        3< RELEASED
-        1> stats-job 1
-        1<~ state: delayed
-        +8s
-        1> stats-job 1
-        1<~ state: delayed
-        1> kick-job 1
-        1< KICKED
-        2> identify me
-        2< IDENTIFIED me
-        2> reserve
-        2< RESERVED 1 1 a
-        2x
-        1> stats-job 1
-        1<~ state: delayed
-        +12s
-        2> identify me
-        2< IDENTIFIED me
-        2> reserve
-        2< RESERVED 1 1 a
-        +2s
-        1> stats-job 1
-        1<~ state: delayed
-        "#,
-    );
-    for attempt in 3..10 {
-        // The longest delay is an hour and a tenth.
-        service.pass(Span::from_secs(3960));
-        service.send(3, b"reserve\r\n");
-        assert_eq!(service.next(3).expect("is ready"), "RESERVED 1 1 a", "{attempt}");
-        service.send(3, b"fail 1 0 0 2\r\nno\r\n");
-        assert_eq!(service.next(3).expect("is answered"), "RELEASED", "{attempt}");
-    }
-    service.pass(Span::from_secs(3960));
-    play_with(
-        &mut service,
-        "3> reserve\n3< RESERVED 1 1 a\n3> fail 1 0 0 2\\r\\nno\n3< BURIED\n3> stats-job 1\n3<~ state: buried",
-    );
-}
+use poolcounter_testkit::jobs::{Commits, Service, play_with};
 
 #[test]
 fn rates_count_starts_over_upgrades_and_beside_limits() {
@@ -236,28 +122,21 @@ fn settings_of_the_file_count_until_a_command_overrides_them() {
 }
 
 #[test]
-fn bounds_are_kept() {
+fn memory_has_a_bound() {
     let mut other = Service::without_store(Bounds::default());
     other.send(1, b"use a\r\nuse b\r\nwatch a\r\n");
     // Room for two small jobs.
-    let bounds =
-        Bounds { max_size: 10, max_tubes: 3, max_memory: 400 + other.state.used_memory(), ..Bounds::default() };
+    let bounds = Bounds { max_memory: 400 + other.state.used_memory(), ..Bounds::default() };
     let mut service = Service::new(bounds, Commits::AtOnce, 1);
     play_with(
         &mut service,
         r#"
-        1> put 0 0 1 11\r\n12345678901
-        1< JOB_TOO_BIG
         1> use a
         1< USING a
         1> use b
         1< USING b
         1> watch a
         1< WATCHING 2
-        1> watch c
-        1< OUT_OF_MEMORY
-        1> put-job 0 0 1 1 tube=c\r\na
-        1< OUT_OF_MEMORY
         1> put 0 0 1 1\r\na
         1< INSERTED 1
         1> put-many 2\r\nput 0 0 1 1\r\na\r\nput 0 0 1 1\r\nb

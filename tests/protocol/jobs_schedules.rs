@@ -5,7 +5,7 @@ use poolcounter::SERVICES;
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Bounds, Setting, SettingKind, Value};
 use poolcounter_service::container::AllSettings;
-use poolcounter_testkit::jobs::{Commits, Service, play, play_with};
+use poolcounter_testkit::jobs::{Commits, Service, play_with};
 use poolcounter_testkit::world::{EPOCH, World};
 
 const HOUR: u64 = 3600;
@@ -44,52 +44,6 @@ fn listed(service: &mut Service) -> String {
 fn schedule(service: &mut Service, times: &str) {
     service.send(1, format!("schedule-put n 5 60 1 tube=t {times}\r\np\r\n").as_bytes());
     assert_eq!(service.next(1).as_deref(), Some("SCHEDULED"), "{times}");
-}
-
-#[test]
-fn each_time_puts_one_job_unless_the_last_still_waits() {
-    play(
-        "1> schedule-put n 5 60 3 tube=t every=10\\r\\nall
-        1<
-        take
-        finish
-        1< SCHEDULED
-        2> watch t
-        2< WATCHING 2
-        2> reserve
-        +9s
-        commit
-        2<
-        +1s
-        2<
-        commit
-        2< RESERVED 1 3 all
-        +10s
-        commit
-        1> list-schedules
-        1<~ - name: \"n\"; tube: \"t\"; every: 10; missed: skip; key: \"schedule:n\"; pri: 5; ttr: 60; bytes: 3; next: 10; last: 0; skipped: 0; origin: command
-        1> stats-job 2
-        1<~ state: ready; pri: 5; ttr: 60
-        +30s
-        commit
-        1> list-schedules
-        1<~ next: 10; last: 30; skipped: 3
-        1> schedule-delete n
-        commit
-        1< DELETED
-        1> schedule-delete n
-        1< NOT_FOUND
-        +60s
-        commit
-        2> delete 1
-        commit
-        2< DELETED
-        2> reserve-with-timeout 0
-        2< RESERVED 2 3 all
-        2> reserve-with-timeout 0
-        2< TIMED_OUT",
-        Commits::Later,
-    );
 }
 
 #[test]
@@ -206,18 +160,6 @@ fn nothing_is_put_while_puts_are_refused_or_there_is_no_room() {
     service.send(2, &b"put 0 0 9 1\r\nx\r\n".repeat(500));
     assert!(service.output(2).ends_with(b"OUT_OF_MEMORY\r\n"));
     assert_eq!(put_in(&mut service, 10), 0);
-}
-
-#[test]
-fn wrong_schedules_are_refused() {
-    let mut service = service();
-    for times in ["cron=0 0 31 2 *", "cron=x", "timezone=Mars/Base cron=@daily", "every=0", ""] {
-        service.send(1, format!("schedule-put n 5 60 1 tube=t {times}\r\np\r\n").as_bytes());
-        let told = service.next(1).expect("is answered");
-        assert!(told.starts_with("BAD_FORMAT schedule-put <name>"), "{times}: {told}");
-    }
-    service.send(1, b"put-many 2\r\nschedule-put n 5 60 1 tube=t every=1\r\n");
-    assert!(service.next(1).expect("is answered").starts_with("BAD_FORMAT put-many"));
 }
 
 /// All that are due together are put in slices, each once.

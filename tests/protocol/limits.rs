@@ -192,28 +192,6 @@ fn listing_has_at_most_1000_lines_256_kib() {
     assert_eq!(text(&mut world, observer).lines().filter(|line| line.is_empty()).count(), 100);
 }
 
-/// Listings show holders and waiters with the names that they gave, also after an upgrade.
-#[test]
-fn name_is_shown_with_its_claim() {
-    let mut world = world();
-    let [holder, waiter, observer] = [(); 3].map(|()| world.connect());
-    world.send(holder, b"ACQ4ME k 1 9 5 who=web1:7\nACQ4ME other 1 9 5 who=web1:8\nRELEASE\nACQ4ME third 1 9 5\n");
-    world.send(waiter, b"ACQ4ANY k 1 9 60 who=\xff hold=9\n");
-    for upgrades in 0..2 {
-        world.send(observer, b"STATS HOLDERS k\nSTATS HOLDERS third\nSTATS FIELDS\n");
-        world.settle();
-        let told = world.take_received(observer);
-        let told: Vec<&[u8]> = told.split(|byte| *byte == b'\n').collect();
-        assert!(told[0].starts_with(b"client:0 working ") && told[0].ends_with(b"s who=web1:7"), "{told:?}");
-        assert!(told[1].starts_with(b"client:1 waiting_for_anyone ") && told[1].ends_with(b"s who=\xff"), "{told:?}");
-        assert!(told[3].starts_with(b"client:0 working ") && told[3].ends_with(b"s"), "the name was for another claim");
-        assert_eq!(told[5..], [&b"also"[..], b"hold", b"keep", b"who", b"", b""]);
-        if upgrades == 0 {
-            world.upgrade();
-        }
-    }
-}
-
 /// The report of all services is short enough for a connection that is full already, whatever its contents.
 #[test]
 fn report_has_512_kib_at_most() {

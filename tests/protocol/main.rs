@@ -2,8 +2,8 @@
 
 mod access;
 mod allocations;
+mod browsers;
 mod ceilings;
-mod contract;
 mod conversations;
 mod corpus;
 mod counters;

@@ -1,12 +1,19 @@
-//! Replies of the members service that wait for a ledger, which commits and fails when the test says so.
+//! The conversations of `tests/conversations/members_kept.txt`, whose head has the words for the ledger: replies that
+//! wait for it, and restarts, after which another process reads it.
 
 use poolcounter_core::time::Span;
 use poolcounter_members::ledger::{Change, Event, Ledger, Row};
+use poolcounter_members::state::{DeclaredMember, DeclaredPool};
 use poolcounter_members::{self as members, Members, MembersSettings};
+use poolcounter_protocol::members::pool_settings::{OnLoss, Settings};
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::{Info, Service, Wake};
 use poolcounter_service::options::Opt;
 use poolcounter_service::settings::{self, Configure};
+use poolcounter_testkit::player::play_file;
+use poolcounter_testkit::protocol::Protocol;
+use poolcounter_testkit::script::Scenario;
+use poolcounter_testkit::virtual_target::VirtualTarget;
 use poolcounter_testkit::world::World;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,15 +28,13 @@ thread_local! {
 static INFO: Info = Info { settings: settings::defaults::<PaperSettings>, ..members::INFO };
 
 #[derive(Clone, PartialEq, Debug, Default)]
-struct PaperSettings;
+struct PaperSettings(MembersSettings);
 
 impl Configure for PaperSettings {
     const OPTIONS: &'static [Opt<Self>] = &[];
 
     fn open(&self) -> Box<dyn Service> {
-        let store = members::StoreKind::Memory;
-        let settings = MembersSettings { admin: Some(true), store, ..MembersSettings::default() };
-        Box::new(Members::with_ledger(settings, Box::new(CURRENT.with_borrow(Clone::clone))))
+        Box::new(Members::with_ledger(self.0.clone(), Box::new(CURRENT.with_borrow(Clone::clone))))
     }
 }
 
@@ -45,6 +50,8 @@ struct Desk {
     pending: VecDeque<(bool, Vec<Change>)>,
     commits: u64,
     news: VecDeque<Event>,
+    /// True if every write is durable at once.
+    is_quick: bool,
 }
 
 impl Paper {
@@ -99,7 +106,12 @@ impl Paper {
         let mut desk = self.desk();
         desk.pending.push_back((replaces, changes));
         desk.commits += 1;
-        desk.commits
+        let (commits, is_quick) = (desk.commits, desk.is_quick);
+        drop(desk);
+        if is_quick {
+            self.commit();
+        }
+        commits
     }
 }
 
@@ -127,178 +139,80 @@ impl Ledger for Paper {
     fn end(&mut self) {}
 }
 
-/// Returns a server that has read an empty ledger, and two clients. A pool of one fixed member is kept.
-fn opened() -> (Paper, World, usize, usize) {
-    let paper = Paper::install();
-    let mut world = World::of(&[&INFO], AllSettings::defaults(&[&INFO]));
-    world.begin().expect("it begins");
-    let (one, other) = (world.connect_to("members"), world.connect_to("members"));
-    paper.open();
-    world.send(one, b"POOL ci 0 3 on_loss=ok\nADD ci a1\n");
-    world.settle();
-    paper.commit();
-    world.settle();
-    assert_eq!(world.take_received(one), b"OK\nOK\n");
-    (paper, world, one, other)
-}
-
-/// Sends lines, and returns what comes before any commit.
-fn ask(world: &mut World, client: usize, lines: &str) -> String {
-    world.send(client, lines.as_bytes());
-    world.settle();
-    heard(world, client)
-}
-
-fn heard(world: &mut World, client: usize) -> String {
-    world.settle();
-    String::from_utf8(world.take_received(client)).expect("the names are text")
+/// Returns the settings of a process whose file has a pool with these members, if there are any.
+fn settings(names: &[&str]) -> AllSettings {
+    let of_pool = Settings {
+        max: 5,
+        on_loss: OnLoss::Ok,
+        clean_timeout: Span::from_secs(600),
+        cull_interval: Span::ZERO,
+        ..Settings::default()
+    };
+    let fixed: Vec<_> =
+        names.iter().map(|name| DeclaredMember { name: name.as_bytes().into(), attributes: Vec::new() }).collect();
+    let pool = DeclaredPool { name: b"ci"[..].into(), settings: of_pool, fixed };
+    let pools = if names.is_empty() { Vec::new() } else { vec![pool] };
+    let (admin, store) = (Some(true), members::StoreKind::Memory);
+    AllSettings::defaults(&[&INFO]).with(PaperSettings(MembersSettings { admin, store, pools, ..Default::default() }))
 }
 
 #[test]
-fn fixed_member_is_given_out_once_that_is_durable() {
-    let (paper, mut world, one, other) = opened();
-    assert_eq!(ask(&mut world, one, "TAKE ci\n"), "");
-    assert_eq!(ask(&mut world, other, "TAKE ci\n"), "NO_MEMBERS at_capacity\n");
-    assert_eq!(paper.commit(), 1, "one write for the take");
-    let lease = heard(&mut world, one);
-    let lease = lease.split(' ').nth(1).expect("the number of the lease");
-    assert_eq!(ask(&mut world, one, &format!("RETURN {lease}\nUTILIZATION ci\n")), "", "replies keep their order");
-    paper.commit();
-    assert!(heard(&mut world, one).starts_with("RETURNED\nmax 3 in_use 0 free 1 "));
+fn members_outlive_restarts_as_the_script_says() {
+    play_file("tests/conversations/members_kept.txt", Protocol::Members, |Scenario { options, .. }| {
+        let paper = Paper::install();
+        let names: Vec<&str> = options.iter().map(String::as_str).collect();
+        let mut world = World::of(&[&INFO], settings(&names));
+        world.begin().expect("it begins");
+        let happen = move |world: &mut World, words: &str| happen(world, &paper, words);
+        VirtualTarget::of(Protocol::Members, world, Box::new(happen))
+    });
 }
 
-#[test]
-fn members_of_providers_without_a_token_wait_for_nothing() {
-    let (paper, mut world, one, other) = opened();
-    ask(&mut world, other, "POOL db 0 2\nPROVIDE db\nOFFER db m1\nOFFER db m2\n");
-    paper.commit();
-    heard(&mut world, other);
-    let taken = ask(&mut world, one, "TAKE db\n");
-    assert!(taken.starts_with("MEMBER "), "{taken}");
-    let lease = taken.split(' ').nth(1).expect("the number of the lease");
-    assert_eq!(ask(&mut world, one, &format!("RETURN {lease}\n")), "RETURNED\n");
-    assert_eq!(paper.commit(), 0, "nothing is kept");
-    assert_eq!(ask(&mut world, one, "TAKE db lease=60\n"), "");
-    assert_eq!(paper.commit(), 1);
-    assert!(heard(&mut world, one).contains(" token="));
-}
-
-#[test]
-fn nothing_that_cannot_be_kept_is_given_out() {
-    let (paper, mut world, one, other) = opened();
-    ask(&mut world, other, "POOL db 0 2\nPROVIDE db\nOFFER db m1\n");
-    paper.commit();
-    heard(&mut world, other);
-    assert_eq!(ask(&mut world, one, "TAKE ci\n"), "");
-    paper.tell(Event::Failing("the disk is full".into()));
-    assert!(heard(&mut world, one).starts_with("ERROR NOT_KEPT "), "its reply cannot be durable");
-    assert!(ask(&mut world, one, "TAKE ci 5\n").starts_with("ERROR NOT_KEPT "));
-    assert!(ask(&mut world, one, "TAKE db lease=5\n").starts_with("ERROR NOT_KEPT "));
-    assert!(ask(&mut world, one, "TAKE db resume\n").starts_with("ERROR NOT_KEPT "));
-    assert!(ask(&mut world, one, "TAKE db\n").starts_with("MEMBER "), "it is not kept");
-    world.advance(Span::from_secs(120));
-    let health = world.health();
-    let mut conditions = health.iter().flat_map(|line| &line.conditions);
-    assert!(conditions.any(|on| on.condition.sentence.contains("the disk is full")));
-    paper.tell(Event::Works);
-    paper.commit();
-    assert_eq!(ask(&mut world, other, "TAKE ci\n"), "");
-    paper.commit();
-    assert!(heard(&mut world, other).starts_with("MEMBER "), "its member is free again");
-}
-
-#[test]
-fn waiter_is_served_once_the_ledger_works() {
-    let (paper, mut world, one, other) = opened();
-    ask(&mut world, one, "TAKE ci\n");
-    paper.commit();
-    let lease = heard(&mut world, one).split(' ').nth(1).map(String::from).expect("the number of the lease");
-    assert_eq!(ask(&mut world, other, "TAKE ci 600\n"), "");
-    paper.tell(Event::Failing("the disk is full".into()));
-    assert_eq!(ask(&mut world, one, &format!("RETURN {lease}\n")), "RETURNED\n", "from memory");
-    assert_eq!(heard(&mut world, other), "");
-    paper.tell(Event::Works);
-    world.settle();
-    paper.commit();
-    assert!(heard(&mut world, other).starts_with("MEMBER "));
-}
-
-#[test]
-fn nobody_is_served_before_the_rows_are_read() {
-    let (paper, mut world, one, _) = opened();
-    ask(&mut world, one, "TAKE ci resume\n");
-    paper.commit();
-    let taken = heard(&mut world, one);
-    let token = taken.trim_end().split_once("token=").expect("it has a token").1;
-    drop(world);
-    let mut world = World::of(&[&INFO], AllSettings::defaults(&[&INFO]));
-    world.begin().expect("it begins");
-    let one = world.connect_to("members");
-    assert_eq!(ask(&mut world, one, &format!("TAKE ci\nRENEW {token}\n")), "");
-    paper.open();
-    assert_eq!(heard(&mut world, one), "NO_MEMBERS at_capacity\n");
-    paper.commit();
-    assert_eq!(heard(&mut world, one), "RENEWED\n");
-    world.advance(Span::from_secs(61));
-    assert!(ask(&mut world, one, "MEMBERS ci\n").starts_with("a1 in_use "));
-}
-
-#[test]
-fn what_cannot_be_read_stays_closed() {
-    let paper = Paper::install();
-    let mut world = World::of(&[&INFO], AllSettings::defaults(&[&INFO]));
-    world.begin().expect("it begins");
-    let one = world.connect_to("members");
-    paper.tell(Event::Unreadable("it is a directory".into()));
-    assert_eq!(ask(&mut world, one, "POOL ci 0 1\nADD ci a1\n"), "OK\nOK\n");
-    assert!(ask(&mut world, one, "TAKE ci\n").starts_with("ERROR NOT_KEPT the file of the members cannot be read"));
-    world.upgrade();
-    world.begin().expect("it begins");
-    assert!(ask(&mut world, one, "TAKE ci\n").starts_with("ERROR NOT_KEPT "), "an upgrade writes nothing over it");
-    assert_eq!(paper.commit(), 0);
-}
-
-#[test]
-fn lost_ledger_gets_everything_again() {
-    let (paper, mut world, one, _) = opened();
-    ask(&mut world, one, "TAKE ci lease=60\n");
-    paper.commit();
-    world.settle();
-    let before = paper.desk().rows.clone();
-    paper.desk().rows.clear();
-    paper.tell(Event::Rewrite);
-    world.settle();
-    assert_eq!(paper.commit(), 1);
-    let number = |rows: &BTreeMap<Vec<u8>, Vec<u8>>| rows.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(number(&paper.desk().rows), number(&before));
-    world.settle();
-}
-
-#[test]
-fn successor_writes_everything_anew() {
-    let (paper, mut world, one, _) = opened();
-    ask(&mut world, one, "TAKE ci lease=60\n");
-    paper.commit();
-    heard(&mut world, one);
-    let before = paper.desk().rows.len();
-    world.upgrade();
-    world.begin().expect("it begins");
-    assert_eq!(ask(&mut world, one, "HOLD ci a1 60\n"), "");
-    paper.desk().rows.clear();
-    assert_eq!(paper.commit(), 2);
-    assert_eq!(heard(&mut world, one), "OK\n");
-    assert_eq!(paper.desk().rows.len(), before);
-}
-
-#[test]
-fn upgrade_waits_for_a_commit_under_way() {
-    let (paper, mut world, one, _) = opened();
-    assert_eq!(ask(&mut world, one, "TAKE ci\n"), "");
-    assert!(!world.come_to_rest());
-    assert_eq!(ask(&mut world, one, "UTILIZATION ci\n"), "", "nobody is served meanwhile");
-    paper.commit();
-    world.settle();
-    assert!(world.come_to_rest());
-    world.go_on();
-    assert!(heard(&mut world, one).contains("\nmax 3 in_use 1 "));
+/// Lets something happen to a process or to its ledger.
+fn happen(world: &mut World, paper: &Paper, words: &str) -> Result<bool, String> {
+    let mut all = words.split(' ');
+    let (word, rest): (&str, Vec<&str>) = (all.next().unwrap_or_default(), all.collect());
+    let is_so = match word {
+        "commit" => paper.commit().to_string() == rest.concat(),
+        "rest" => world.come_to_rest(),
+        "no" => !world.come_to_rest(),
+        "reports" => {
+            let health = world.health();
+            let mut conditions = health.iter().flat_map(|line| &line.conditions);
+            conditions.any(|on| on.condition.sentence.contains(&rest.join(" ")))
+        }
+        _ => true,
+    };
+    match word {
+        "commit" | "rest" | "no" | "reports" => {}
+        "rows" => paper.open(),
+        "fails" => paper.tell(Event::Failing("the disk is full".into())),
+        "works" => paper.tell(Event::Works),
+        "unreadable" => paper.tell(Event::Unreadable("it is a directory".into())),
+        "go" => world.go_on(),
+        "lost" => {
+            paper.desk().rows.clear();
+            paper.tell(Event::Rewrite);
+        }
+        "quick" | "end" => {
+            if !std::mem::replace(&mut paper.desk().is_quick, true) {
+                paper.open();
+            }
+            paper.commit();
+        }
+        "upgrade" => {
+            world.upgrade();
+            world.begin()?;
+        }
+        "restart" => {
+            *world = World::after(world, settings(&rest));
+            world.begin()?;
+            if paper.desk().is_quick {
+                paper.open();
+            }
+            return Ok(true);
+        }
+        _ => return Err(format!("\"{words}\" is nothing that happens to a ledger")),
+    }
+    if is_so { Ok(false) } else { Err("it is not so".into()) }
 }

@@ -1,9 +1,10 @@
 //! Raw bytes into the parser of the pools protocol, beside a naive reading of the same words.
 
+use crate::model::pools::{Wish, microseconds, number, read_wish};
 use poolcounter_core::decimal::{parse_number, parse_seconds};
 use poolcounter_core::stats::Stat as _;
 use poolcounter_core::time::Span;
-use poolcounter_pools::{AcquireLock, BadSyntax, KeyLimits, Purpose};
+use poolcounter_pools::{AcquireLock, Purpose};
 use poolcounter_protocol::line::{Line, first_line};
 use poolcounter_protocol::pools::stats::PoolStat;
 use poolcounter_protocol::pools::wire::{PoolRequest, StatsQuery, parse};
@@ -37,7 +38,7 @@ pub fn run(data: &[u8]) {
 
 fn look_at(line: &[u8]) {
     let request = parse(line);
-    assert_eq!(request, read(line));
+    compare(&request, line);
     if let PoolRequest::Acquire(Ok(acquire)) = &request {
         assert!(acquire.workers > 0 && acquire.max_queue > 0 && acquire.hold > Span::ZERO);
         assert!(!acquire.key.is_empty() && !acquire.key.iter().any(|byte| matches!(byte, 0 | b' ' | b'\n')));
@@ -48,57 +49,42 @@ fn look_at(line: &[u8]) {
     wide.push(b' ');
     assert_eq!(parse(&wide), request);
     for word in line.split(|byte| *byte == b' ') {
-        assert_eq!(parse_number(word), number(word));
-        assert_eq!(parse_seconds(word), seconds(word));
+        assert_eq!(parse_number(word).map(u64::from), number(word));
+        assert_eq!(parse_seconds(word).map(Span::as_micros), microseconds(word));
     }
 }
 
-fn read(line: &[u8]) -> PoolRequest<'_> {
+/// Compares a request with a naive reading of its line, of which the model has a part.
+fn compare(request: &PoolRequest<'_>, line: &[u8]) {
     let mut pieces = line.split(|byte| *byte == b' ');
     let command = pieces.next().unwrap_or_default();
     let words: Vec<&[u8]> = pieces.filter(|word| !word.is_empty()).collect();
-    match command {
-        b"ACQ4ME" => PoolRequest::Acquire(read_acquire(Purpose::Me, &words)),
-        b"ACQ4ANY" => PoolRequest::Acquire(read_acquire(Purpose::Anyone, &words)),
-        b"RELEASE" => PoolRequest::Release(words.first().copied()),
-        b"STATS" => read_list(&words).unwrap_or_else(|| PoolRequest::Stats(read_query(&words))),
+    let naive = match (command, request) {
+        (b"ACQ4ME" | b"ACQ4ANY", PoolRequest::Acquire(acquire)) => {
+            let Ok(acquire) = acquire else { return assert_eq!(read_wish(&words), None) };
+            let who = words.iter().skip(4).filter_map(|word| word.strip_prefix(b"who=")).next_back();
+            assert_eq!((acquire.purpose == Purpose::Me, acquire.who), (command == b"ACQ4ME", who.unwrap_or_default()));
+            return assert_eq!(read_wish(&words), Some(wish_of(acquire)));
+        }
+        (b"ACQ4ME" | b"ACQ4ANY", _) => panic!("{} is no acquire", line.escape_ascii()),
+        (b"RELEASE", _) => PoolRequest::Release(words.first().copied()),
+        (b"STATS", _) => read_list(&words).unwrap_or_else(|| PoolRequest::Stats(read_query(&words))),
         _ => PoolRequest::Unknown,
-    }
+    };
+    assert_eq!(*request, naive);
 }
 
-fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<AcquireLock<'a>, BadSyntax> {
-    let [key, workers, max_queue, more @ ..] = words else { return Err(BadSyntax) };
-    let (workers, max_queue) = (number(workers).unwrap_or(0), number(max_queue).unwrap_or(0));
-    if key.contains(&0) || workers == 0 || max_queue == 0 {
-        return Err(BadSyntax);
+fn wish_of(acquire: &AcquireLock<'_>) -> Wish {
+    let also = acquire.also.iter().map(|one| (one.key.to_vec(), one.workers.into(), one.max_queue.into()));
+    Wish {
+        key: acquire.key.to_vec(),
+        workers: acquire.workers.into(),
+        max_queue: acquire.max_queue.into(),
+        timeout_us: acquire.timeout.as_micros(),
+        hold_us: Some(acquire.hold).filter(|hold| *hold != Span::FOREVER).map(Span::as_micros),
+        keep_us: acquire.keep.as_micros(),
+        also: also.collect(),
     }
-    let timeout = more.first().and_then(|word| seconds(word)).unwrap_or(Span::ZERO);
-    let fields = |name: &'static [u8]| more.iter().skip(1).filter_map(move |word| word.strip_prefix(name));
-    let holds: Option<Vec<Span>> = fields(b"hold=").map(seconds).collect();
-    let keeps: Option<Vec<Span>> = fields(b"keep=").map(seconds).collect();
-    let keep = keeps.ok_or(BadSyntax)?.last().copied().unwrap_or(Span::ZERO);
-    let whos: Vec<&[u8]> = fields(b"who=").collect();
-    if whos.iter().any(|who| who.len() > 64 || who.contains(&0)) {
-        return Err(BadSyntax);
-    }
-    let hold = holds.ok_or(BadSyntax)?.last().copied().filter(|hold| *hold > Span::ZERO).unwrap_or(Span::FOREVER);
-    let who = whos.last().copied().unwrap_or_default();
-    let also: Option<Vec<KeyLimits<'_>>> = fields(b"also=").map(read_limits).collect();
-    let also = also.ok_or(BadSyntax)?;
-    let is_twice =
-        also.iter().enumerate().any(|(n, one)| *key == one.key || also[..n].iter().any(|other| other.key == one.key));
-    if also.len() > 4 || is_twice || keep > Span::ZERO && !also.is_empty() {
-        return Err(BadSyntax);
-    }
-    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold, keep, who, also })
-}
-
-fn read_limits(word: &[u8]) -> Option<KeyLimits<'_>> {
-    let colons: Vec<usize> = (0..word.len()).filter(|at| word[*at] == b':').collect();
-    let [.., first, second] = colons[..] else { return None };
-    let (key, workers, max_queue) = (&word[..first], number(&word[first + 1..second])?, number(&word[second + 1..])?);
-    let is_fine = !key.is_empty() && !key.contains(&0) && workers > 0 && max_queue > 0;
-    is_fine.then_some(KeyLimits { key, workers, max_queue })
 }
 
 fn read_list(words: &[&[u8]]) -> Option<PoolRequest<'static>> {
@@ -126,25 +112,4 @@ fn read_query<'a>(words: &[&'a [u8]]) -> StatsQuery<'a> {
         [name, _] if name == "holders" => StatsQuery::Holders(words[1]),
         _ => StatsQuery::Unknown,
     }
-}
-
-fn digits(word: &[u8]) -> Option<&str> {
-    std::str::from_utf8(word).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-fn number(word: &[u8]) -> Option<u32> {
-    digits(word).filter(|text| !text.is_empty()).map(|text| text.parse().unwrap_or(u32::MAX))
-}
-
-fn seconds(word: &[u8]) -> Option<Span> {
-    let mut parts = word.splitn(2, |byte| *byte == b'.');
-    let (whole, decimals) = (digits(parts.next()?)?, digits(parts.next().unwrap_or_default())?);
-    if whole.is_empty() && decimals.is_empty() {
-        return None;
-    }
-    let padded = format!("{decimals:0<3}");
-    let (ms, finer) = padded.split_at(3);
-    let round_up = u64::from(finer.contains(|digit| digit != '0'));
-    let ms = ms.parse::<u64>().expect("three digits are a number") + round_up;
-    Some(Span::from_secs(number(whole.as_bytes()).unwrap_or(0).into()) + Span::from_millis(ms))
 }

@@ -8,7 +8,7 @@
 mod counters;
 pub mod jobs;
 pub mod members;
-mod pools;
+pub mod pools;
 
 use counters::{Answer, Counters};
 use pools::{Pools, Replies, Timer};

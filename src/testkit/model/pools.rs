@@ -76,15 +76,16 @@ impl Timer {
 }
 
 /// Well-formed ACQ request.
-struct Wish {
-    key: Vec<u8>,
-    workers: u64,
-    max_queue: u64,
-    timeout_us: u64,
-    hold_us: Option<u64>,
-    keep_us: u64,
+#[derive(PartialEq, Eq, Debug)]
+pub struct Wish {
+    pub key: Vec<u8>,
+    pub workers: u64,
+    pub max_queue: u64,
+    pub timeout_us: u64,
+    pub hold_us: Option<u64>,
+    pub keep_us: u64,
     /// Further keys with their numbers.
-    also: Vec<(Vec<u8>, u64, u64)>,
+    pub also: Vec<(Vec<u8>, u64, u64)>,
 }
 
 impl Pools {
@@ -474,7 +475,8 @@ fn say(client: usize, line: &str) -> Replies {
     vec![(client, format!("{line}\n"))]
 }
 
-fn read_wish(parameters: &[&[u8]]) -> Option<Wish> {
+/// Reads the words behind an ACQ command.
+pub fn read_wish(parameters: &[&[u8]]) -> Option<Wish> {
     let word = |n: usize| parameters.get(n).copied();
     let key = word(0).filter(|key| !key.contains(&0))?.to_vec();
     let workers = word(1).and_then(number).filter(|n| *n > 0)?;
@@ -506,7 +508,7 @@ fn read_also(word: &[u8]) -> Option<(Vec<u8>, u64, u64)> {
     is_fine.then_some((key, workers, max_queue))
 }
 
-fn number(word: &[u8]) -> Option<u64> {
+pub fn number(word: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(word).ok().filter(|word| word.bytes().all(|byte| byte.is_ascii_digit()))?;
     let most = u64::from(u32::MAX);
     match digits.trim_start_matches('0') {
@@ -517,7 +519,7 @@ fn number(word: &[u8]) -> Option<u64> {
 }
 
 /// Reads seconds, perhaps with decimals: decimals beyond the third count as one more millisecond unless they are zeros.
-fn microseconds(word: &[u8]) -> Option<u64> {
+pub fn microseconds(word: &[u8]) -> Option<u64> {
     let word = std::str::from_utf8(word).ok()?;
     let (seconds, decimals) = word.split_once('.').unwrap_or((word, ""));
     if word.is_empty() || word == "." || !decimals.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -58,29 +58,6 @@ fn a_key_kept_for_a_time_is_free_without_room() {
     assert_eq!(of_roots, ["root gone", "root t S 1", "root default  k 2"]);
 }
 
-/// One reply answers all jobs of a put-many, also those that are refused for other reasons.
-#[test]
-fn a_put_many_without_room_is_refused_once() {
-    let mut stage = Stage::new();
-    let [one, other] = [stage.connect(), stage.connect()];
-    stage.ask(one, "put-job 0 0 9 1 key=old|a|");
-    stage.send(one, "put-job 0 0 9 1 key=new|b|");
-    let many = "put-many 4|put-job 0 0 9 1 key=old|c|put 0 0 9 1|d|put 0 0 9 70000|";
-    stage.send(one, &[many, &"x".repeat(70_000), "|put-job 0 0 9 1 key=new|e|list-tube-used|"].concat());
-    stage.send(
-        other,
-        "put-many 2|put-job 0 0 9 1 key=old|f|put-job 0 0 9 1 key=new|g|put-many 1|put-job 0 0 9 1 key=old|h|",
-    );
-    assert_eq!([one, other].map(|client| stage.heard(client)), ["", ""]);
-    stage.roll_back();
-    assert_eq!(stage.heard(one), "OUT_OF_MEMORY|OUT_OF_MEMORY|USING default|");
-    assert_eq!(stage.heard(other), "OUT_OF_MEMORY|DUPLICATE 1|");
-    stage.commit_all();
-    let told =
-        stage.ask(other, "put-many 3|put-job 0 0 9 1 key=old|i|put-job 0 0 9 1 key=new|j|put-job 0 0 9 1 key=new|k|");
-    assert_eq!(told, "DUPLICATE 1|INSERTED 4|DUPLICATE 4|");
-}
-
 /// The jobs are removed in slices, by the meter of each step.
 #[test]
 fn very_many_puts_are_taken_back_in_slices() {
@@ -104,20 +81,4 @@ fn very_many_puts_are_taken_back_in_slices() {
     }
     assert_eq!(stage.ask(producers[0], "peek 1|put-job 0 0 9 1 key=k1|x|"), "NOT_FOUND|INSERTED 60001|");
     assert!(stage.store.batches().concat().iter().all(|row| !row.starts_with("put ") || row.starts_with("put 60001")));
-}
-
-/// A copy is not waited for while the store fails, whether it was asked for before or then.
-#[test]
-fn a_copy_is_given_up_while_the_store_fails() {
-    let mut stage = Stage::with(JobsSettings::default());
-    let [one, producer] = [stage.connect(), stage.connect()];
-    stage.send(one, "store-copy copy.db|list-tube-used|");
-    stage.send(producer, "put 0 0 9 1|a|");
-    assert_eq!(stage.heard(one), "");
-    stage.roll_back();
-    assert_eq!(stage.heard(one), "INTERNAL_ERROR|USING default|");
-    let mut stage = Stage::with(JobsSettings::default());
-    let client = stage.connect();
-    stage.store.fail(true);
-    assert_eq!(stage.ask(client, "store-copy copy.db|"), "INTERNAL_ERROR|");
 }

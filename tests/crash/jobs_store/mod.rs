@@ -3,11 +3,13 @@
 
 mod amounts;
 mod clock;
+mod conversations;
 mod copying;
 mod crashes;
 mod daemon;
 mod figures;
 mod full;
+mod held;
 pub mod kept;
 mod losing;
 mod meddling;
@@ -191,26 +193,6 @@ fn lines_of(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn replies_keep_their_order_and_what_is_pipelined_shares_a_batch() {
-    let mut stage = Stage::new();
-    let client = stage.connect();
-    stage.send(client, "list-tube-used|put 0 0 9 1|a|list-tube-used|put 0 0 9 1|b|touch 1|");
-    assert_eq!(stage.heard(client), "USING default|");
-    // Later requests are served without waiting, too: all of them are the next batch.
-    stage.send(client, "put 0 0 9 1|c|");
-    stage.send(client, "put 0 0 9 1|d|list-tube-used|");
-    stage.commit();
-    assert_eq!(stage.heard(client), "INSERTED 1|USING default|INSERTED 2|NOT_FOUND|");
-    stage.send(client, "peek 1|");
-    assert_eq!(stage.heard(client), "");
-    stage.commit();
-    assert_eq!(stage.heard(client), "INSERTED 3|INSERTED 4|USING default|FOUND 1 1|a|");
-    let batches = stage.store.batches();
-    assert_eq!(batches, [vec!["put 1 a", "put 2 b", "next 3"], vec!["put 3 c", "put 4 d", "next 5"]]);
-    assert!(!stage.store.commit_one(), "there is nothing more to commit");
-}
-
-#[test]
 fn a_put_and_a_delete_in_one_batch_cancel_out() {
     let mut stage = Stage::new();
     let [client, other] = [stage.connect(), stage.connect()];
@@ -224,27 +206,6 @@ fn a_put_and_a_delete_in_one_batch_cancel_out() {
     let batches = stage.store.batches();
     let changes = |batch: usize, word: &str| batches[batch].iter().filter(|change| change.starts_with(word)).count();
     assert_eq!((changes(2, "put 3"), changes(2, "put 4"), changes(2, "delete 1")), (0, 1, 1), "{batches:?}");
-}
-
-#[test]
-fn a_job_is_seen_once_it_is_committed() {
-    let mut stage = Stage::new();
-    let [puts, waits, looks] = [stage.connect(), stage.connect(), stage.connect()];
-    stage.send(waits, "reserve|");
-    stage.send(puts, "put 0 0 9 1|a|put 0 2 9 1|b|");
-    for question in ["peek 1|", "peek-ready|", "stats-job 1|", "delete 1|", "reserve-job 1|", "kick-job 2|"] {
-        stage.send(looks, question);
-        assert_eq!(stage.heard(looks), "NOT_FOUND|", "{question}");
-    }
-    stage.send(looks, "list-jobs default ready 9|kick 9|clear default|");
-    assert_eq!(stage.heard(looks), "OK 4|---\n|KICKED 0|CLEARED 0|");
-    assert_eq!(stage.heard(waits), "");
-    // A delay runs from the put, however long the commit takes.
-    stage.world.advance(Span::from_secs(3));
-    stage.commit();
-    assert_eq!((stage.heard(puts), stage.heard(waits)), ("INSERTED 1|INSERTED 2|".into(), "RESERVED 1 1|a|".into()));
-    stage.send(looks, "peek-ready|");
-    assert_eq!(stage.heard(looks), "FOUND 2 1|b|");
 }
 
 /// Requests that see a job of their own connection, and the reply to each once that is committed.
@@ -284,158 +245,6 @@ fn own_job_that_is_not_committed_is_waited_for() {
     assert_eq!((lines("state: delayed"), lines("current-jobs-delayed: 1"), lines("- id: 1")), (1, 2, 1), "{heard}");
 }
 
-#[test]
-fn requests_about_jobs_wait_for_the_commit_of_a_put() {
-    let mut stage = Stage::new();
-    let [own, other] = [stage.connect(), stage.connect()];
-    stage.ask(other, "put 0 0 9 1|a|");
-    stage.send(own, "put 0 0 9 1|b|watch t|put 0 0 9 1|c|touch 1|peek 1|delete 1|");
-    stage.send(other, "peek 1|");
-    assert_eq!(stage.heard(other), "FOUND 1 1|a|", "only the connection of the put waits");
-    stage.commit();
-    assert_eq!(stage.heard(own), "INSERTED 2|WATCHING 2|INSERTED 3|NOT_FOUND|FOUND 1 1|a|");
-    stage.commit();
-    assert_eq!(stage.heard(own), "DELETED|");
-}
-
-/// The job may be committed or not when the wait for that ends.
-#[test]
-fn own_job_is_waited_for_no_longer_than_its_put() {
-    let settings = JobsSettings { store_timeout: Span::from_secs(3), ..JobsSettings::default() };
-    let mut stage = Stage::with(settings);
-    let client = stage.connect();
-    stage.send(client, "put 0 0 9 1|a|delete 1|peek 1|list-tube-used|");
-    stage.store.fail(true);
-    stage.world.advance(Span::from_millis(2_900));
-    assert_eq!(stage.heard(client), "");
-    stage.world.advance(Span::from_millis(2_200));
-    assert_eq!(stage.heard(client), "INTERNAL_ERROR|INTERNAL_ERROR|NOT_FOUND|USING default|");
-    stage.store.fail(false);
-    assert_eq!(stage.ask(client, "peek 1|"), "FOUND 1 1|a|");
-}
-
-#[test]
-fn upgrade_keeps_requests_that_wait_for_an_own_job() {
-    let mut stage = Stage::new();
-    let client = stage.connect();
-    stage.send(client, "put 0 0 9 1|a|peek 1|list-tube-used|");
-    stage.world.pause(true);
-    stage.commit();
-    assert!(stage.world.is_quiet());
-    stage.world.upgrade();
-    stage.world.settle();
-    assert_eq!(stage.heard(client), "INSERTED 1|FOUND 1 1|a|USING default|");
-}
-
-/// The effect of a request before the commit is seen by the next of the same connection, as far as the job existed
-/// before.
-#[test]
-fn older_jobs_are_served_before_the_commit() {
-    let mut stage = Stage::new();
-    let [one, other] = [stage.connect(), stage.connect()];
-    stage.ask(one, "put 0 0 9 1|a|");
-    stage.ask(one, "reserve|");
-    stage.send(one, "release 1 5 0|");
-    stage.send(other, "reserve|");
-    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), "RESERVED 1 1|a|".into()));
-    stage.send(other, "delete 1|touch 1|");
-    stage.send(one, "peek 1|");
-    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), String::new()));
-    stage.commit();
-    assert_eq!((stage.heard(one), stage.heard(other)), ("RELEASED|NOT_FOUND|".into(), String::new()));
-    stage.commit();
-    assert_eq!(stage.heard(other), "DELETED|NOT_FOUND|");
-}
-
-#[test]
-fn a_duplicate_waits_for_the_job_that_it_names() {
-    let mut stage = Stage::new();
-    let [one, other, third, fourth] = [stage.connect(), stage.connect(), stage.connect(), stage.connect()];
-    stage.send(one, "put-job 0 0 9 1 key=k|a|");
-    stage.send(other, "put-job 0 0 9 1 key=k|b|");
-    stage.send(third, "put-job 0 0 9 1 key=j|c|");
-    stage.send(fourth, "root t S 2|");
-    stage.send(third, "put-job 0 0 9 1 tube=t root=S root-ts=1|d|");
-    assert_eq!(stage.heard(other), "");
-    stage.commit();
-    assert_eq!((stage.heard(one), stage.heard(other)), ("INSERTED 1|".into(), "DUPLICATE 1|".into()));
-    // The others came later: the job with the other key, and the root job.
-    assert_eq!(stage.heard(third), "");
-    stage.commit();
-    assert_eq!((stage.heard(fourth), stage.heard(third)), ("ROOT 2|".into(), "INSERTED 2|SUPERSEDED|".into()));
-}
-
-#[test]
-fn a_job_is_kept_whose_producer_is_lost_before_the_commit() {
-    let mut stage = Stage::new();
-    let [lost, other] = [stage.connect(), stage.connect()];
-    stage.ask(lost, "put 0 0 9 1|a|");
-    stage.ask(lost, "reserve|");
-    stage.send(lost, "release 1 7 0|");
-    stage.send(lost, "put 0 0 9 1|b|");
-    stage.world.reset(lost);
-    stage.world.settle();
-    assert!(stage.world.is_closed(lost));
-    // Another connection gets its number, and none of its replies.
-    let next = stage.connect();
-    assert_eq!(stage.world.id_of(next), stage.world.id_of(lost));
-    stage.send(next, "use t|");
-    stage.commit_all();
-    assert_eq!(stage.heard(next), "USING t|");
-    stage.send(other, "reserve|reserve|");
-    assert_eq!(stage.heard(other), "RESERVED 2 1|b|RESERVED 1 1|a|");
-}
-
-#[test]
-fn replies_after_a_commit_reach_a_half_closed_connection() {
-    let mut stage = Stage::new();
-    let [puts, reserves, nobody] = [stage.connect(), stage.connect(), stage.connect()];
-    stage.world.send(puts, b"put 0 0 9 1\r\na\r\n");
-    stage.world.finish(puts);
-    stage.world.send(nobody, b"watch t\r\nignore default\r\nreserve\r\n");
-    stage.world.finish(nobody);
-    stage.world.send(reserves, b"put 0 0 9 1\r\nb\r\nreserve\r\nreserve\r\nreserve\r\n");
-    stage.world.finish(reserves);
-    stage.world.settle();
-    stage.world.advance(Span::from_secs(60));
-    assert!([puts, reserves, nobody].into_iter().all(|client| !stage.world.is_ended(client)), "replies are owed");
-    stage.commit();
-    assert_eq!(stage.heard(puts), "INSERTED 1|");
-    assert_eq!(stage.heard(nobody), "WATCHING 2|WATCHING 1|TIMED_OUT|");
-    // Both jobs come with the same commit; there is no third.
-    assert_eq!(stage.heard(reserves), "INSERTED 2|RESERVED 1 1|a|RESERVED 2 1|b|TIMED_OUT|");
-    assert!([puts, reserves, nobody].into_iter().all(|client| stage.world.is_closed(client)));
-}
-
-#[test]
-fn an_upgrade_waits_for_the_commit() {
-    let mut stage = Stage::new();
-    let [puts, waits, holds] = [stage.connect(), stage.connect(), stage.connect()];
-    stage.ask(puts, "put 0 0 9 1|a|");
-    stage.send(holds, "reserve|");
-    assert_eq!(stage.heard(holds), "RESERVED 1 1|a|");
-    stage.send(waits, "reserve-with-timeout 100|");
-    stage.send(puts, "put 0 0 9 1|b|");
-    stage.send(puts, "put 0 5 9 1|c|");
-    stage.world.pause(true);
-    stage.send(puts, "put 0 0 9 1|d|");
-    assert!(!stage.world.is_quiet());
-    stage.commit();
-    assert!(!stage.world.is_quiet(), "the next batch is under way");
-    stage.commit();
-    assert!(stage.world.is_quiet());
-    assert_eq!((stage.heard(puts), stage.heard(waits)), ("INSERTED 2|INSERTED 3|".into(), "RESERVED 2 1|b|".into()));
-    stage.world.upgrade();
-    stage.world.settle();
-    assert_eq!(stage.heard(puts), "");
-    stage.send(waits, "reserve-with-timeout 100|");
-    stage.commit();
-    assert_eq!((stage.heard(puts), stage.heard(waits)), ("INSERTED 4|".into(), "RESERVED 4 1|d|".into()));
-    stage.send(holds, "delete 1|");
-    stage.commit();
-    assert_eq!(stage.heard(holds), "DELETED|");
-}
-
 /// Clients of the jobs wait for an upgrade that waits for a commit, and those of the pools do not wait.
 #[test]
 fn only_the_jobs_wait_while_an_upgrade_waits_for_a_commit() {
@@ -460,104 +269,6 @@ fn only_the_jobs_wait_while_an_upgrade_waits_for_a_commit() {
     stage.world.settle();
     stage.commit_all();
     assert_eq!((stage.heard(one), stage.heard(two)), ("USING default|".into(), "INSERTED 3|DELETED|".into()));
-}
-
-#[test]
-fn the_jobs_go_on_when_there_is_no_upgrade() {
-    let mut stage = Stage::new();
-    let (one, two) = (stage.connect(), stage.connect());
-    stage.send(one, "put 0 0 9 1|a|");
-    assert!(!stage.world.come_to_rest());
-    stage.send(one, "put 0 0 9 1|b|");
-    stage.send(two, "reserve|");
-    stage.world.advance(Span::from_secs(5));
-    stage.world.go_on();
-    stage.world.settle();
-    stage.commit_all();
-    assert_eq!((stage.heard(one), stage.heard(two)), ("INSERTED 1|INSERTED 2|".into(), "RESERVED 1 1|a|".into()));
-}
-
-#[test]
-fn an_upgrade_that_is_given_up_during_a_commit_leaves_no_trace() {
-    let mut stage = Stage::new();
-    let client = stage.connect();
-    stage.send(client, "put 0 0 9 1|a|");
-    stage.world.pause(true);
-    stage.send(client, "put 0 0 9 1|b|reserve|");
-    stage.world.pause(false);
-    stage.world.settle();
-    stage.commit();
-    assert_eq!(stage.heard(client), "INSERTED 1|");
-    stage.commit();
-    assert_eq!(stage.heard(client), "INSERTED 2|RESERVED 1 1|a|");
-}
-
-#[test]
-fn while_the_store_fails_no_job_is_taken_and_the_rest_goes_on() {
-    let mut stage = Stage::new();
-    let [one, other, locks] = [stage.connect(), stage.connect(), stage.world.connect()];
-    stage.ask(one, "put 0 0 9 1|a|");
-    stage.ask(one, "put 0 0 9 1|b|");
-    stage.send(one, "put 0 0 9 1|c|");
-    stage.store.fail(true);
-    stage.world.advance(Span::from_secs(5));
-    stage.send(other, "put 0 0 9 1|d|put-many 2|put 0 0 9 1|e|put 0 0 9 1|f|list-tube-used|");
-    assert_eq!(stage.heard(other), "OUT_OF_MEMORY|OUT_OF_MEMORY|USING default|");
-    stage.send(other, "reserve|touch 1|peek 2|");
-    assert_eq!(stage.heard(other), "RESERVED 1 1|a|TOUCHED|FOUND 2 1|b|");
-    stage.send(other, "delete 1|");
-    stage.world.send(locks, b"ACQ4ME k 1 5 5\n");
-    stage.world.settle();
-    assert_eq!(stage.heard(locks), "LOCKED\n");
-    stage.world.advance(Span::from_secs(20));
-    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), String::new()));
-    stage.store.fail(false);
-    stage.commit_all();
-    assert_eq!((stage.heard(one), stage.heard(other)), ("INSERTED 3|".into(), "DELETED|".into()));
-    assert_eq!(stage.ask(other, "put 0 0 9 1|g|"), "INSERTED 4|");
-}
-
-/// Each reply that waits for a failing store for half a minute becomes INTERNAL_ERROR, because the outcome is unknown.
-#[test]
-fn replies_wait_for_a_failing_store_for_so_long_and_no_longer() {
-    let mut stage = Stage::with(JobsSettings::default());
-    let [one, other, late] = [stage.connect(), stage.connect(), stage.connect()];
-    stage.ask(one, &"put 0 0 999 1|a|".repeat(9));
-    stage.send(one, "put 0 0 9 1|b|");
-    stage.send(other, "delete 1|list-tube-used|");
-    stage.store.fail(true);
-    stage.world.advance(Span::from_secs(20));
-    stage.send(late, "delete 2|");
-    stage.world.advance(Span::from_millis(9_900));
-    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), String::new()));
-    stage.world.advance(Span::from_millis(1_200));
-    let told = (stage.heard(one), stage.heard(other), stage.heard(late));
-    assert_eq!(told, ("INTERNAL_ERROR|".into(), "INTERNAL_ERROR|USING default|".into(), String::new()));
-    stage.world.advance(Span::from_millis(18_700));
-    assert_eq!(stage.heard(late), "");
-    stage.world.advance(Span::from_millis(2_300));
-    assert_eq!(stage.heard(late), "INTERNAL_ERROR|");
-    stage.send(late, "put 0 0 9 1|c|delete 3|");
-    assert_eq!(stage.heard(late), "OUT_OF_MEMORY|");
-    stage.store.fail(false);
-    stage.commit_all();
-    assert_eq!(stage.heard(late), "DELETED|");
-    // The changes with unknown outcome are done, and no reply is sent twice.
-    assert_eq!(stage.ask(one, "peek 1|peek 2|peek 10|"), "NOT_FOUND|NOT_FOUND|FOUND 10 1|b|");
-}
-
-/// The store never reports its failure.
-#[test]
-fn a_commit_that_never_ends_counts_as_a_failure() {
-    let mut stage = Stage::with(JobsSettings { store_timeout: Span::from_secs(2), ..JobsSettings::default() });
-    let client = stage.connect();
-    stage.send(client, "put 0 0 9 1|a|");
-    stage.world.advance(Span::from_millis(5_500));
-    assert_eq!(stage.heard(client), "INTERNAL_ERROR|");
-    stage.send(client, "put 0 0 9 1|b|");
-    assert_eq!(stage.heard(client), "OUT_OF_MEMORY|");
-    stage.commit_all();
-    assert_eq!(stage.ask(client, "put 0 0 9 1|b|"), "INSERTED 2|");
 }
 
 /// Beyond the bound, connections that send changes are not read; queries are served, and nothing is lost.
@@ -655,7 +366,7 @@ fn a_long_command_is_answered_in_time_while_the_store_fails() {
     assert_eq!(stage.ask(client, "peek-ready|"), "NOT_FOUND|", "it has come to its end");
 }
 
-/// During a commit of half a minute, locks and all requests without a promise are as quick as ever.
+/// During a commit of half a minute that fails at last, locks and all requests without a promise are as quick as ever.
 #[test]
 fn a_slow_commit_delays_no_other_client() {
     let mut stage = Stage::new();
@@ -663,6 +374,7 @@ fn a_slow_commit_delays_no_other_client() {
     stage.ask(puts, &"put 0 0 99 1|a|".repeat(100));
     stage.send(puts, "put 0 0 9 1|b|");
     for second in 0..30 {
+        stage.store.fail(second > 20);
         stage.world.advance(Span::from_secs(1));
         stage.send(runs, "reserve|");
         assert_eq!(stage.heard(runs), format!("RESERVED {} 1|a|", second + 1));
@@ -671,6 +383,7 @@ fn a_slow_commit_delays_no_other_client() {
         assert_eq!(stage.heard(locks), "LOCKED\nRELEASED\n");
     }
     assert_eq!(stage.heard(puts), "");
+    stage.store.fail(false);
     stage.commit_all();
     assert_eq!(stage.heard(puts), "INSERTED 101|");
 }
