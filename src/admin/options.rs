@@ -7,15 +7,11 @@ use poolcounter_service::options::{Endpoint, Opt};
 pub struct AdminSettings;
 
 /// Option of its addresses; none by default.
-pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
-    long: "admin",
-    key: "admin",
-    default: "[]",
-    hint: "unix:PATH",
-    doc: "Accept the commands of poolcounter admin on this socket, from the daemon's user and root only; repeatable \
-          (default: off). Only these two users can open the socket, whatever --socket-mode says.",
-    repeats: true,
-    set: |endpoint, value| {
+pub const LISTENING: &[Opt<Endpoint>] = &[Opt::<Endpoint>::new(
+    "--admin unix:PATH",
+    "Accept the commands of poolcounter admin on this socket, from the daemon's user and root only; repeatable \
+     (default: off). Only these two users can open the socket, whatever --socket-mode says.",
+    |endpoint, value| {
         if !value.starts_with("unix:") {
             return Err(if value.starts_with('/') {
                 format!("unix:PATH; use unix:{value}")
@@ -26,5 +22,6 @@ pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
         endpoint.is_enabled = true;
         endpoint.listen_on(value)
     },
-    ..Opt::BLANK
-}];
+)
+.in_file("admin", "[]")
+.repeated()];

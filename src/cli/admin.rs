@@ -41,16 +41,13 @@ pub struct AdminCommandSettings {
 
 /// Options of the command.
 pub const OPTIONS: &[Opt<AdminCommandSettings>] = &[
-    Opt {
-        short: "a",
-        long: "admin",
-        hint: "unix:PATH",
-        doc: "Administration socket of the daemon, as in its option --admin. The default is the value of \
-              POOLCOUNTER_ADMIN in the environment, the socket in the configuration file, admin.sock in the directory \
-              RUNTIME_DIRECTORY, or /run/poolcounter/admin.sock, whichever is found first.",
-        set: |settings, value| assign(&mut settings.socket, Ok(Some(value.into()))),
-        ..Opt::BLANK
-    },
+    Opt::new(
+        "-a, --admin unix:PATH",
+        "Administration socket of the daemon, as in its option --admin. The default is the value of POOLCOUNTER_ADMIN \
+         in the environment, the socket in the configuration file, admin.sock in the directory RUNTIME_DIRECTORY, or \
+         /run/poolcounter/admin.sock, whichever is found first.",
+        |settings, value| assign(&mut settings.socket, Ok(Some(value.into()))),
+    ),
     file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into())))),
     json_option(
         "Print each line as a JSON object. Each object has left, wait, ok or error, with the content of the line.",

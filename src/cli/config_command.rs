@@ -25,24 +25,18 @@ pub struct ConfigSettings {
 /// Options of the command.
 pub const OPTIONS: &[Opt<ConfigSettings>] = &[
     file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into())))),
-    Opt {
-        long: "changed",
-        doc: "Print only the settings in the file, without the defaults.",
-        set: |settings, _| assign(&mut settings.is_changed_only, Ok(true)),
-        ..Opt::BLANK
-    },
+    Opt::new("--changed", "Print only the settings in the file, without the defaults.", |settings, _| {
+        assign(&mut settings.is_changed_only, Ok(true))
+    }),
 ];
 
 /// Returns the option for the configuration file of a daemon on this machine.
 pub(super) const fn file_option<S>(set: fn(&mut S, &str) -> Result<(), String>) -> Opt<S> {
-    Opt {
-        short: "c",
-        long: "config",
-        hint: "FILE",
-        doc: "The daemon's configuration file (default: /etc/poolcounter.toml, if it exists).",
+    Opt::new(
+        "-c, --config FILE",
+        "The daemon's configuration file (default: /etc/poolcounter.toml, if it exists).",
         set,
-        ..Opt::BLANK
-    }
+    )
 }
 
 /// Returns the path of that file: the given one, or the default if it exists.

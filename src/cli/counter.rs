@@ -49,15 +49,12 @@ pub const OPTIONS: &[Opt<CounterSettings>] = &[
         ..Opt::SERVER
     },
     Opt::TLS,
-    Opt {
-        short: "w",
-        long: "wait",
-        hint: "SECONDS",
-        doc: "For acquire: time to wait for units (default: 0). The protocol has no queue: the command asks again \
-              at least once a second, and a later client may be served earlier. With 0 the command does not wait.",
-        set: |settings, value| assign(&mut settings.wait, seconds(value)),
-        ..Opt::BLANK
-    },
+    Opt::new(
+        "-w, --wait SECONDS",
+        "For acquire: time to wait for units (default: 0). The protocol has no queue: the command asks again at least \
+         once a second, and a later client may be served earlier. With 0 the command does not wait.",
+        |settings, value| assign(&mut settings.wait, seconds(value)),
+    ),
     Opt {
         doc: "For acquire: action when the units are lost while the command runs: only warn, or also terminate or kill \
               it (default: warn). The units are lost when the connection is lost.",

@@ -29,15 +29,11 @@ type PageSettings = (Endpoint, HttpSettings);
 
 /// Options of the command.
 pub const OPTIONS: &[Opt<PageSettings>] = &[
-    Opt {
-        short: "s",
-        long: "server",
-        hint: "HOST[:PORT]",
-        doc: "A server, as for other commands: its status page is looked for at port 7580. HOST:PORT with a port other \
-              than 7531, or a URL that begins with http://, is the address of the page itself; repeatable, and \
-              required.",
-        repeats: true,
-        set: |(_, http), value| {
+    Opt::<PageSettings>::new(
+        "-s, --server HOST[:PORT]",
+        "A server, as for other commands: its status page is looked for at port 7580. HOST:PORT with a port other than \
+         7531, or a URL that begins with http://, is the address of the page itself; repeatable, and required.",
+        |(_, http), value| {
             let host = value.strip_suffix(LOCKS_PORT).filter(|_| value.parse::<Ipv6Addr>().is_err()).unwrap_or(value);
             let server = server_of(host).ok_or("a host, with or without a port, or an http URL without a path")?;
             if !http.servers.contains(&server) {
@@ -45,26 +41,21 @@ pub const OPTIONS: &[Opt<PageSettings>] = &[
             }
             Ok(())
         },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "http",
-        hint: "ADDRESS",
-        doc: "Serve the page on this address: IP, IP:PORT or unix:PATH; repeatable (default: 127.0.0.1; the port is \
-              7580).",
-        repeats: true,
-        set: |(endpoint, _), value| endpoint.listen_on(value),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "http-host",
-        hint: "NAME",
-        doc: "Host name that browsers may use for the page, besides localhost, this machine's name and IP addresses; \
-              repeatable.",
-        repeats: true,
-        set: |(_, http), value| (HTTP_OPTIONS[0].set)(http, value),
-        ..Opt::BLANK
-    },
+    )
+    .repeated(),
+    Opt::<PageSettings>::new(
+        "--http ADDRESS",
+        "Serve the page on this address: IP, IP:PORT or unix:PATH; repeatable (default: 127.0.0.1; the port is 7580).",
+        |(endpoint, _), value| endpoint.listen_on(value),
+    )
+    .repeated(),
+    Opt::<PageSettings>::new(
+        "--http-host NAME",
+        "Host name that browsers may use for the page, besides localhost, this machine's name and IP addresses; \
+         repeatable.",
+        |(_, http), value| (HTTP_OPTIONS[0].set)(http, value),
+    )
+    .repeated(),
 ];
 
 /// Runs the command: serves until a signal ends it.

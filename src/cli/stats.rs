@@ -38,14 +38,9 @@ pub const OPTIONS: &[Opt<StatsSettings>] = &[
          in docs/status-page.md. In place of report it has lines if a single answer was asked for, or error.",
         |settings, _| assign(&mut settings.is_json, Ok(true)),
     ),
-    Opt {
-        short: "r",
-        long: "rows",
-        hint: "N",
-        doc: "Number of rows of each table to print, 300 at most (default: 10).",
-        set: |settings, value| assign(&mut settings.rows, number(value, 0..=300)),
-        ..Opt::BLANK
-    },
+    Opt::new("-r, --rows N", "Number of rows of each table to print, 300 at most (default: 10).", |settings, value| {
+        assign(&mut settings.rows, number(value, 0..=300))
+    }),
     Opt::EACH_SERVER,
     Opt::TLS,
 ];

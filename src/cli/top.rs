@@ -43,14 +43,11 @@ pub struct TopSettings {
 pub const OPTIONS: &[Opt<TopSettings>] = &[
     Opt::EACH_SERVER,
     Opt::TLS,
-    Opt {
-        short: "i",
-        long: "interval",
-        hint: "SECONDS",
-        doc: "Time between two polls of the servers, at least 0.1 (default: 2).",
-        set: |settings, value| assign(&mut settings.interval, seconds_from(Duration::from_millis(100), value)),
-        ..Opt::BLANK
-    },
+    Opt::new(
+        "-i, --interval SECONDS",
+        "Time between two polls of the servers, at least 0.1 (default: 2).",
+        |settings, value| assign(&mut settings.interval, seconds_from(Duration::from_millis(100), value)),
+    ),
 ];
 
 /// Runs the command.

@@ -16,47 +16,39 @@ pub struct HttpSettings {
 }
 
 /// Options of its addresses; none by default.
-pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
-    long: "http",
-    key: "http",
-    default: "[]",
-    hint: "ADDRESS",
-    doc: "Serve metrics and a status page on this address, written as for --listen; repeatable (default: off; the port \
-          is 7580). See SERVICES in poolcounter(8).",
-    repeats: true,
-    set: |endpoint, value| {
+pub const LISTENING: &[Opt<Endpoint>] = &[Opt::<Endpoint>::new(
+    "--http ADDRESS",
+    "Serve metrics and a status page on this address, written as for --listen; repeatable (default: off; the port is \
+     7580). See SERVICES in poolcounter(8).",
+    |endpoint, value| {
         endpoint.is_enabled = true;
         endpoint.listen_on(value)
     },
-    ..Opt::BLANK
-}];
+)
+.in_file("http", "[]")
+.repeated()];
 
 /// All other options.
 pub const OPTIONS: &[Opt<HttpSettings>] = &[
-    Opt {
-        long: "http-host",
-        key: "http_host",
-        default: "[]",
-        hint: "NAME",
-        doc: "Host name that browsers and scrapers may use for the pages, besides localhost, this machine's name and \
-              IP addresses; repeatable. A request for another host is answered with 421, so that no web page can read \
-              the pages by making its own name point here (DNS rebinding).",
-        repeats: true,
-        set: |settings, value| {
+    Opt::<HttpSettings>::new(
+        "--http-host NAME",
+        "Host name that browsers and scrapers may use for the pages, besides localhost, this machine's name and IP \
+         addresses; repeatable. A request for another host is answered with 421, so that no web page can read the \
+         pages by making its own name point here (DNS rebinding).",
+        |settings, value| {
             settings.hosts.push(host_name(value).ok_or("the name of a host, without a port")?);
             Ok(())
         },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "http-admin",
-        key: "http_admin",
-        default: "false",
-        doc: "Enable the buttons of the status page that kick and delete buried jobs, for every client that can \
-              connect (default: off). A request that another site makes in the name of a browser is answered with 403.",
-        set: |settings, value| assign(&mut settings.is_admin, flag(value)),
-        ..Opt::BLANK
-    },
+    )
+    .in_file("http_host", "[]")
+    .repeated(),
+    Opt::<HttpSettings>::new(
+        "--http-admin",
+        "Enable the buttons of the status page that kick and delete buried jobs, for every client that can connect \
+         (default: off). A request that another site makes in the name of a browser is answered with 403.",
+        |settings, value| assign(&mut settings.is_admin, flag(value)),
+    )
+    .in_file("http_admin", "false"),
 ];
 
 /// Returns a host name in lower case; None if it is invalid.

@@ -30,7 +30,7 @@ pub struct Opt<S> {
     /// True if it is for the program itself, and hidden from help and manual.
     pub is_hidden: bool,
     /// Sets the value; that of an option without one is `true`. The error describes valid values.
-    pub set: fn(&mut S, &str) -> Result<(), String>,
+    pub set: SetText<S>,
     /// Sets the value instead of `set`, if a value on the command line may be other than UTF-8 text.
     pub set_bytes: Option<SetBytes<S>>,
     /// Returns why the option has no effect beside the other settings, as the end of a sentence: `max_hold is not
@@ -38,7 +38,8 @@ pub struct Opt<S> {
     pub idle: fn(&S) -> Option<&'static str>,
 }
 
-/// Sets a field of an `S` to bytes. The error describes valid values.
+/// Sets a field of an `S` to a text, or to bytes. The error describes valid values.
+type SetText<S> = fn(&mut S, &str) -> Result<(), String>;
 type SetBytes<S> = fn(&mut S, &[u8]) -> Result<(), String>;
 
 /// Table that a configuration file may contain any number of times, such as `[[members.pool]]`; each sets fields of an
@@ -143,9 +144,51 @@ impl<S> Opt<S> {
         idle: |_| None,
     };
     /// Option `--help`, which every command has. The reader of the command line handles it.
-    pub const HELP: Opt<S> = Opt { short: "h", long: "help", doc: "Print this help and exit.", ..Opt::BLANK };
+    pub const HELP: Opt<S> = Opt::new("-h, --help", "Print this help and exit.", |_, _| Ok(()));
     /// Option `--version`, handled likewise.
-    pub const VERSION: Opt<S> = Opt { short: "V", long: "version", doc: "Print the version and exit.", ..Opt::BLANK };
+    pub const VERSION: Opt<S> = Opt::new("-V, --version", "Print the version and exit.", |_, _| Ok(()));
+
+    /// Returns the option of a usage: its letter, if it has one, its name, and the placeholder of its value, if it takes
+    /// one, as in `-k, --key KEY`.
+    pub const fn new(usage: &'static str, doc: &'static str, set: SetText<S>) -> Opt<S> {
+        let (short, rest) = match usage.as_bytes() {
+            [b'-', b'-', ..] => ("", usage),
+            _ => (usage.split_at("-".len()).1.split_at(1).0, usage.split_at("-k, ".len()).1),
+        };
+        let name = rest.split_at("--".len()).1;
+        let mut end = 0;
+        while end < name.len() && name.as_bytes()[end] != b' ' {
+            end += 1;
+        }
+        let (long, hint) = name.split_at(end);
+        let hint = if hint.is_empty() { "" } else { hint.split_at(" ".len()).1 };
+        Opt { short, long, hint, doc, set, ..Opt::BLANK }
+    }
+
+    /// Returns the option of a usage whose value may be other than UTF-8 text.
+    pub const fn of_bytes(usage: &'static str, doc: &'static str, set: SetBytes<S>) -> Opt<S> {
+        Opt { set_bytes: Some(set), ..Opt::new(usage, doc, |_, _| Ok(())) }
+    }
+
+    /// Returns the same with a key and a default for the file.
+    pub const fn in_file(self, key: &'static str, default: &'static str) -> Opt<S> {
+        Opt { key, default, ..self }
+    }
+
+    /// Returns the same with several values.
+    pub const fn repeated(self) -> Opt<S> {
+        Opt { repeats: true, ..self }
+    }
+
+    /// Returns the same, hidden from help and manual.
+    pub const fn hidden(self) -> Opt<S> {
+        Opt { is_hidden: true, ..self }
+    }
+
+    /// Returns the same with a reason for which it has no effect.
+    pub const fn idle_if(self, idle: fn(&S) -> Option<&'static str>) -> Opt<S> {
+        Opt { idle, ..self }
+    }
 
     /// Returns the same option without its setter.
     pub fn describe(&self) -> Opt<()> {
@@ -212,51 +255,38 @@ impl Endpoint {
 macro_rules! listening {
     ($prefix:literal, $plural:literal, port $port:literal, $doc:literal) => {
         &[
-            $crate::options::Opt {
-                long: $prefix,
-                key: concat!($prefix, ".enable"),
-                default: "false",
-                doc: $doc,
-                set: |endpoint, value| $crate::options::assign(&mut endpoint.is_enabled, $crate::options::flag(value)),
-                ..$crate::options::Opt::BLANK
-            },
-            $crate::options::Opt {
-                long: concat!($prefix, "-listen"),
-                key: concat!($prefix, ".listen"),
-                hint: "ADDRESS",
-                doc: concat!(
+            $crate::options::Opt::<$crate::options::Endpoint>::new(concat!("--", $prefix), $doc, |endpoint, value| {
+                $crate::options::assign(&mut endpoint.is_enabled, $crate::options::flag(value))
+            })
+            .in_file(concat!($prefix, ".enable"), "false"),
+            $crate::options::Opt::new(
+                concat!("--", $prefix, "-listen ADDRESS"),
+                concat!(
                     "Listen on this address for ",
                     $plural,
                     ", as with --listen; repeatable (default: 127.0.0.1 and [::1])."
                 ),
-                default: r#"["127.0.0.1", "::1"]"#,
-                repeats: true,
-                set: $crate::options::Endpoint::listen_on,
-                ..$crate::options::Opt::BLANK
-            },
-            $crate::options::Opt {
-                long: concat!($prefix, "-port"),
-                key: concat!($prefix, ".port"),
-                hint: "PORT",
-                doc: concat!("Port of ", $prefix, " addresses without one (default: ", $port, ")."),
-                default: stringify!($port),
-                set: $crate::options::set_port,
-                idle: $crate::options::Endpoint::idle_port,
-                ..$crate::options::Opt::BLANK
-            },
-            $crate::options::Opt {
-                long: concat!($prefix, "-max-connections"),
-                key: concat!($prefix, ".max_connections"),
-                hint: "N",
-                doc: concat!(
+                $crate::options::Endpoint::listen_on,
+            )
+            .in_file(concat!($prefix, ".listen"), r#"["127.0.0.1", "::1"]"#)
+            .repeated(),
+            $crate::options::Opt::new(
+                concat!("--", $prefix, "-port PORT"),
+                concat!("Port of ", $prefix, " addresses without one (default: ", $port, ")."),
+                $crate::options::set_port,
+            )
+            .in_file(concat!($prefix, ".port"), stringify!($port))
+            .idle_if($crate::options::Endpoint::idle_port),
+            $crate::options::Opt::new(
+                concat!("--", $prefix, "-max-connections N"),
+                concat!(
                     "Maximum number of ",
                     $prefix,
                     " connections; further ones are closed at once; 0: as many as the system allows (default: 0)."
                 ),
-                default: "0",
-                set: $crate::options::set_max_connections,
-                ..$crate::options::Opt::BLANK
-            },
+                $crate::options::set_max_connections,
+            )
+            .in_file(concat!($prefix, ".max_connections"), "0"),
         ]
     };
 }

@@ -45,7 +45,8 @@ fn present(status: &str) -> BTreeSet<String> {
         names.insert(format!("command {}", command.name));
         names.extend(command.shown_options().iter().map(|option| format!("option {} --{}", command.name, option.long)));
     }
-    names.extend(MEMBER_REQUESTS.iter().map(|request| format!("command members {}", request.word)));
+    let word = |usage: &str| format!("command members {}", usage.split(' ').next().unwrap_or(usage));
+    names.extend(MEMBER_REQUESTS.iter().map(|(usage, ..)| word(usage)));
     let options = (COMMANDS[0].options)();
     let keys = options.iter().map(|option| option.key).filter(|key| !key.is_empty());
     names.extend(keys.map(|key| format!("setting {key}")));

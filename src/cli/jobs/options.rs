@@ -26,46 +26,31 @@ pub const QUEUE_SERVER: &str = "A server of the queue, or tls:HOST[:PORT], or un
 
 /// Options of the requests.
 pub const OPTIONS: &[Opt<JobsCommandSettings>] = &[
-    Opt {
-        long: "limit",
-        hint: "N",
-        doc: "For list: maximum number of jobs, up to 1000 (default: 100).",
-        set: |settings, value| assign(&mut settings.limit, number(value, 1..=1000)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "error",
-        doc: "For list: print only failed jobs, in any state if none is named, each with its whole error.",
-        set: |settings, _| assign(&mut settings.has_errors, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "all",
-        doc: "For kick: kick all buried jobs of a tube or pattern, or of all tubes if none is named.",
-        set: |settings, _| assign(&mut settings.is_all, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "after",
-        hint: "ID",
-        doc: "For list: print only jobs with numbers above this one.",
-        set: |settings, value| assign(&mut settings.after, number(value, 0..=u64::MAX).map(|id| Some(JobId(id)))),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "j",
-        long: "json",
-        doc: "For summary, list, show, stats, pause, retry, limit and dead-letter: print JSON. The output is a list of \
-              one object: server, and summary, jobs, job, stats or settings.",
-        set: |settings, _| assign(&mut settings.is_json, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "run",
-        doc: "For init-db: create the tables, instead of printing the SQL.",
-        set: |settings, _| assign(&mut settings.is_run, Ok(true)),
-        ..Opt::BLANK
-    },
+    Opt::new("--limit N", "For list: maximum number of jobs, up to 1000 (default: 100).", |settings, value| {
+        assign(&mut settings.limit, number(value, 1..=1000))
+    }),
+    Opt::new(
+        "--error",
+        "For list: print only failed jobs, in any state if none is named, each with its whole error.",
+        |settings, _| assign(&mut settings.has_errors, Ok(true)),
+    ),
+    Opt::new(
+        "--all",
+        "For kick: kick all buried jobs of a tube or pattern, or of all tubes if none is named.",
+        |settings, _| assign(&mut settings.is_all, Ok(true)),
+    ),
+    Opt::new("--after ID", "For list: print only jobs with numbers above this one.", |settings, value| {
+        assign(&mut settings.after, number(value, 0..=u64::MAX).map(|id| Some(JobId(id))))
+    }),
+    Opt::new(
+        "-j, --json",
+        "For summary, list, show, stats, pause, retry, limit and dead-letter: print JSON. The output is a list of one \
+         object: server, and summary, jobs, job, stats or settings.",
+        |settings, _| assign(&mut settings.is_json, Ok(true)),
+    ),
+    Opt::new("--run", "For init-db: create the tables, instead of printing the SQL.", |settings, _| {
+        assign(&mut settings.is_run, Ok(true))
+    }),
     Opt { doc: QUEUE_SERVER, ..Opt::SERVER },
     Opt::TLS,
 ];
