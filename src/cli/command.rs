@@ -88,7 +88,7 @@ impl Command {
 
 /// Returns the command with the name, module, usage and purpose, and further fields of the row.
 macro_rules! command {
-    ($name:literal, $module:ident, $usage:literal, $summary:literal $(, $field:ident: $value:expr)*) => {
+    ($module:ident $name:literal, $usage:literal, $summary:literal $(, $field:ident: $value:expr)*) => {
         $crate::command::Command {
             name: $name,
             usage: $usage,

@@ -1,29 +1,15 @@
 //! Commands of the program: one table, used by the start, `help` and the tests.
 
-use super::admin;
 use super::command::{Command, Failure, command, first_word, requests_of, requests_of_option};
-use super::completions;
-use super::config_command;
-use super::counter;
-use super::demo;
-use super::doctor;
-use super::exec;
-use super::holders;
-use super::jobs;
-use super::members;
-use super::options;
-use super::page;
-use super::provide;
-use super::serve;
 use super::services::SERVICES;
-use super::stats;
-use super::status;
 use super::table::{self, Given, WordsAllowed};
-use super::take;
 use super::terminal::print;
-use super::tls;
 #[cfg(feature = "top")]
 use super::top;
+use super::{
+    admin, completions, config_command, counter, demo, doctor, exec, holders, jobs, members, options, page, provide,
+    serve, stats, status, take, tls,
+};
 use poolcounter_service::options::Opt;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -38,22 +24,22 @@ pub const COMMANDS: &[Command] = &[
         run: serve::run,
         ..Command::BLANK
     },
-    command!("exec", exec, "--key KEY [options] [--] COMMAND [ARGUMENT ...]", "run a command under a lock of a pool",
+    command!(exec "exec", "--key KEY [options] [--] COMMAND [ARGUMENT ...]", "run a command under a lock of a pool",
         words: WordsAllowed::Last),
-    command!("status", status, "[options]",
+    command!(status "status", "[options]",
         "print the health of servers; the exit status for monitoring is 0, 1 or 2", words: WordsAllowed::None),
-    command!("doctor", doctor, "[options]",
+    command!(doctor "doctor", "[options]",
         "check the local daemon and machine for problems, and print remedies", words: WordsAllowed::None),
-    command!("config", config_command, "[options]",
+    command!(config_command "config", "[options]",
         "print the settings of a configuration file and the origin of each", words: WordsAllowed::None),
-    command!("stats", stats, "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY | FIELDS]",
+    command!(stats "stats", "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY | FIELDS]",
         "print the reports of servers, of all services or of one", first_words: stats::first_words),
     #[cfg(feature = "top")]
-    command!("top", top, "[options]", "live view of one or more servers", words: WordsAllowed::None),
-    command!("holders", holders, "[options] KEY", "print the holders and waiters of a pool of locks"),
-    command!("counter", counter, "[options] REQUEST", "make a request to servers of the yrmcds counter protocol",
+    command!(top "top", "[options]", "live view of one or more servers", words: WordsAllowed::None),
+    command!(holders "holders", "[options] KEY", "print the holders and waiters of a pool of locks"),
+    command!(counter "counter", "[options] REQUEST", "make a request to servers of the yrmcds counter protocol",
         list: || requests_of(counter::REQUESTS)),
-    command!("take", take,
+    command!(take "take",
         "[options] POOL -- COMMAND [ARGUMENT ...]\n       \
          poolcounter take [options] --group GROUP -- COMMAND [ARGUMENT ...]\n       \
          poolcounter take [options] --keep --lease SECONDS --format sh|env|json POOL",
@@ -64,24 +50,20 @@ pub const COMMANDS: &[Command] = &[
                 POOL_LEASE      the number of the lease, higher than of any before\n\
                 If it ends with status 0 the member is returned as it was, else as failed.\n\
                 The status is 75 if no member comes."),
-    command!(
-        "provide",
-        provide,
-        "--start COMMAND [options] POOL\n       \
-         poolcounter provide --clean COMMAND [options] POOL",
-        "start, stop and clean the members of a pool with commands"
-    ),
-    command!("members", members, "[options] [POOL]\n       poolcounter members [options] REQUEST",
+    command!(provide "provide",
+        "--start COMMAND [options] POOL\n       poolcounter provide --clean COMMAND [options] POOL",
+        "start, stop and clean the members of a pool with commands"),
+    command!(members "members", "[options] [POOL]\n       poolcounter members [options] REQUEST",
         "list, inspect and manage pools of members", list: members::list),
-    command!("jobs", jobs, "[options] REQUEST",
+    command!(jobs "jobs", "[options] REQUEST",
         "put jobs into a queue, run a command for each, inspect and manage them",
         list: || requests_of(jobs::REQUESTS),
         notes: "A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.\n\
                 \"poolcounter help jobs REQUEST\" prints the options of a request.",
         requests: jobs::COMMANDS),
-    command!("admin", admin, "[options] COMMAND",
+    command!(admin "admin", "[options] COMMAND",
         "administer the local daemon: release a lock, set a ceiling, drain, change the log level", list: admin::list),
-    command!("page", page, "--server HOST[:PORT] [--server ...] [options]",
+    command!(page "page", "--server HOST[:PORT] [--server ...] [options]",
         "serve one status page of several daemons", words: WordsAllowed::None),
     Command {
         name: "demo",
@@ -91,7 +73,7 @@ pub const COMMANDS: &[Command] = &[
         run: demo::run,
         ..Command::BLANK
     },
-    command!("tls", tls, "--listen IP:PORT --to ADDRESS --cert FILE --key FILE [options]",
+    command!(tls "tls", "--listen IP:PORT --to ADDRESS --cert FILE --key FILE [options]",
         "accept TLS connections, and pass their content on to a server", words: WordsAllowed::None),
     Command {
         name: "completions",

@@ -19,9 +19,7 @@ use poolcounter_service::health::{Level, grouped};
 use poolcounter_service::options::{Opt, assign};
 use poolcounter_service::report::snapshot::{ShownCondition, Snapshot};
 use poolcounter_service::shown::Text;
-use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
@@ -29,6 +27,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
+use std::{env, fs};
 
 /// Time limit of a connection attempt.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -66,24 +66,12 @@ pub const REQUESTS: &[(&str, &str)] = &[
 ];
 /// Requests with options of their own.
 pub const COMMANDS: &[Command] = &[
-    command!(
-        "jobs run",
-        run,
-        "[options] PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]",
-        "run a command for each job of some tubes"
-    ),
-    command!(
-        "jobs put",
-        put,
-        "[options] TUBE [BODY]",
-        "put a job into a queue: the body is an argument, or the standard input"
-    ),
-    command!(
-        "jobs schedule",
-        schedule,
-        "[options] [put NAME TUBE [BODY] | delete NAME]",
-        "put a job periodically, end that, or print what is put"
-    ),
+    command!(run "jobs run", "[options] PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]",
+        "run a command for each job of some tubes"),
+    command!(put "jobs put", "[options] TUBE [BODY]",
+        "put a job into a queue: the body is an argument, or the standard input"),
+    command!(schedule "jobs schedule", "[options] [put NAME TUBE [BODY] | delete NAME]",
+        "put a job periodically, end that, or print what is put"),
 ];
 
 /// Default maximum of jobs in a list.

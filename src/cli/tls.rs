@@ -10,7 +10,7 @@ use log::{info, warn};
 use nix::sys::prctl;
 use poolcounter_core::time::Span;
 use poolcounter_server::{self as net, Address, Handover, Listener};
-use poolcounter_service::options::{Opt, assign, number, seconds};
+use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
 use poolcounter_tls::{Files, SETUP_TIME, Settings, Terminator, check, inherited};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,18 +42,13 @@ pub struct TlsSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<TlsSettings>] = &[
-    Opt::<TlsSettings>::new(
-        "-l, --listen IP:PORT",
-        "Address for clients to connect to; repeatable.",
+pub const OPTIONS: &[Opt<TlsSettings>] = option_table!(TlsSettings;
+    "-l, --listen IP:PORT", "Address for clients to connect to; repeatable.",
         |settings, value| {
             settings.listen.push(value.parse().map_err(|_| Address::wanted(value, "IP:PORT or [IP6]:PORT"))?);
             Ok(())
-        },
-    )
-    .repeated(),
-    Opt::new(
-        "-t, --to ADDRESS",
+        }, repeated();
+    "-t, --to ADDRESS",
         "Server to pass connections to: unix:PATH or IP:PORT. It must read the header of the PROXY protocol there, as \
          poolcounter(8) does where it listens on proxy:ADDRESS.",
         |settings, value| {
@@ -63,60 +58,42 @@ pub const OPTIONS: &[Opt<TlsSettings>] = &[
                 &mut settings.to,
                 address.map(Some).ok_or_else(|| Address::wanted(value, "IP:PORT, [IP6]:PORT or unix:PATH")),
             )
-        },
-    ),
-    Opt::new(
-        "--cert FILE",
-        "Certificate chain in PEM: the certificate, then the intermediate authorities.",
-        |settings, value| assign(&mut settings.files.certificate, file(value)),
-    ),
-    Opt::new("--key FILE", "Private key of the certificate in PEM.", |settings, value| {
-        assign(&mut settings.files.key, file(value))
-    }),
-    Opt::new(
-        "--client-ca FILE",
+        };
+    "--cert FILE", "Certificate chain in PEM: the certificate, then the intermediate authorities.",
+        |settings, value| assign(&mut settings.files.certificate, file(value));
+    "--key FILE", "Private key of the certificate in PEM.",
+        |settings, value| assign(&mut settings.files.key, file(value));
+    "--client-ca FILE",
         "Accept only clients with a certificate of one of these authorities, in PEM, and pass their names to the \
          server. The server receives the common name of the certificate, or else its first host name. If an authority \
          of the certificate has name constraints, the server receives the host name in any case, and a client without \
          one is refused: constraints do not bind common names. A client whose certificate has several common names, or \
          one that is longer than 64 bytes or no text, is refused.",
-        |settings, value| assign(&mut settings.files.client_ca, file(value).map(Some)),
-    ),
-    Opt::new(
-        "--max-connections N",
+        |settings, value| assign(&mut settings.files.client_ca, file(value).map(Some));
+    "--max-connections N",
         "Maximum number of connections; further ones are closed at once (default: 10000). Clients that have not \
          finished their handshake have half of the places: the oldest of them gives way to a new one. Each connection \
          takes two open files; the program raises its limit as far as it may.",
-        |settings, value| assign(&mut settings.max_connections, number(value, 1..=1_000_000)),
-    ),
-    Opt::new(
-        "--setup-timeout SECONDS",
+        |settings, value| assign(&mut settings.max_connections, number(value, 1..=1_000_000));
+    "--setup-timeout SECONDS",
         "Time limit of a client's handshake, and then of the server to accept the connection (default: 10).",
-        |settings, value| assign(&mut settings.setup_time, seconds(value).map(Span::from)),
-    ),
-    Opt::new(
-        "--keepalive IDLE[,INTERVAL[,PROBES]]",
+        |settings, value| assign(&mut settings.setup_time, seconds(value).map(Span::from));
+    "--keepalive IDLE[,INTERVAL[,PROBES]]",
         "Probes of silent clients, and the time after which they count as dead, as for the daemon (default: 60,10,6). \
          See poolcounter(8).",
-        |settings, value| assign(&mut settings.net.keepalive, keepalive(value)),
-    ),
-    Opt::new(
-        "--check",
+        |settings, value| assign(&mut settings.net.keepalive, keepalive(value));
+    "--check",
         "Only check the options and the certificates, and print the mistakes. The exit status is 1 if a certificate \
          cannot be used.",
-        |settings, _| assign(&mut settings.is_check, Ok(true)),
-    ),
-    Opt::<TlsSettings>::new(
-        "--check-handover",
-        "Only check that the listeners on standard input can be taken over, as an upgrade does first.",
-        |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
-    )
-    .hidden(),
-    Opt::new("-v, --verbose", "Log connections. RUST_LOG overrides it.", |settings, _| {
+        |settings, _| assign(&mut settings.is_check, Ok(true));
+    "--check-handover", "Only check that the listeners on standard input can be taken over, as an upgrade does first.",
+        |settings, _| assign(&mut settings.is_rehearsal, Ok(true)), hidden();
+    "-v, --verbose", "Log connections. RUST_LOG overrides it.",
+        |settings, _| {
         settings.verbosity = settings.verbosity.saturating_add(1);
         Ok(())
-    }),
-];
+    };
+);
 
 /// Runs the command: serves until a signal ends it, or only checks whether it could serve, or take over.
 ///

@@ -111,6 +111,16 @@ impl Misplaced {
     }
 }
 
+/// Declares a table of options: for each its usage, as for [`Opt::new`], its text, its setter, and the calls that
+/// follow; or `=>` and any other [`Opt`].
+#[macro_export]
+macro_rules! option_table {
+    ($of:ty; $($($usage:literal, $doc:expr, $set:expr $(, $call:ident $arguments:tt)*)? $(=> $row:expr)?;)*) => {
+        &[$($($crate::options::Opt::<$of>::new($usage, $doc, $set)$(.$call $arguments)*)? $($row)?,)*]
+    };
+}
+pub use crate::option_table;
+
 /// Addresses and connection limit of a service, as set by its listening options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {

@@ -9,9 +9,8 @@ use poolcounter_core::proxy::{self, Header};
 use poolcounter_core::time::Time;
 use poolcounter_core::wheel::TimerId;
 use poolcounter_server::{ReadBuffer, Socket, Stream};
-use std::fmt;
-use std::io;
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// Most unsent bytes of one side. The other side is not read meanwhile, so that it is one read; but a client that has
 /// closed its side is read to the end, to see if it has disconnected. The system's buffers are limited, too.
