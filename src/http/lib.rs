@@ -80,7 +80,7 @@ impl Configure for HttpSettings {
             recent: None,
             hosts: Hosts::with(&self.hosts),
             is_admin: self.is_admin,
-            fleet: (!self.servers.is_empty()).then(|| Fleet::of(&self.servers, &self.services)),
+            fleet: (!self.servers.is_empty()).then(|| Fleet::of(self.clone())),
             operations: Operations::default(),
             pending: PendingOperations::default(),
             page: None,

@@ -86,7 +86,7 @@ fn basic(status: &Snapshot) -> String {
         let row = |it: &ShownFigure| {
             [(html(&it.name).into_owned(), ""), (value(it), NUMBER), (html(&it.help).into_owned(), "")]
         };
-        let title = format!("The {} service: {} connections", service.name, service.connections);
+        let title = format!("The {} service: {} connections", service.name, service.traffic.open);
         let heads = [("figure", ""), ("value", NUMBER), ("meaning", "")];
         write_rows(&mut page, &title, heads, service.figures.iter().map(row));
     }

@@ -184,6 +184,11 @@ impl<T> PendingOperations<T> {
         of_conn.for_each(|(_, other, _)| *other = None);
     }
 
+    /// Returns the number of operations in progress, also of closed connections.
+    pub fn count(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Returns true if no connection waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.iter().all(|(_, conn, _)| conn.is_none())
