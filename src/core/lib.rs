@@ -40,5 +40,6 @@ pub mod time;
 pub mod top_keys;
 #[cfg(feature = "daemon")]
 pub mod wheel;
+mod words;
 #[cfg(feature = "daemon")]
 pub use wheel::slices;

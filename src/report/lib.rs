@@ -144,3 +144,15 @@ pub struct SeriesInfo {
     /// Emphasis of its values.
     pub emphasis: Emphasis,
 }
+
+impl SeriesInfo {
+    /// Returns a curve of current values.
+    pub const fn level(name: &'static str, title: &'static str, unit: &'static str, emphasis: Emphasis) -> SeriesInfo {
+        SeriesInfo { name, title, unit, is_rate: false, emphasis }
+    }
+
+    /// Returns a curve of the growth per second.
+    pub const fn rate(name: &'static str, title: &'static str, emphasis: Emphasis) -> SeriesInfo {
+        SeriesInfo { name, title, unit: "per second", is_rate: true, emphasis }
+    }
+}
