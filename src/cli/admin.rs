@@ -10,7 +10,7 @@ use super::table::Given;
 use super::terminal::{print, print_json, printable};
 use poolcounter_admin::wire::{ERROR, LEFT, OK, WAIT};
 use poolcounter_client::connect_unix;
-use poolcounter_core::address::Address;
+use poolcounter_core::Address;
 use poolcounter_service::operations::{Offered, Operations};
 use poolcounter_service::options::{Opt, assign, option_table};
 use serde_json::json;

@@ -12,7 +12,7 @@ use super::wait::{Outage, poll_until};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use poolcounter_client::{Error, Provider, Role, Timeouts};
-use poolcounter_core::random::Random;
+use poolcounter_core::Random;
 use poolcounter_service::options::{Opt, assign, number, option_table, seconds_from};
 use std::io;
 use std::os::fd::AsFd;

@@ -2,10 +2,9 @@
 
 use super::servers::{AnswerOf, in_words};
 use poolcounter_client::{Client, Error};
-use poolcounter_core::count::Count;
+use poolcounter_core::Count;
 use poolcounter_service::report::matrix::Matrix;
-use poolcounter_service::report::snapshot::{ShownService, Snapshot};
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, ShownService, Snapshot, Table};
 use poolcounter_service::shown;
 use serde_json::Value;
 

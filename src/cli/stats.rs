@@ -13,7 +13,7 @@ use poolcounter_client::{Client, Error};
 use poolcounter_protocol::pools::wire::client::LISTS;
 use poolcounter_service::contract::Traffic;
 use poolcounter_service::options::{Opt, assign, did_you_mean, number, option_table};
-use poolcounter_service::report::snapshot::{ShownService, Snapshot};
+use poolcounter_service::report::{ShownService, Snapshot};
 use poolcounter_service::shown::duration;
 use serde_json::{Value, json};
 use std::ffi::OsString;

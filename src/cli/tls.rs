@@ -8,7 +8,7 @@ use super::table::Given;
 use super::terminal::enumerate;
 use log::{info, warn};
 use nix::sys::prctl;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_server::{self as net, Address, Handover, Listener};
 use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
 use poolcounter_tls::{Files, SETUP_TIME, Settings, Terminator, check, inherited};

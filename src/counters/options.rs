@@ -1,6 +1,6 @@
 //! Options of the counters: limits of their memory, and the time for which they are kept.
 
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, listening, number, option_table};
 
 /// Settings of the counters.

@@ -11,8 +11,7 @@ use super::{HttpSettings, INFO, PendingPage};
 use fetch::Told;
 use poolcounter_service::contract::Wake;
 use poolcounter_service::operations::PendingOperations;
-use poolcounter_service::report::snapshot::Snapshot;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Snapshot, Table};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 

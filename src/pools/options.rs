@@ -1,7 +1,7 @@
 //! Options of the pools: limits of clients, and thresholds of warnings.
 
 use super::ceiling::Ceiling;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::options::{
     Endpoint, Opt, assign, number, option_table, seconds_or_forever, set_max_connections, set_port,
 };

@@ -2,11 +2,9 @@
 
 use super::state::{CeilingInUse, KEYS_LOOKED_AT, WhichKeys};
 use super::{BusyKey, ClaimInfo, PoolsService};
-use poolcounter_core::count::Count;
-use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::top_keys::{self, TopKey};
+use poolcounter_core::top_keys::TopKey;
+use poolcounter_core::{Count, Figures, Span, Time, top_keys};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_service::contract::{Peers, Traffic};
 use poolcounter_service::report::{

@@ -1,10 +1,7 @@
 //! Figures of the loop about its own work: duration of ticks, work per tick, and budgets that ended one early. Callers
 //! pass in the time.
 
-use poolcounter_core::count::Count;
-use poolcounter_core::histogram::Histogram;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::words;
+use poolcounter_core::{Count, Histogram, Span, Time, words};
 use serde::{Deserialize, Serialize};
 
 words! {

@@ -3,7 +3,7 @@
 use super::column::{Column, ColumnUnit};
 use super::tables::{Cell, Table};
 use crate::shown::{Text, seconds};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use serde::ser::SerializeTuple;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -1,9 +1,7 @@
 //! Peers of connections, and the process itself.
 
 use log::LevelFilter;
-use poolcounter_core::count::Count;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Count, Span};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

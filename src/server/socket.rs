@@ -6,7 +6,7 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use nix::sys::socket::{getsockopt, sockopt};
-use poolcounter_core::address::Address;
+use poolcounter_core::Address;
 use poolcounter_core::decimal::push_number;
 use poolcounter_service::contract::Credentials;
 use socket2::SockRef;

@@ -13,12 +13,7 @@ pub use saved::{SavedCounts, had_rules};
 
 use crate::id::ServiceId;
 use log::warn;
-use poolcounter_core::count::Count;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::log_limit::LogLimit;
-use poolcounter_core::meter::Metered;
-use poolcounter_core::time::Time;
-use poolcounter_core::words;
+use poolcounter_core::{ConnId, Count, Id, LogLimit, Metered, Time, words};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -1,9 +1,8 @@
 //! Options as rows of a table, which parsing, `--help`, the configuration file and the manual read. Independent of any
 //! particular option.
 
-use poolcounter_core::address::Address;
 use poolcounter_core::decimal::parse_seconds;
-use poolcounter_core::time::Span;
+use poolcounter_core::{Address, Span};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;

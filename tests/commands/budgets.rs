@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 type Budget = (&'static str, &'static [&'static str], &'static str, usize, usize);
 
 const BUDGETS: &[Budget] = &[
-    ("src without testkit", &["src/"], "src/testkit/", 66_063, 60_000),
+    ("src without testkit", &["src/"], "src/testkit/", 65_050, 60_000),
     ("members", &["src/members/"], "-", 9_489, 6_500),
     ("jobs", &["src/jobs/", "src/store"], "-", 17_756, 15_500),
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_771, 4_500),
-    ("cli", &["src/cli/"], "-", 10_531, 9_500),
+    ("cli", &["src/cli/"], "-", 9_841, 9_500),
     ("testkit", &["src/testkit/"], "-", 11_224, 9_000),
     ("tests", &["tests/"], "-", 37_822, 33_000),
 ];
@@ -21,8 +21,7 @@ const BUDGETS: &[Budget] = &[
 fn code_lines_are_within_their_budgets() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    list(&root.join("src"), &mut files);
-    list(&root.join("tests"), &mut files);
+    ["src", "tests"].iter().for_each(|directory| list(&root.join(directory), &mut files));
     let count = |path: &PathBuf| {
         let name = path.strip_prefix(root).expect("is below the root").to_string_lossy().into_owned();
         (name, code_lines(&fs::read_to_string(path).expect("is text")))

@@ -138,8 +138,7 @@ fn a_pool_may_be_called_as_a_request_is() {
 fn the_help_names_each_request() {
     let help = start_program(&["help", "members"]).finish().stdout;
     for (usage, ..) in MEMBER_REQUESTS {
-        let line = format!("    {usage}");
-        assert!(help.contains(&line), "{line}: {help}");
+        assert!(help.contains(&format!("    {usage}")), "{usage}: {help}");
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::sample::{KEY_TABLE, Sample};
 use crate::report::{rate_text, tables_of, text_of};
-use poolcounter_service::health::Level;
-use poolcounter_service::report::snapshot::{ShownCurve, ShownService, Snapshot};
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table};
+use poolcounter_service::report::{
+    Cell, Column, ColumnUnit, Emphasis, Level, ShownCurve, ShownService, Snapshot, Table,
+};
 use poolcounter_service::shown::duration;
 use std::cmp::Ordering;
 use std::collections::HashMap;

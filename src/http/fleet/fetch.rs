@@ -3,7 +3,7 @@
 
 use crate::options::HttpSettings;
 use crate::wire::MAX_HEAD;
-use poolcounter_service::report::snapshot::Snapshot;
+use poolcounter_service::report::Snapshot;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::channel;

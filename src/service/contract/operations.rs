@@ -4,7 +4,7 @@
 
 use super::Info;
 use crate::id::ServiceId;
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_core::text::escaped;
 
 /// Sender of a request to other services, which receives the result.
