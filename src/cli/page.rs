@@ -74,8 +74,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     server.begin()?;
     let addresses = enumerate(&server.addresses(http::INFO.name));
     info!("poolcounter {VERSION} with the page of {count} servers listens on {addresses}");
-    serve(server)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(serve(server).map(|()| ExitCode::SUCCESS)?)
 }
 
 /// Returns the host and port of a server's page, from its name or the URL of the page; None if the text is neither.

@@ -13,7 +13,6 @@ use poolcounter_service::contract::Wake;
 use poolcounter_service::operations::PendingOperations;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Snapshot, Table};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 
 /// Limit of views under way: enough for a few viewers, and a bound of threads and memory.
 const MOST_VIEWS: usize = 16;
@@ -56,12 +55,11 @@ impl Fleet {
     /// Asks all daemons for the content of a page, to be added to `own`, and calls `wake` once the view is finished.
     /// Returns the page if there are too many views, or the system has no thread left.
     pub fn ask(&mut self, page: PendingPage, own: Snapshot, wake: &Wake) -> Option<PendingPage> {
-        let target = page.target.clone().filter(|_| self.waiting.count() < MOST_VIEWS);
-        let Some(target) = target else { return Some(page) };
+        let Some(target) = page.target.clone().filter(|_| self.waiting.count() < MOST_VIEWS) else { return Some(page) };
         let (settings, finished, wake) = (self.settings.clone(), self.finished.0.clone(), wake.clone());
         let is_view = matches!(page.resource, Resource::View(..));
         let number = self.waiting.begin(page.conn, page);
-        let spawned = thread::Builder::new().spawn(move || {
+        let spawned = fetch::spawn(move || {
             let content = shown(own, &settings.servers, fetch::ask_all(&settings, &target), is_view);
             // The fleet may have ended meanwhile.
             _ = finished.send((number, content));

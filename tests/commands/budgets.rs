@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 type Budget = (&'static str, &'static [&'static str], &'static str, usize, usize);
 
 const BUDGETS: &[Budget] = &[
-    ("src without testkit", &["src/"], "src/testkit/", 65_050, 60_000),
+    ("src without testkit", &["src/"], "src/testkit/", 65_052, 60_000),
     ("members", &["src/members/"], "-", 9_489, 6_500),
     ("jobs", &["src/jobs/", "src/store"], "-", 17_756, 15_500),
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_771, 4_500),
-    ("cli", &["src/cli/"], "-", 9_841, 9_500),
+    ("cli", &["src/cli/"], "-", 9_840, 9_500),
     ("testkit", &["src/testkit/"], "-", 11_224, 9_000),
     ("tests", &["tests/"], "-", 37_822, 33_000),
 ];

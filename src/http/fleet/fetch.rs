@@ -25,7 +25,7 @@ pub fn ask_all(HttpSettings { servers, services, .. }: &HttpSettings, target: &s
     for (index, server) in servers.iter().cloned().enumerate() {
         let (sender, target, services) = (sender.clone(), target.to_string(), services.to_vec());
         // A server without a thread gives no answer. A lookup of a name may take longer than all of this.
-        _ = thread::Builder::new().spawn(move || _ = sender.send((index, ask(&server, &target, &services))));
+        _ = spawn(move || _ = sender.send((index, ask(&server, &target, &services))));
     }
     drop(sender);
     let end = Instant::now() + PATIENCE;
@@ -34,6 +34,15 @@ pub fn ask_all(HttpSettings { servers, services, .. }: &HttpSettings, target: &s
         told[index] = answer;
     }
     told
+}
+
+/// Calls `work` in a thread of its own.
+///
+/// # Errors
+///
+/// Fails if the system has no thread left.
+pub fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().spawn(work).map(drop)
 }
 
 /// Asks one server; see [`Told`].
