@@ -2,8 +2,7 @@
 
 use super::stats::AdminStat as Stat;
 use super::{Admin, end_waits, note_result};
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::Time;
+use poolcounter_core::{Reader, Time, Writer};
 use poolcounter_service::contract::{
     Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult,
     Operations, Peers, Requester, Shown, Traffic, Unreadable,

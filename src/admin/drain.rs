@@ -3,8 +3,7 @@
 use super::stats::AdminStat as Stat;
 use super::{Admin, AdminTimer, end_waits, who_is, wire};
 use log::warn;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Id, Span};
 use poolcounter_service::contract::{Context, Effect, OperationError, OperationResult, Requester, Telemetry, Wanted};
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -16,11 +16,9 @@ pub use options::AdminSettings;
 
 use drain::Drain;
 use log::{LevelFilter, warn};
-use poolcounter_core::id::ConnId;
-use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::Span;
-use poolcounter_core::wheel::{Due, TimerId, timer_keys};
+use poolcounter_core::wheel::timer_keys;
+use poolcounter_core::{ConnId, Due, Figures, Span, TimerId};
 use poolcounter_service::access::{Need, Verb};
 use poolcounter_service::contract::{
     Caps, Context, Effect, Info, Input, OperationError, OperationResult, Operations, Requester, Served, Service,

@@ -1,7 +1,7 @@
 //! Reload: the connections that wait for its result.
 
 use super::{Admin, wire};
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_service::contract::{Context, Effect, Requester};
 use serde::{Deserialize, Serialize};
 use std::mem::take;

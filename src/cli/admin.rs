@@ -10,17 +10,16 @@ use super::table::Given;
 use super::terminal::{print, print_json, printable};
 use poolcounter_admin::wire::{ERROR, LEFT, OK, WAIT};
 use poolcounter_client::connect_unix;
-use poolcounter_core::address::Address;
+use poolcounter_core::Address;
 use poolcounter_service::operations::{Offered, Operations};
-use poolcounter_service::options::{Opt, assign};
+use poolcounter_service::options::{Opt, assign, option_table};
 use serde_json::json;
-use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use std::{env, fs};
 
 /// Environment variable with the path of the socket, if no option sets it.
 const VARIABLE: &str = "POOLCOUNTER_ADMIN";
@@ -40,23 +39,18 @@ pub struct AdminCommandSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<AdminCommandSettings>] = &[
-    Opt {
-        short: "a",
-        long: "admin",
-        hint: "unix:PATH",
-        doc: "Administration socket of the daemon, as in its option --admin. The default is the value of \
-              POOLCOUNTER_ADMIN in the environment, the socket in the configuration file, admin.sock in the directory \
-              RUNTIME_DIRECTORY, or /run/poolcounter/admin.sock, whichever is found first.",
-        set: |settings, value| assign(&mut settings.socket, Ok(Some(value.into()))),
-        ..Opt::BLANK
-    },
-    file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into())))),
-    json_option(
+pub const OPTIONS: &[Opt<AdminCommandSettings>] = option_table!(AdminCommandSettings;
+    "-a, --admin unix:PATH",
+        "Administration socket of the daemon, as in its option --admin. The default is the value of POOLCOUNTER_ADMIN \
+         in the environment, the socket in the configuration file, admin.sock in the directory RUNTIME_DIRECTORY, or \
+         /run/poolcounter/admin.sock, whichever is found first.",
+        |settings, value| assign(&mut settings.socket, Ok(Some(value.into())));
+    => file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into()))));
+    => json_option(
         "Print each line as a JSON object. Each object has left, wait, ok or error, with the content of the line.",
         |settings, _| assign(&mut settings.is_json, Ok(true)),
-    ),
-];
+    );
+);
 
 /// Runs the command.
 ///

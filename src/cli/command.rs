@@ -2,7 +2,7 @@
 
 pub use super::failure::{FAILURE, Failure, MISUSE};
 
-use super::table::{Given, WordsAllowed};
+use super::table::{Given, WordsAllowed, described};
 use poolcounter_service::options::Opt;
 use std::ffi::OsStr;
 use std::process::ExitCode;
@@ -35,13 +35,13 @@ pub struct Command {
 }
 
 impl Command {
-    /// Defaults of most commands: no words beside the options.
+    /// Defaults of most commands: words among the options, of which there are only those that every command has.
     pub const BLANK: Command = Command {
         name: "",
         usage: "[options]",
         summary: "",
-        options: Vec::new,
-        words: WordsAllowed::None,
+        options: || described::<()>(&[]),
+        words: WordsAllowed::Anywhere,
         first_words: Vec::new,
         list: Vec::new,
         notes: "",
@@ -85,6 +85,22 @@ impl Command {
         self.requests.iter().find(|request| request.name.rsplit(' ').next().is_some_and(|name| word == name))
     }
 }
+
+/// Returns the command with the name, module, usage and purpose, and further fields of the row.
+macro_rules! command {
+    ($module:ident $name:literal, $usage:literal, $summary:literal $(, $field:ident: $value:expr)*) => {
+        $crate::command::Command {
+            name: $name,
+            usage: $usage,
+            summary: $summary,
+            options: || $crate::table::described($module::OPTIONS),
+            run: $module::run,
+            $($field: $value,)*
+            ..$crate::command::Command::BLANK
+        }
+    };
+}
+pub(crate) use command;
 
 /// Returns the requests of a table.
 pub fn requests_of(table: &[(&str, &'static str)]) -> Requests {

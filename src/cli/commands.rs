@@ -1,29 +1,15 @@
 //! Commands of the program: one table, used by the start, `help` and the tests.
 
-use super::admin;
-use super::command::{Command, Failure, first_word, requests_of, requests_of_option};
-use super::completions;
-use super::config_command;
-use super::counter;
-use super::demo;
-use super::doctor;
-use super::exec;
-use super::holders;
-use super::jobs;
-use super::members;
-use super::options;
-use super::page;
-use super::provide;
-use super::serve;
+use super::command::{Command, Failure, command, first_word, requests_of, requests_of_option};
 use super::services::SERVICES;
-use super::stats;
-use super::status;
-use super::table::{self, Given, WordsAllowed, described};
-use super::take;
+use super::table::{self, Given, WordsAllowed};
 use super::terminal::print;
-use super::tls;
 #[cfg(feature = "top")]
 use super::top;
+use super::{
+    admin, completions, config_command, counter, demo, doctor, exec, holders, jobs, members, options, page, provide,
+    serve, stats, status, take, tls,
+};
 use poolcounter_service::options::Opt;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -34,166 +20,65 @@ pub const COMMANDS: &[Command] = &[
         name: "serve",
         summary: "run the daemon (default)",
         options: options::described,
+        words: WordsAllowed::None,
         run: serve::run,
         ..Command::BLANK
     },
-    Command {
-        name: "exec",
-        usage: "--key KEY [options] [--] COMMAND [ARGUMENT ...]",
-        summary: "run a command under a lock of a pool",
-        options: || described(exec::OPTIONS),
-        words: WordsAllowed::Last,
-        run: exec::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "status",
-        summary: "print the health of servers; the exit status for monitoring is 0, 1 or 2",
-        options: || described(status::OPTIONS),
-        run: status::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "doctor",
-        summary: "check the local daemon and machine for problems, and print remedies",
-        options: || described(doctor::OPTIONS),
-        run: doctor::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "config",
-        summary: "print the settings of a configuration file and the origin of each",
-        options: || described(config_command::OPTIONS),
-        run: config_command::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "stats",
-        usage: "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY | FIELDS]",
-        summary: "print the reports of servers, of all services or of one",
-        options: || described(stats::OPTIONS),
-        words: WordsAllowed::Anywhere,
-        first_words: stats::first_words,
-        run: stats::run,
-        ..Command::BLANK
-    },
+    command!(exec "exec", "--key KEY [options] [--] COMMAND [ARGUMENT ...]", "run a command under a lock of a pool",
+        words: WordsAllowed::Last),
+    command!(status "status", "[options]",
+        "print the health of servers; the exit status for monitoring is 0, 1 or 2", words: WordsAllowed::None),
+    command!(doctor "doctor", "[options]",
+        "check the local daemon and machine for problems, and print remedies", words: WordsAllowed::None),
+    command!(config_command "config", "[options]",
+        "print the settings of a configuration file and the origin of each", words: WordsAllowed::None),
+    command!(stats "stats", "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY | FIELDS]",
+        "print the reports of servers, of all services or of one", first_words: stats::first_words),
     #[cfg(feature = "top")]
-    Command {
-        name: "top",
-        summary: "live view of one or more servers",
-        options: || described(top::OPTIONS),
-        run: top::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "holders",
-        usage: "[options] KEY",
-        summary: "print the holders and waiters of a pool of locks",
-        options: || described(holders::OPTIONS),
-        words: WordsAllowed::Anywhere,
-        run: holders::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "counter",
-        usage: "[options] REQUEST",
-        summary: "make a request to servers of the yrmcds counter protocol",
-        list: || requests_of(counter::REQUESTS),
-        options: || described(counter::OPTIONS),
-        words: WordsAllowed::Anywhere,
-        run: counter::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "take",
-        usage: "[options] POOL -- COMMAND [ARGUMENT ...]\n       \
-                poolcounter take [options] --group GROUP -- COMMAND [ARGUMENT ...]\n       \
-                poolcounter take [options] --keep --lease SECONDS --format sh|env|json POOL",
-        summary: "run a command with a member of a pool",
+    command!(top "top", "[options]", "live view of one or more servers", words: WordsAllowed::None),
+    command!(holders "holders", "[options] KEY", "print the holders and waiters of a pool of locks"),
+    command!(counter "counter", "[options] REQUEST", "make a request to servers of the yrmcds counter protocol",
+        list: || requests_of(counter::REQUESTS)),
+    command!(take "take",
+        "[options] POOL -- COMMAND [ARGUMENT ...]\n       \
+         poolcounter take [options] --group GROUP -- COMMAND [ARGUMENT ...]\n       \
+         poolcounter take [options] --keep --lease SECONDS --format sh|env|json POOL",
+        "run a command with a member of a pool",
         notes: "The command finds in its environment:\n    \
                 POOL_MEMBER     the member's name\n    \
                 POOL_ATTR_name  its attribute of that name\n    \
                 POOL_LEASE      the number of the lease, higher than of any before\n\
                 If it ends with status 0 the member is returned as it was, else as failed.\n\
-                The status is 75 if no member comes.",
-        options: || described(take::OPTIONS),
-        words: WordsAllowed::Anywhere,
-        run: take::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "provide",
-        usage: "--start COMMAND [options] POOL\n       \
-                poolcounter provide --clean COMMAND [options] POOL",
-        summary: "start, stop and clean the members of a pool with commands",
-        options: || described(provide::OPTIONS),
-        words: WordsAllowed::Anywhere,
-        run: provide::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "members",
-        usage: "[options] [POOL]\n       poolcounter members [options] REQUEST",
-        summary: "list, inspect and manage pools of members",
-        options: || described(members::OPTIONS),
-        words: WordsAllowed::Anywhere,
-        list: members::list,
-        run: members::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "jobs",
-        usage: "[options] REQUEST",
-        summary: "put jobs into a queue, run a command for each, inspect and manage them",
-        options: || described(jobs::OPTIONS),
-        words: WordsAllowed::Anywhere,
+                The status is 75 if no member comes."),
+    command!(provide "provide",
+        "--start COMMAND [options] POOL\n       poolcounter provide --clean COMMAND [options] POOL",
+        "start, stop and clean the members of a pool with commands"),
+    command!(members "members", "[options] [POOL]\n       poolcounter members [options] REQUEST",
+        "list, inspect and manage pools of members", list: members::list),
+    command!(jobs "jobs", "[options] REQUEST",
+        "put jobs into a queue, run a command for each, inspect and manage them",
         list: || requests_of(jobs::REQUESTS),
         notes: "A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.\n\
                 \"poolcounter help jobs REQUEST\" prints the options of a request.",
-        requests: jobs::COMMANDS,
-        run: jobs::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "admin",
-        usage: "[options] COMMAND",
-        summary: "administer the local daemon: release a lock, set a ceiling, drain, change the log level",
-        options: || described(admin::OPTIONS),
-        words: WordsAllowed::Anywhere,
-        list: admin::list,
-        run: admin::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "page",
-        usage: "--server HOST[:PORT] [--server ...] [options]",
-        summary: "serve one status page of several daemons",
-        options: || described(page::OPTIONS),
-        run: page::run,
-        ..Command::BLANK
-    },
+        requests: jobs::COMMANDS),
+    command!(admin "admin", "[options] COMMAND",
+        "administer the local daemon: release a lock, set a ceiling, drain, change the log level", list: admin::list),
+    command!(page "page", "--server HOST[:PORT] [--server ...] [options]",
+        "serve one status page of several daemons", words: WordsAllowed::None),
     Command {
         name: "demo",
         usage: "",
         summary: "run a daemon with all services, in memory, and clients that use it",
-        options: || described::<()>(&[]),
+        words: WordsAllowed::None,
         run: demo::run,
         ..Command::BLANK
     },
-    Command {
-        name: "tls",
-        usage: "--listen IP:PORT --to ADDRESS --cert FILE --key FILE [options]",
-        summary: "accept TLS connections, and pass their content on to a server",
-        options: || described(tls::OPTIONS),
-        run: tls::run,
-        ..Command::BLANK
-    },
+    command!(tls "tls", "--listen IP:PORT --to ADDRESS --cert FILE --key FILE [options]",
+        "accept TLS connections, and pass their content on to a server", words: WordsAllowed::None),
     Command {
         name: "completions",
         usage: "bash | zsh | fish",
         summary: "print the completion script of a shell",
-        options: || described::<()>(&[]),
-        words: WordsAllowed::Anywhere,
         first_words: completions::first_words,
         run: |given| completions::run(given, COMMANDS),
         ..Command::BLANK
@@ -202,8 +87,6 @@ pub const COMMANDS: &[Command] = &[
         name: "help",
         usage: "[command]",
         summary: "print this help, or the help of a command",
-        options: || described::<()>(&[]),
-        words: WordsAllowed::Anywhere,
         first_words: || COMMANDS.iter().map(|command| command.name).collect(),
         run: help,
         ..Command::BLANK

@@ -5,7 +5,7 @@ use super::config::{self, Place};
 use super::options::{DaemonSettings, described as rows, tables};
 use super::table::Given;
 use super::terminal::{print, printable};
-use poolcounter_service::options::{Opt, assign};
+use poolcounter_service::options::{Opt, assign, option_table};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -23,26 +23,19 @@ pub struct ConfigSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<ConfigSettings>] = &[
-    file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into())))),
-    Opt {
-        long: "changed",
-        doc: "Print only the settings in the file, without the defaults.",
-        set: |settings, _| assign(&mut settings.is_changed_only, Ok(true)),
-        ..Opt::BLANK
-    },
-];
+pub const OPTIONS: &[Opt<ConfigSettings>] = option_table!(ConfigSettings;
+    => file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into()))));
+    "--changed", "Print only the settings in the file, without the defaults.",
+        |settings, _| assign(&mut settings.is_changed_only, Ok(true));
+);
 
 /// Returns the option for the configuration file of a daemon on this machine.
 pub(super) const fn file_option<S>(set: fn(&mut S, &str) -> Result<(), String>) -> Opt<S> {
-    Opt {
-        short: "c",
-        long: "config",
-        hint: "FILE",
-        doc: "The daemon's configuration file (default: /etc/poolcounter.toml, if it exists).",
+    Opt::new(
+        "-c, --config FILE",
+        "The daemon's configuration file (default: /etc/poolcounter.toml, if it exists).",
         set,
-        ..Opt::BLANK
-    }
+    )
 }
 
 /// Returns the path of that file: the given one, or the default if it exists.

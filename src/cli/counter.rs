@@ -12,7 +12,7 @@ use super::wait::WaitProgress;
 use poolcounter_client::{Counters, Error, Units, Usage};
 use poolcounter_counters::CounterRefusal;
 use poolcounter_protocol::counters::wire::client::describe;
-use poolcounter_service::options::{Opt, assign, number, seconds};
+use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -42,31 +42,26 @@ pub struct CounterSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<CounterSettings>] = &[
-    Opt {
+pub const OPTIONS: &[Opt<CounterSettings>] = option_table!(CounterSettings;
+    => Opt {
         doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost). Each counter belongs to one \
               of the servers; noop, stats and dump go to each.",
         ..Opt::SERVER
-    },
-    Opt::TLS,
-    Opt {
-        short: "w",
-        long: "wait",
-        hint: "SECONDS",
-        doc: "For acquire: time to wait for units (default: 0). The protocol has no queue: the command asks again \
-              at least once a second, and a later client may be served earlier. With 0 the command does not wait.",
-        set: |settings, value| assign(&mut settings.wait, seconds(value)),
-        ..Opt::BLANK
-    },
-    Opt {
+    };
+    => Opt::TLS;
+    "-w, --wait SECONDS",
+        "For acquire: time to wait for units (default: 0). The protocol has no queue: the command asks again at least \
+         once a second, and a later client may be served earlier. With 0 the command does not wait.",
+        |settings, value| assign(&mut settings.wait, seconds(value));
+    => Opt {
         doc: "For acquire: action when the units are lost while the command runs: only warn, or also terminate or kill \
               it (default: warn). The units are lost when the connection is lost.",
         ..Opt::ON_LOST
-    },
-    Opt::LOST_EXIT,
-    Opt::PROCESS_GROUP,
-    Opt::GRACE,
-];
+    };
+    => Opt::LOST_EXIT;
+    => Opt::PROCESS_GROUP;
+    => Opt::GRACE;
+);
 
 /// Runs the command.
 ///

@@ -1,7 +1,7 @@
 //! Addresses of services: the options for them, and their check.
 
 use crate::services::SERVICES;
-use poolcounter_core::address::Address;
+use poolcounter_core::Address;
 use poolcounter_service::container::{PerService, ServiceId};
 use poolcounter_service::contract::Info;
 use poolcounter_service::options::Endpoint;

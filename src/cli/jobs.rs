@@ -23,9 +23,9 @@ mod words;
 
 pub use options::{JobsCommandSettings, OPTIONS};
 
-use super::command::{Command, Failure, MISUSE, wrong_request};
+use super::command::{Command, Failure, MISUSE, command, wrong_request};
 use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
-use super::table::{Given, WordsAllowed, described};
+use super::table::Given;
 use super::terminal::{print, print_bytes, printable};
 use copy::Place;
 use poolcounter_client::{Error, JobId, JobState, Producer, SummaryBy, own_user};
@@ -66,34 +66,14 @@ pub const REQUESTS: &[(&str, &str)] = &[
 ];
 /// Requests with options of their own.
 pub const COMMANDS: &[Command] = &[
-    Command {
-        name: "jobs run",
-        usage: "[options] PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]",
-        summary: "run a command for each job of some tubes",
-        options: || described(run::OPTIONS),
-        words: WordsAllowed::Anywhere,
-        run: run::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "jobs put",
-        usage: "[options] TUBE [BODY]",
-        summary: "put a job into a queue: the body is an argument, or the standard input",
-        options: || described(put::OPTIONS),
-        words: WordsAllowed::Anywhere,
-        run: put::run,
-        ..Command::BLANK
-    },
-    Command {
-        name: "jobs schedule",
-        usage: "[options] [put NAME TUBE [BODY] | delete NAME]",
-        summary: "put a job periodically, end that, or print what is put",
-        options: || described(schedule::OPTIONS),
-        words: WordsAllowed::Anywhere,
-        run: schedule::run,
-        ..Command::BLANK
-    },
+    command!(run "jobs run", "[options] PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]",
+        "run a command for each job of some tubes"),
+    command!(put "jobs put", "[options] TUBE [BODY]",
+        "put a job into a queue: the body is an argument, or the standard input"),
+    command!(schedule "jobs schedule", "[options] [put NAME TUBE [BODY] | delete NAME]",
+        "put a job periodically, end that, or print what is put"),
 ];
+
 /// Default maximum of jobs in a list.
 const LIMIT: u32 = 100;
 

@@ -79,41 +79,32 @@ pub trait LifetimeOptions {
 }
 
 impl<S: AsMut<Lifetime>> LifetimeOptions for Opt<S> {
-    const ON_LOST: Opt<S> = Opt {
-        long: "on-lost",
-        hint: "warn|term|kill",
-        set: |settings, value| assign(&mut settings.as_mut().on_lost, OnLost::parse(value)),
-        ..Opt::BLANK
-    };
+    const ON_LOST: Opt<S> = Opt::new("--on-lost warn|term|kill", "", |settings, value| {
+        assign(&mut settings.as_mut().on_lost, OnLost::parse(value))
+    });
 
-    const LOST_EXIT: Opt<S> = Opt {
-        long: "lost-exit",
-        hint: "STATUS",
-        doc: "Exit status when --on-lost has acted or warned (default: that of the command).",
-        set: |settings, value| assign(&mut settings.as_mut().lost_exit, number(value, 0..=u8::MAX).map(Some)),
-        ..Opt::BLANK
-    };
+    const LOST_EXIT: Opt<S> = Opt::new(
+        "--lost-exit STATUS",
+        "Exit status when --on-lost has acted or warned (default: that of the command).",
+        |settings, value| assign(&mut settings.as_mut().lost_exit, number(value, 0..=u8::MAX).map(Some)),
+    );
 
-    const PROCESS_GROUP: Opt<S> = Opt {
-        long: "process-group",
-        hint: "own|shared",
-        doc: "Process group of the command: its own, or that of this process (default: shared on a terminal, else \
-              own). In a group of its own, the processes that the command starts get the signals and end with it; see \
-              poolcounter-exec(1), SIGNALS. A command in a group of its own cannot read from the terminal.",
-        set: |settings, value| {
+    const PROCESS_GROUP: Opt<S> = Opt::new(
+        "--process-group own|shared",
+        "Process group of the command: its own, or that of this process (default: shared on a terminal, else own). In \
+         a group of its own, the processes that the command starts get the signals and end with it; see \
+         poolcounter-exec(1), SIGNALS. A command in a group of its own cannot read from the terminal.",
+        |settings, value| {
             assign(&mut settings.as_mut().group, one_of(value, &[("own", true), ("shared", false)]).map(Some))
         },
-        ..Opt::BLANK
-    };
+    );
 
-    const GRACE: Opt<S> = Opt {
-        long: "grace",
-        hint: "SECONDS",
-        doc: "Time between SIGTERM and SIGKILL (default: 10). It counts when --on-lost is term, when this process is \
-              killed, and for processes that are left in the group of the command after a signal has ended that one.",
-        set: |settings, value| assign(&mut settings.as_mut().grace, seconds(value)),
-        ..Opt::BLANK
-    };
+    const GRACE: Opt<S> = Opt::new(
+        "--grace SECONDS",
+        "Time between SIGTERM and SIGKILL (default: 10). It counts when --on-lost is term, when this process is \
+         killed, and for processes that are left in the group of the command after a signal has ended that one.",
+        |settings, value| assign(&mut settings.as_mut().grace, seconds(value)),
+    );
 }
 
 /// Gives the options access to the field `lifetime` of the settings of a command.

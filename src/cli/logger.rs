@@ -12,14 +12,13 @@ use poolcounter_core::text::plain;
 use poolcounter_server as net;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::borrow::Cow;
-use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write, stderr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{env, panic};
 
 /// Prefix of the crates whose lines are logged by default; RUST_LOG can enable the lines of libraries.
 const OURS: &str = "poolcounter";

@@ -13,8 +13,7 @@ use super::table::Given;
 use super::terminal::{self, printable};
 use poolcounter_client::{Error, KeptOut, ListedHolder, ListedMember, ListedPool, ListedWaiter, Members, own_user};
 use poolcounter_protocol::members::wire::client::describe_refusal;
-use poolcounter_service::options::{Opt, assign, number, seconds_from};
-use requests::MemberRequest;
+use poolcounter_service::options::{Opt, assign, number, option_table, seconds_from};
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -40,58 +39,35 @@ pub struct MembersCommandSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<MembersCommandSettings>] = &[
-    json_option(
+pub const OPTIONS: &[Opt<MembersCommandSettings>] = option_table!(MembersCommandSettings;
+    => json_option(
         "Print a list of JSON objects, one for each server. Each has server, and pools, members, waiters or error. For \
          a request, the output is one object with request, pool and error.",
         |settings, _| assign(&mut settings.is_json, Ok(true)),
-    ),
-    Opt {
-        long: "waiting",
-        doc: "For POOL: print its waiters, in the order in which they are served. The list has their names or \
-              addresses, the time for which each has waited, their priorities, the number of members that each wants, \
-              and the attributes that these must have.",
-        set: |settings, _| assign(&mut settings.is_about_waiters, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "all",
-        doc: "For repair: take all members of the pool out of quarantine, and print their number.",
-        set: |settings, _| assign(&mut settings.is_all, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "member",
-        hint: "MEMBER",
-        doc: "For takeback: take this member of the pool away from its holder, instead of the member of a lease.",
-        set: |settings, text| assign(&mut settings.member, Ok(Some(text.into()))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "as-is",
-        doc: "For repair: do not clean the member, in a pool that cleans its members. A member that waits for its cleaning \
-              is free then, too.",
-        set: |settings, _| assign(&mut settings.is_as_is, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "every",
-        hint: "SECONDS",
-        doc: "For renew: go on, and renew the lease each time that these seconds are over, until it is lost (status 76), \
-              or the process of --until-exit has ended. While no server replies, it tries again each second.",
-        set: |settings, value| assign(&mut settings.every, seconds_from(Duration::ZERO, value).map(Some)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "until-exit",
-        hint: "PID",
-        doc: "For renew --every: end with status 0 once the process of this number has ended.",
-        set: |settings, value| assign(&mut settings.until_exit, number(value, 1..=i32::MAX).map(Some)),
-        ..Opt::BLANK
-    },
-    Opt::SERVER,
-    Opt::TLS,
-];
+    );
+    "--waiting",
+        "For POOL: print its waiters, in the order in which they are served. The list has their names or addresses, \
+         the time for which each has waited, their priorities, the number of members that each wants, and the \
+         attributes that these must have.",
+        |settings, _| assign(&mut settings.is_about_waiters, Ok(true));
+    "--all", "For repair: take all members of the pool out of quarantine, and print their number.",
+        |settings, _| assign(&mut settings.is_all, Ok(true));
+    "--member MEMBER",
+        "For takeback: take this member of the pool away from its holder, instead of the member of a lease.",
+        |settings, text| assign(&mut settings.member, Ok(Some(text.into())));
+    "--as-is",
+        "For repair: do not clean the member, in a pool that cleans its members. A member that waits for its cleaning \
+         is free then, too.",
+        |settings, _| assign(&mut settings.is_as_is, Ok(true));
+    "--every SECONDS",
+        "For renew: go on, and renew the lease each time that these seconds are over, until it is lost (status 76), or \
+         the process of --until-exit has ended. While no server replies, it tries again each second.",
+        |settings, value| assign(&mut settings.every, seconds_from(Duration::ZERO, value).map(Some));
+    "--until-exit PID", "For renew --every: end with status 0 once the process of this number has ended.",
+        |settings, value| assign(&mut settings.until_exit, number(value, 1..=i32::MAX).map(Some));
+    => Opt::SERVER;
+    => Opt::TLS;
+);
 
 /// Runs the command. A single word is a pool, whatever its name: each request has a parameter.
 ///
@@ -120,10 +96,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         ([b"history", pool, member @ ..], false) if member.len() < 2 => {
             show_history(&members, pool, member.first().copied(), settings.is_json)
         }
-        ([word, rest @ ..], false) => match MemberRequest::of_word(word) {
-            Some(request) => request.make(&members, rest, &settings),
-            None => Err(Failure::unknown("request", &printable(word), REQUESTS.iter().map(|known| known.word))),
-        },
+        (words, false) => requests::make(&members, words, &settings),
     }
 }
 

@@ -6,20 +6,17 @@ mod values;
 
 pub(super) use values::keepalive;
 
-use super::access;
 use super::command::Failure;
-use super::config;
-use super::endpoint;
 use super::table::{self, Given};
+use super::{access, config, endpoint};
 use crate::services::SERVICES;
-use poolcounter_core::address::Address;
-use poolcounter_core::time::Span;
+use poolcounter_core::{Address, Span};
 use poolcounter_server as net;
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{AllSettings, PerService, ServiceId};
 use poolcounter_service::contract::Info;
 use poolcounter_service::health::HealthSettings;
-use poolcounter_service::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, number, seconds};
+use poolcounter_service::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, number, option_table, seconds};
 use std::collections::BTreeSet;
 use values::{mode, verbosity};
 
@@ -57,127 +54,65 @@ pub struct DaemonSettings {
 
 /// Options of the loop. Keys in the file are the names of options with underscores, in a section for options that start
 /// with the name of a service.
-const LOOP: &[Opt<DaemonSettings>] = &[
-    Opt {
-        short: "c",
-        long: "config",
-        hint: "FILE",
-        doc: "Read settings from a TOML file; command-line options override it. In the file --max-hold is max_hold, \
-              --jobs-port is jobs.port, and --jobs is jobs.enable = true; see poolcounter.toml(5).",
-        set: |settings, value| assign(&mut settings.config, Ok(Some(value.into()))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "backlog",
-        key: "backlog",
-        default: "4096",
-        hint: "N",
-        doc: "Maximum number of connections that wait to be accepted, from 1 to 2147483647 (default: 4096). The limit \
-              of the system, net.core.somaxconn, applies as well.",
-        set: |settings, value| assign(&mut settings.net.backlog, number(value, 1..=i32::MAX)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "socket-mode",
-        key: "socket_mode",
-        default: r#""umask""#,
-        hint: "MODE",
-        doc: "Permissions of unix: sockets, in octal from 0 to 777, or umask (default: umask). With umask the sockets \
-              have the permissions of the process's umask.",
-        set: |settings, value| {
+const LOOP: &[Opt<DaemonSettings>] = option_table!(DaemonSettings;
+    "-c, --config FILE",
+        "Read settings from a TOML file; command-line options override it. In the file --max-hold is max_hold, \
+         --jobs-port is jobs.port, and --jobs is jobs.enable = true; see poolcounter.toml(5).",
+        |settings, value| assign(&mut settings.config, Ok(Some(value.into())));
+    "--backlog N",
+        "Maximum number of connections that wait to be accepted, from 1 to 2147483647 (default: 4096). The limit of \
+         the system, net.core.somaxconn, applies as well.",
+        |settings, value| assign(&mut settings.net.backlog, number(value, 1..=i32::MAX)), in_file("backlog", "4096");
+    "--socket-mode MODE",
+        "Permissions of unix: sockets, in octal from 0 to 777, or umask (default: umask). With umask the sockets have \
+         the permissions of the process's umask.",
+        |settings, value| {
             let mode = if value == "umask" { Ok(None) } else { mode(value).map(Some) };
             assign(&mut settings.net.mode, mode)
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "keepalive",
-        key: "keepalive",
-        default: r#""60,10,6""#,
-        hint: "IDLE[,INTERVAL[,PROBES]]",
-        doc: "Seconds of silence, seconds between probes, and probes after which a peer counts as dead; or off \
-              (default: 60,10,6). After IDLE seconds of silence on a TCP connection, the daemon probes the peer every \
-              INTERVAL seconds, and closes the connection when PROBES of them went unanswered. In this way a machine \
-              that died gives back its locks. The daemon gives up after the same total time a peer that leaves a reply \
-              unacknowledged, or does not read although its side of the connection is full. The seconds go from 1 to \
-              32767, the probes from 1 to 127; a value that is left out keeps its default. off sends no probes. A \
-              client notices after 30 seconds that it is cut off, so a shorter total time gives its lock to another \
-              client before exec --on-lost acts.",
-        set: |settings, value| assign(&mut settings.net.keepalive, keepalive(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "busy-poll",
-        key: "busy_poll",
-        default: "0",
-        hint: "MICROSECONDS",
-        doc: "Time for which the daemon polls for requests before it sleeps, from 0 to 1000000 (default: 0). Replies \
-              are faster, because the daemon need not be woken up, but a processor is always busy. This pays off where \
-              a core is free and few clients pass a lock around quickly.",
-        set: |settings, value| assign(&mut settings.busy_poll, number(value, 0..=1_000_000).map(Span::from_micros)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "status-after",
-        key: "status.after",
-        default: "5",
-        hint: "SECONDS",
-        doc: "Time for which a condition must hold before the status shows it (default: 5).",
-        set: |settings, value| assign(&mut settings.health.after, seconds(value).map(Span::from)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "status-over",
-        key: "status.over",
-        default: "60",
-        hint: "SECONDS",
-        doc: "Time for which a condition must not hold before the status ends it (default: 60).",
-        set: |settings, value| assign(&mut settings.health.over, seconds(value).map(Span::from)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "status-busy",
-        key: "status.busy",
-        default: "80",
-        hint: "PERCENT",
-        doc: "Share of busy time in the last minute, in percent, above which the status is critical; 100: never \
-              (default: 80).",
-        set: |settings, value| assign(&mut settings.health.busy, number(value, 1..=100)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "check",
-        doc: "Only check the options and the configuration file, and print the mistakes. The output has all mistakes \
-              of the file, of a table in [[ and ]] the first one, 20 at most, each with its line and, where that is \
-              known, the right form. The exit status is \
-              0 without mistakes, 1 with mistakes, and 64 if an option is wrong. Settings that have no effect are \
-              printed as warnings, also in the log at start and reload; they do not change the status. The check does \
-              not bind, so it cannot detect addresses that are in use or not local, and does not know the sockets of a \
-              supervisor.",
-        set: |settings, _| assign(&mut settings.is_check, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "check-handover",
-        doc: "Only check that the state on standard input can be taken over, as an upgrade does first.",
-        is_hidden: true,
-        set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "v",
-        long: "verbose",
-        key: "verbose",
-        default: "0",
-        doc: "Log connections, with peer and service; when given twice, or 2 in a file, also each line in and out. \
-              RUST_LOG overrides it.",
-        set: |settings, value| {
+        }, in_file("socket_mode", r#""umask""#);
+    "--keepalive IDLE[,INTERVAL[,PROBES]]",
+        "Seconds of silence, seconds between probes, and probes after which a peer counts as dead; or off (default: \
+         60,10,6). After IDLE seconds of silence on a TCP connection, the daemon probes the peer every INTERVAL \
+         seconds, and closes the connection when PROBES of them went unanswered. In this way a machine that died gives \
+         back its locks. The daemon gives up after the same total time a peer that leaves a reply unacknowledged, or \
+         does not read although its side of the connection is full. The seconds go from 1 to 32767, the probes from 1 \
+         to 127; a value that is left out keeps its default. off sends no probes. A client notices after 30 seconds \
+         that it is cut off, so a shorter total time gives its lock to another client before exec --on-lost acts.",
+        |settings, value| assign(&mut settings.net.keepalive, keepalive(value)), in_file("keepalive", r#""60,10,6""#);
+    "--busy-poll MICROSECONDS",
+        "Time for which the daemon polls for requests before it sleeps, from 0 to 1000000 (default: 0). Replies are \
+         faster, because the daemon need not be woken up, but a processor is always busy. This pays off where a core \
+         is free and few clients pass a lock around quickly.",
+        |settings, value| assign(&mut settings.busy_poll, number(value, 0..=1_000_000).map(Span::from_micros)),
+        in_file("busy_poll", "0");
+    "--status-after SECONDS", "Time for which a condition must hold before the status shows it (default: 5).",
+        |settings, value| assign(&mut settings.health.after, seconds(value).map(Span::from)),
+        in_file("status.after", "5");
+    "--status-over SECONDS", "Time for which a condition must not hold before the status ends it (default: 60).",
+        |settings, value| assign(&mut settings.health.over, seconds(value).map(Span::from)),
+        in_file("status.over", "60");
+    "--status-busy PERCENT",
+        "Share of busy time in the last minute, in percent, above which the status is critical; 100: never (default: \
+         80).",
+        |settings, value| assign(&mut settings.health.busy, number(value, 1..=100)), in_file("status.busy", "80");
+    "--check",
+        "Only check the options and the configuration file, and print the mistakes. The output has all mistakes of the \
+         file, of a table in [[ and ]] the first one, 20 at most, each with its line and, where that is known, the \
+         right form. The exit status is 0 without mistakes, 1 with mistakes, and 64 if an option is wrong. Settings \
+         that have no effect are printed as warnings, also in the log at start and reload; they do not change the \
+         status. The check does not bind, so it cannot detect addresses that are in use or not local, and does not \
+         know the sockets of a supervisor.",
+        |settings, _| assign(&mut settings.is_check, Ok(true));
+    "--check-handover", "Only check that the state on standard input can be taken over, as an upgrade does first.",
+        |settings, _| assign(&mut settings.is_rehearsal, Ok(true)), hidden();
+    "-v, --verbose",
+        "Log connections, with peer and service; when given twice, or 2 in a file, also each line in and out. RUST_LOG \
+         overrides it.",
+        |settings, value| {
             let more = settings.verbosity.saturating_add(1);
             assign(&mut settings.verbosity, verbosity(value, more))
-        },
-        ..Opt::BLANK
-    },
-];
+        }, in_file("verbose", "0");
+);
 
 impl Default for DaemonSettings {
     fn default() -> Self {

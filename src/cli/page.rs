@@ -3,69 +3,48 @@
 use super::command::Failure;
 use super::endpoint::default_of;
 use super::logger;
-use super::serve::VERSION;
+use super::serve::{VERSION, listen_for, serve};
 use super::table::Given;
 use super::terminal::enumerate;
 use log::info;
-use poolcounter_http::fleet::fetch::server_of;
-use poolcounter_http::options::OPTIONS as HTTP_OPTIONS;
+use poolcounter_client::host_and_port;
+use poolcounter_http::options::{OPTIONS as HTTP_OPTIONS, host_name};
 use poolcounter_http::{self as http, HttpSettings};
-use poolcounter_server::{self as net, Listener, Policy, Server};
+use poolcounter_protocol::pools::DEFAULT_PORT as LOCKS_PORT;
+use poolcounter_server::{Options, Policy, Server};
 use poolcounter_service::access;
 use poolcounter_service::container::{AllSettings, ServiceId, Services};
 use poolcounter_service::contract::Info;
-use poolcounter_service::options::{Endpoint, Opt};
+use poolcounter_service::options::{Endpoint, Opt, option_table};
 use std::net::Ipv6Addr;
 use std::process::ExitCode;
 
 /// Services of this program: only the status page.
 const SERVICES: &[&Info] = &[&http::INFO];
 
-/// End of the name of a server that is named with the port of its locks, as for other commands.
-const LOCKS_PORT: &str = ":7531";
-
 /// Settings of the command: its addresses, and the daemons that it shows.
 type PageSettings = (Endpoint, HttpSettings);
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<PageSettings>] = &[
-    Opt {
-        short: "s",
-        long: "server",
-        hint: "HOST[:PORT]",
-        doc: "A server, as for other commands: its status page is looked for at port 7580. HOST:PORT with a port other \
-              than 7531, or a URL that begins with http://, is the address of the page itself; repeatable, and \
-              required.",
-        repeats: true,
-        set: |(_, http), value| {
-            let host = value.strip_suffix(LOCKS_PORT).filter(|_| value.parse::<Ipv6Addr>().is_err()).unwrap_or(value);
-            let server = server_of(host).ok_or("a host, with or without a port, or an http URL without a path")?;
+pub const OPTIONS: &[Opt<PageSettings>] = option_table!(PageSettings;
+    "-s, --server HOST[:PORT]",
+        "A server, as for other commands: its status page is looked for at port 7580. HOST:PORT with a port other than \
+         7531, or a URL that begins with http://, is the address of the page itself; repeatable, and required.",
+        |(_, http), value| {
+            let server = page_of(value).ok_or("a host, with or without a port, or an http URL without a path")?;
             if !http.servers.contains(&server) {
                 http.servers.push(server);
             }
             Ok(())
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "http",
-        hint: "ADDRESS",
-        doc: "Serve the page on this address: IP, IP:PORT or unix:PATH; repeatable (default: 127.0.0.1; the port is \
-              7580).",
-        repeats: true,
-        set: |(endpoint, _), value| endpoint.listen_on(value),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "http-host",
-        hint: "NAME",
-        doc: "Host name that browsers may use for the page, besides localhost, this machine's name and IP addresses; \
-              repeatable.",
-        repeats: true,
-        set: |(_, http), value| (HTTP_OPTIONS[0].set)(http, value),
-        ..Opt::BLANK
-    },
-];
+        }, repeated();
+    "--http ADDRESS",
+        "Serve the page on this address: IP, IP:PORT or unix:PATH; repeatable (default: 127.0.0.1; the port is 7580).",
+        |(endpoint, _), value| endpoint.listen_on(value), repeated();
+    "--http-host NAME",
+        "Host name that browsers may use for the page, besides localhost, this machine's name and IP addresses; \
+         repeatable.",
+        |(_, http), value| (HTTP_OPTIONS[0].set)(http, value), repeated();
+);
 
 /// Runs the command: serves until a signal ends it.
 ///
@@ -88,21 +67,22 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
     let count = http.servers.len();
     let settings = AllSettings::defaults(SERVICES).with(http);
-    let cannot_wait = |error| format!("cannot wait for events: {error}");
-    let mut server = Server::new(Services::of(SERVICES, &settings), Policy::of(SERVICES)).map_err(cannot_wait)?;
+    let mut server = Server::new(Services::of(SERVICES, &settings), Policy::of(SERVICES))
+        .map_err(|error| format!("cannot wait for events: {error}"))?;
     let service = ServiceId::all(SERVICES).next().expect("the list has one");
-    for address in endpoint.addresses() {
-        let listener = Listener::bind(&address, &net::Options::default());
-        let listening = listener.and_then(|listener| server.listen(listener, service));
-        listening.map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    }
+    listen_for(&mut server, service, http::INFO.name, &endpoint, &Options::default())?;
     server.begin()?;
-    info!(
-        "poolcounter {VERSION} with the page of {count} servers listens on {}",
-        enumerate(&server.addresses(http::INFO.name))
-    );
-    server.run().map_err(cannot_wait)?;
-    Ok(ExitCode::SUCCESS)
+    let addresses = enumerate(&server.addresses(http::INFO.name));
+    info!("poolcounter {VERSION} with the page of {count} servers listens on {addresses}");
+    Ok(serve(server).map(|()| ExitCode::SUCCESS)?)
+}
+
+/// Returns the host and port of a server's page, from its name or the URL of the page; None if the text is neither.
+fn page_of(server: &str) -> Option<String> {
+    let server = server.strip_prefix("http://").unwrap_or(server);
+    let (host, port) = host_and_port(server.strip_suffix('/').unwrap_or(server), LOCKS_PORT);
+    let host = host.parse().map_or_else(|_| host_name(host), |ip: Ipv6Addr| Some(format!("[{ip}]")))?;
+    (port > 0).then(|| format!("{host}:{}", if port == LOCKS_PORT { http::INFO.port } else { port }))
 }
 
 #[cfg(test)]
@@ -117,11 +97,19 @@ mod tests {
             ("[::1]:7531", "[::1]:7580"),
             ("fe80::7531", "[fe80::7531]:7580"),
             ("pc1:81", "pc1:81"),
+            ("http://a.example/", "a.example:7580"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("::1", "[::1]:7580"),
+            ("[::1]:81", "[::1]:81"),
+            ("http://[2001:db8::1]", "[2001:db8::1]:7580"),
             ("http://pc1:81/", "pc1:81"),
         ] {
             let mut settings = (default_of(&http::INFO), HttpSettings::default());
             (OPTIONS[0].set)(&mut settings, server).expect(server);
             assert_eq!(settings.1.servers, [page], "{server}");
+        }
+        for text in ["", "https://a", "a/b", "a:", "a:0", "a:b", "a:99999", "unix:/x", "[::1]80", "a b", "u@a", "a?"] {
+            assert_eq!(page_of(text), None, "{text}");
         }
     }
 }

@@ -12,8 +12,8 @@ use super::wait::{Outage, poll_until};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use poolcounter_client::{Error, Provider, Role, Timeouts};
-use poolcounter_core::random::Random;
-use poolcounter_service::options::{Opt, assign, number, seconds_from};
+use poolcounter_core::Random;
+use poolcounter_service::options::{Opt, assign, number, option_table, seconds_from};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -42,63 +42,45 @@ pub struct ProvideSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<ProvideSettings>] = &[
-    Opt {
-        long: "start",
-        hint: "COMMAND",
-        doc: "Command that starts a member, and prints its name and attributes (NAME=VALUE) in its first line, such as \
-              10.0.0.5:9001 kind=firefox. With that line the member has started; the rest of the output is discarded. \
-              The command may end with status 0 and leave the member running, or be its process: if it ends with \
-              another status later, the member is dead.",
-        set_bytes: Some(|settings, value| assign(&mut settings.start, Ok(value.into()))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "stop",
-        hint: "COMMAND",
-        doc: "Command that stops the member POOL_MEMBER, alive or dead (default: the process group of --start is \
-              terminated). The member counts as stopped, whatever the status. If the process of --start still runs \
-              then, its process group is terminated, and killed 5 seconds later.",
-        set_bytes: Some(|settings, value| assign(&mut settings.stop, Ok(value.into()))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "check",
-        hint: "COMMAND",
-        doc: "Command that fails if the member POOL_MEMBER is dead (default: members are alive until their process \
-              ends).",
-        set_bytes: Some(|settings, value| assign(&mut settings.check, Ok(value.into()))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "clean",
-        hint: "COMMAND",
-        doc: "Command that cleans the member POOL_MEMBER after its use (default: members are not cleaned). If it fails, \
-              its status and the last line of its output go to the server, which asks again later; a member that this \
-              provider has started is dead then. Without --start, the command cleans members of other providers and fixed \
-              members, and the provider starts none.",
-        set_bytes: Some(|settings, value| assign(&mut settings.clean, Ok(value.into()))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "capacity",
-        hint: "N",
-        doc: "Maximum number of members to start (default: the maximum of the pool).",
-        set: |settings, value| assign(&mut settings.capacity, number(value, 1..=u32::MAX).map(Some)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "timeout",
-        hint: "SECONDS",
-        doc: "Time limit of a command, and of --start until its first line (default: 60). After that its process group \
-              is terminated, and killed 5 seconds later, and the command has failed. The limit should be no longer \
-              than the times that the pool sets.",
-        set: |settings, value| assign(&mut settings.timeout, seconds_from(Duration::ZERO, value)),
-        ..Opt::BLANK
-    },
-    Opt::SERVER,
-    Opt::TLS,
-];
+pub const OPTIONS: &[Opt<ProvideSettings>] = option_table!(ProvideSettings;
+    => Opt::of_bytes(
+        "--start COMMAND",
+        "Command that starts a member, and prints its name and attributes (NAME=VALUE) in its first line, such as \
+         10.0.0.5:9001 kind=firefox. With that line the member has started; the rest of the output is discarded. The \
+         command may end with status 0 and leave the member running, or be its process: if it ends with another status \
+         later, the member is dead.",
+        |settings, value| assign(&mut settings.start, Ok(value.into())),
+    );
+    => Opt::of_bytes(
+        "--stop COMMAND",
+        "Command that stops the member POOL_MEMBER, alive or dead (default: the process group of --start is \
+         terminated). The member counts as stopped, whatever the status. If the process of --start still runs then, \
+         its process group is terminated, and killed 5 seconds later.",
+        |settings, value| assign(&mut settings.stop, Ok(value.into())),
+    );
+    => Opt::of_bytes(
+        "--check COMMAND",
+        "Command that fails if the member POOL_MEMBER is dead (default: members are alive until their process ends).",
+        |settings, value| assign(&mut settings.check, Ok(value.into())),
+    );
+    => Opt::of_bytes(
+        "--clean COMMAND",
+        "Command that cleans the member POOL_MEMBER after its use (default: members are not cleaned). If it fails, its \
+         status and the last line of its output go to the server, which asks again later; a member that this provider \
+         has started is dead then. Without --start, the command cleans members of other providers and fixed members, \
+         and the provider starts none.",
+        |settings, value| assign(&mut settings.clean, Ok(value.into())),
+    );
+    "--capacity N", "Maximum number of members to start (default: the maximum of the pool).",
+        |settings, value| assign(&mut settings.capacity, number(value, 1..=u32::MAX).map(Some));
+    "--timeout SECONDS",
+        "Time limit of a command, and of --start until its first line (default: 60). After that its process group is \
+         terminated, and killed 5 seconds later, and the command has failed. The limit should be no longer than the \
+         times that the pool sets.",
+        |settings, value| assign(&mut settings.timeout, seconds_from(Duration::ZERO, value));
+    => Opt::SERVER;
+    => Opt::TLS;
+);
 
 /// Runs the command.
 ///

@@ -2,9 +2,9 @@
 
 use super::servers::{AnswerOf, in_words};
 use poolcounter_client::{Client, Error};
+use poolcounter_core::Count;
 use poolcounter_service::report::matrix::Matrix;
-use poolcounter_service::report::snapshot::{ShownService, Snapshot};
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, ShownService, Snapshot, Table};
 use poolcounter_service::shown;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ pub fn tables_of(service: &ShownService) -> Vec<Table> {
 
 /// Returns true if a service was used or has rows in a table.
 pub fn is_used(service: &ShownService) -> bool {
-    service.connections_opened > 0 && !service.figures.is_empty()
+    service.traffic.opened > Count::ZERO && !service.figures.is_empty()
         || service.tables.iter().any(|table| !table.rows.is_empty())
 }
 

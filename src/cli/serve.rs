@@ -1,13 +1,12 @@
 //! Start of the daemon: log, descriptors, listeners, and then the loop.
 
 use super::command::Failure;
-use super::config;
 use super::doctor::{ENOUGH_DESCRIPTORS, folder_of, jobs_store};
-use super::logger;
 use super::options::DaemonSettings;
 use super::relisten::{is_unsupported, relisten};
 use super::table::Given;
 use super::terminal::{self, enumerate};
+use super::{config, logger};
 use crate::services::SERVICES;
 use log::{error, info, warn};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -16,6 +15,7 @@ use poolcounter_jobs::options::StoreKind;
 use poolcounter_server::{self as net, Handover, Listener, Server};
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{ServiceId, Services};
+use poolcounter_service::options::Endpoint;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -100,7 +100,8 @@ fn check_store(settings: &DaemonSettings) -> Result<(), String> {
     })
 }
 
-fn serve(mut server: Server) -> Result<(), String> {
+/// Serves until a signal ends it.
+pub(super) fn serve(mut server: Server) -> Result<(), String> {
     let result = server.run();
     info!("poolcounter stops");
     result.map_err(|error| format!("cannot wait for events: {error}"))
@@ -195,7 +196,8 @@ fn listen(server: &mut Server, settings: &DaemonSettings) -> Result<(), String> 
     }
     for service in ServiceId::all(SERVICES) {
         if server.addresses(service.info(SERVICES).name).is_empty() {
-            listen_for(service, server, settings)?;
+            let (endpoint, name) = (&settings.endpoints[service], service.info(SERVICES).name);
+            listen_for(server, service, name, endpoint, &settings.net_of(service))?;
         }
     }
     Ok(())
@@ -223,19 +225,22 @@ fn service_called(name: &str) -> Option<ServiceId> {
     if is_unnamed { ServiceId::all(SERVICES).next() } else { named() }
 }
 
-fn listen_for(service: ServiceId, server: &mut Server, settings: &DaemonSettings) -> Result<(), String> {
-    let endpoint = &settings.endpoints[service];
+/// Listens on the addresses of the service of this name.
+pub(super) fn listen_for(
+    server: &mut Server,
+    service: ServiceId,
+    name: &str,
+    endpoint: &Endpoint,
+    options: &net::Options,
+) -> Result<(), String> {
     for address in endpoint.addresses() {
-        let bound =
-            Listener::bind(&address, &settings.net_of(service)).and_then(|listener| server.listen(listener, service));
-        match bound {
-            Ok(()) => {}
-            // Without IPv6 on the machine, the default addresses are served as far as possible.
-            Err(error)
-                if endpoint.is_default()
-                    && !server.addresses(service.info(SERVICES).name).is_empty()
-                    && is_unsupported(&error) => {}
-            Err(error) => return Err(format!("cannot listen on {address}: {error}")),
+        let bound = Listener::bind(&address, options).and_then(|listener| server.listen(listener, service));
+        // Without IPv6 on the machine, the default addresses are served as far as possible.
+        let may_fail = |error: &_| endpoint.is_default() && !server.addresses(name).is_empty() && is_unsupported(error);
+        if let Err(error) = bound
+            && !may_fail(&error)
+        {
+            return Err(format!("cannot listen on {address}: {error}"));
         }
     }
     Ok(())

@@ -115,7 +115,7 @@ fn check_server(name: &str) -> Result<(), String> {
 
 /// Returns the option of commands that can print the replies of servers as JSON.
 pub const fn json_option<S>(doc: &'static str, set: fn(&mut S, &str) -> Result<(), String>) -> Opt<S> {
-    Opt { short: "j", long: "json", doc, set, ..Opt::BLANK }
+    Opt::new("-j, --json", doc, set)
 }
 
 /// Gives the options for servers access to the field `servers` of the settings of a command.
@@ -142,20 +142,17 @@ pub trait ServerOptions {
 }
 
 impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
-    const SERVER: Opt<S> = Opt {
-        short: "s",
-        long: "server",
-        hint: "HOST[:PORT]",
-        doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: POOLCOUNTER_SERVERS in the environment, or \
-              localhost). See poolcounter(1).",
-        repeats: true,
-        set: |settings, value| {
+    const SERVER: Opt<S> = Opt::<S>::new(
+        "-s, --server HOST[:PORT]",
+        "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: POOLCOUNTER_SERVERS in the environment, or \
+         localhost). See poolcounter(1).",
+        |settings, value| {
             check_server(value)?;
             settings.as_mut().names.push(value.into());
             Ok(())
         },
-        ..Opt::BLANK
-    };
+    )
+    .repeated();
 
     const EACH_SERVER: Opt<S> = Opt {
         doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable, and each is asked (default: localhost). See \
@@ -163,18 +160,16 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
         ..Opt::SERVER
     };
 
-    const TLS: Opt<S> = Opt {
-        long: "tls",
-        hint: "CA[,CERT,KEY]",
-        doc: "File with the authorities to trust for servers tls:HOST, and a certificate to show with its key. See \
-              poolcounter(1).",
-        set: |settings, value| {
+    const TLS: Opt<S> = Opt::new(
+        "--tls CA[,CERT,KEY]",
+        "File with the authorities to trust for servers tls:HOST, and a certificate to show with its key. See \
+         poolcounter(1).",
+        |settings, value| {
             let tls = tls_of(value).map_err(|sentence| format!("what can be used: {sentence}"))?;
             settings.as_mut().tls = Some(tls);
             Ok(())
         },
-        ..Opt::BLANK
-    };
+    );
 }
 
 /// Reply of a server, or a failure phrased to follow its name.

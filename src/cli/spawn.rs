@@ -7,15 +7,14 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::ffi::{CString, OsStr, OsString};
-use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::{env, fs};
+use std::{io, process};
 
 /// Variable of the environment: name and value.
 pub type Variable = (Vec<u8>, Vec<u8>);

@@ -11,8 +11,9 @@ use super::terminal::{aligned, printable};
 use crate::services::SERVICES;
 use poolcounter_client::{Client, Error};
 use poolcounter_protocol::pools::wire::client::LISTS;
-use poolcounter_service::options::{Opt, assign, did_you_mean, number};
-use poolcounter_service::report::snapshot::{ShownService, Snapshot};
+use poolcounter_service::contract::Traffic;
+use poolcounter_service::options::{Opt, assign, did_you_mean, number, option_table};
+use poolcounter_service::report::{ShownService, Snapshot};
 use poolcounter_service::shown::duration;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -32,23 +33,17 @@ const WRONG_STAT: &str = "WRONG_STAT";
 const USUAL_ROWS: usize = 10;
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<StatsSettings>] = &[
-    json_option(
+pub const OPTIONS: &[Opt<StatsSettings>] = option_table!(StatsSettings;
+    => json_option(
         "Print a list of JSON objects, one for each server. Each has server and report, which is like /status.json, as \
          in docs/status-page.md. In place of report it has lines if a single answer was asked for, or error.",
         |settings, _| assign(&mut settings.is_json, Ok(true)),
-    ),
-    Opt {
-        short: "r",
-        long: "rows",
-        hint: "N",
-        doc: "Number of rows of each table to print, 300 at most (default: 10).",
-        set: |settings, value| assign(&mut settings.rows, number(value, 0..=300)),
-        ..Opt::BLANK
-    },
-    Opt::EACH_SERVER,
-    Opt::TLS,
-];
+    );
+    "-r, --rows N", "Number of rows of each table to print, 300 at most (default: 10).",
+        |settings, value| assign(&mut settings.rows, number(value, 0..=300));
+    => Opt::EACH_SERVER;
+    => Opt::TLS;
+);
 
 /// Reply of a server.
 enum Printed {
@@ -154,8 +149,8 @@ fn lines_of(report: &Snapshot, service: Option<&str>) -> Vec<String> {
 }
 
 fn write_service(lines: &mut Vec<String>, service: &ShownService) {
-    let ShownService { name, connections, connections_opened, figures, .. } = service;
-    lines.extend([String::new(), format!("{name}: {connections} connections, {connections_opened} since the start")]);
+    let ShownService { name, traffic: Traffic { open, opened, .. }, figures, .. } = service;
+    lines.extend([String::new(), format!("{name}: {open} connections, {opened} since the start")]);
     lines.extend(figures.iter().map(|it| match it.is_seconds {
         true => format!("{}: {}", it.name, duration(it.value)),
         false => format!("{}: {}", it.name, it.value),

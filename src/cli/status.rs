@@ -6,10 +6,10 @@ use super::servers::{AnswerOf, ServerOptions as _, Servers, TIMEOUTS, has_server
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
 use poolcounter_client::Client;
-use poolcounter_core::time::Span;
-use poolcounter_service::health::{Level, in_words};
+use poolcounter_core::Span;
+use poolcounter_service::health::in_words;
 use poolcounter_service::options::{Opt, assign};
-use poolcounter_service::report::snapshot::ShownHealth;
+use poolcounter_service::report::{Level, ShownHealth};
 use serde_json::Value;
 use std::process::ExitCode;
 

@@ -8,9 +8,9 @@ use super::table::Given;
 use super::terminal::enumerate;
 use log::{info, warn};
 use nix::sys::prctl;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_server::{self as net, Address, Handover, Listener};
-use poolcounter_service::options::{Opt, assign, number, seconds};
+use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
 use poolcounter_tls::{Files, SETUP_TIME, Settings, Terminator, check, inherited};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,109 +42,58 @@ pub struct TlsSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<TlsSettings>] = &[
-    Opt {
-        short: "l",
-        long: "listen",
-        hint: "IP:PORT",
-        doc: "Address for clients to connect to; repeatable.",
-        repeats: true,
-        set: |settings, value| {
+pub const OPTIONS: &[Opt<TlsSettings>] = option_table!(TlsSettings;
+    "-l, --listen IP:PORT", "Address for clients to connect to; repeatable.",
+        |settings, value| {
             settings.listen.push(value.parse().map_err(|_| Address::wanted(value, "IP:PORT or [IP6]:PORT"))?);
             Ok(())
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "t",
-        long: "to",
-        hint: "ADDRESS",
-        doc: "Server to pass connections to: unix:PATH or IP:PORT. It must read the header of the PROXY protocol \
-              there, as poolcounter(8) does where it listens on proxy:ADDRESS.",
-        set: |settings, value| {
+        }, repeated();
+    "-t, --to ADDRESS",
+        "Server to pass connections to: unix:PATH or IP:PORT. It must read the header of the PROXY protocol there, as \
+         poolcounter(8) does where it listens on proxy:ADDRESS.",
+        |settings, value| {
             let is_address = value.starts_with("unix:") || value.parse::<SocketAddr>().is_ok();
             let address = Address::parse(value, 0).filter(|address| is_address && address.fits());
             assign(
                 &mut settings.to,
                 address.map(Some).ok_or_else(|| Address::wanted(value, "IP:PORT, [IP6]:PORT or unix:PATH")),
             )
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "cert",
-        hint: "FILE",
-        doc: "Certificate chain in PEM: the certificate, then the intermediate authorities.",
-        set: |settings, value| assign(&mut settings.files.certificate, file(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "key",
-        hint: "FILE",
-        doc: "Private key of the certificate in PEM.",
-        set: |settings, value| assign(&mut settings.files.key, file(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "client-ca",
-        hint: "FILE",
-        doc: "Accept only clients with a certificate of one of these authorities, in PEM, and pass their names to the \
-              server. The server receives the common name of the certificate, or else its first host name. If an \
-              authority of the certificate has name constraints, the server receives the host name in any case, and a \
-              client without one is refused: constraints do not bind common names. A client whose certificate has \
-              several common names, or one that is longer than 64 bytes or no text, is refused.",
-        set: |settings, value| assign(&mut settings.files.client_ca, file(value).map(Some)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "max-connections",
-        hint: "N",
-        doc: "Maximum number of connections; further ones are closed at once (default: 10000). Clients that have not \
-              finished their handshake have half of the places: the oldest of them gives way to a new one. Each \
-              connection takes two open files; the program raises its limit as far as it may.",
-        set: |settings, value| assign(&mut settings.max_connections, number(value, 1..=1_000_000)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "setup-timeout",
-        hint: "SECONDS",
-        doc: "Time limit of a client's handshake, and then of the server to accept the connection (default: 10).",
-        set: |settings, value| assign(&mut settings.setup_time, seconds(value).map(Span::from)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "keepalive",
-        hint: "IDLE[,INTERVAL[,PROBES]]",
-        doc: "Probes of silent clients, and the time after which they count as dead, as for the daemon (default: \
-              60,10,6). See poolcounter(8).",
-        set: |settings, value| assign(&mut settings.net.keepalive, keepalive(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "check",
-        doc: "Only check the options and the certificates, and print the mistakes. The exit status is 1 if a \
-              certificate cannot be used.",
-        set: |settings, _| assign(&mut settings.is_check, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "check-handover",
-        doc: "Only check that the listeners on standard input can be taken over, as an upgrade does first.",
-        is_hidden: true,
-        set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "v",
-        long: "verbose",
-        doc: "Log connections. RUST_LOG overrides it.",
-        set: |settings, _| {
-            settings.verbosity = settings.verbosity.saturating_add(1);
-            Ok(())
-        },
-        ..Opt::BLANK
-    },
-];
+        };
+    "--cert FILE", "Certificate chain in PEM: the certificate, then the intermediate authorities.",
+        |settings, value| assign(&mut settings.files.certificate, file(value));
+    "--key FILE", "Private key of the certificate in PEM.",
+        |settings, value| assign(&mut settings.files.key, file(value));
+    "--client-ca FILE",
+        "Accept only clients with a certificate of one of these authorities, in PEM, and pass their names to the \
+         server. The server receives the common name of the certificate, or else its first host name. If an authority \
+         of the certificate has name constraints, the server receives the host name in any case, and a client without \
+         one is refused: constraints do not bind common names. A client whose certificate has several common names, or \
+         one that is longer than 64 bytes or no text, is refused.",
+        |settings, value| assign(&mut settings.files.client_ca, file(value).map(Some));
+    "--max-connections N",
+        "Maximum number of connections; further ones are closed at once (default: 10000). Clients that have not \
+         finished their handshake have half of the places: the oldest of them gives way to a new one. Each connection \
+         takes two open files; the program raises its limit as far as it may.",
+        |settings, value| assign(&mut settings.max_connections, number(value, 1..=1_000_000));
+    "--setup-timeout SECONDS",
+        "Time limit of a client's handshake, and then of the server to accept the connection (default: 10).",
+        |settings, value| assign(&mut settings.setup_time, seconds(value).map(Span::from));
+    "--keepalive IDLE[,INTERVAL[,PROBES]]",
+        "Probes of silent clients, and the time after which they count as dead, as for the daemon (default: 60,10,6). \
+         See poolcounter(8).",
+        |settings, value| assign(&mut settings.net.keepalive, keepalive(value));
+    "--check",
+        "Only check the options and the certificates, and print the mistakes. The exit status is 1 if a certificate \
+         cannot be used.",
+        |settings, _| assign(&mut settings.is_check, Ok(true));
+    "--check-handover", "Only check that the listeners on standard input can be taken over, as an upgrade does first.",
+        |settings, _| assign(&mut settings.is_rehearsal, Ok(true)), hidden();
+    "-v, --verbose", "Log connections. RUST_LOG overrides it.",
+        |settings, _| {
+        settings.verbosity = settings.verbosity.saturating_add(1);
+        Ok(())
+    };
+);
 
 /// Runs the command: serves until a signal ends it, or only checks whether it could serve, or take over.
 ///

@@ -12,7 +12,7 @@ use controls::{Controls, KeyAction};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use poolcounter_client::{Client, Timeouts};
-use poolcounter_service::options::{Opt, assign, seconds_from};
+use poolcounter_service::options::{Opt, assign, option_table, seconds_from};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use sample::Sample;
@@ -40,18 +40,12 @@ pub struct TopSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<TopSettings>] = &[
-    Opt::EACH_SERVER,
-    Opt::TLS,
-    Opt {
-        short: "i",
-        long: "interval",
-        hint: "SECONDS",
-        doc: "Time between two polls of the servers, at least 0.1 (default: 2).",
-        set: |settings, value| assign(&mut settings.interval, seconds_from(Duration::from_millis(100), value)),
-        ..Opt::BLANK
-    },
-];
+pub const OPTIONS: &[Opt<TopSettings>] = option_table!(TopSettings;
+    => Opt::EACH_SERVER;
+    => Opt::TLS;
+    "-i, --interval SECONDS", "Time between two polls of the servers, at least 0.1 (default: 2).",
+        |settings, value| assign(&mut settings.interval, seconds_from(Duration::from_millis(100), value));
+);
 
 /// Runs the command.
 ///

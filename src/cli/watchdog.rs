@@ -13,12 +13,10 @@ use nix::sys::socket::{
 };
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, close, setsid};
-use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::process;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, process, thread};
 
 /// Longest wait for the end of a process after SIGKILL. It may hang in the kernel, or nobody waits for it.
 pub const AFTER_KILL: Duration = Duration::from_secs(10);

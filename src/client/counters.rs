@@ -5,7 +5,7 @@ use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, HeldOn};
 use super::placement::Placement;
 use super::{Said, Timeouts};
-use poolcounter_core::stats::Figures;
+use poolcounter_core::Figures;
 use poolcounter_protocol::counters::DEFAULT_PORT;
 use poolcounter_protocol::counters::request::{AcquireUnits, CounterRefusal, ReleaseUnits};
 use poolcounter_protocol::counters::stats::CounterStat as Stat;

@@ -241,7 +241,8 @@ fn look_up(server: &str, default_port: u16) -> (String, io::Result<Vec<Peer>>) {
     (named, (host, port).to_socket_addrs().map(|addresses| addresses.map(Peer::of).collect()))
 }
 
-fn host_and_port(server: &str, default_port: u16) -> (&str, u16) {
+/// Returns the host, without brackets, and the port of a server.
+pub fn host_and_port(server: &str, default_port: u16) -> (&str, u16) {
     let split = || {
         let (host, port) = server.rsplit_once(':')?;
         // An IPv6 address without brackets has no port, but colons.

@@ -290,7 +290,7 @@ mod who;
 
 pub use counters::{Counters, Units, Usage};
 #[doc(hidden)]
-pub use dial::{SILENCE_LIMIT, connect_unix};
+pub use dial::{SILENCE_LIMIT, connect_unix, host_and_port};
 pub use error::{Error, Failure, Fault};
 pub use jobs::{
     JobExtras, JobStatus, LimitScope, ListedJob, NewJob, Producer, PutOutcome, Reservation, ReservedJob, Retry, Runner,

@@ -8,12 +8,11 @@ pub use exchange::Offered;
 pub use member::{LeaseToken, Member, MemberLoss};
 pub use operator::Operator;
 
-use super::Said;
-use super::Timeouts;
 use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, Greeting, HeldOn};
 use super::placement::Placement;
+use super::{Said, Timeouts};
 use exchange::{
     TakeAnswer, ask, ask_watched, line_of, pool_request, read_done, read_list, read_taken, refused, sendable_attributes,
 };

@@ -38,37 +38,22 @@ impl Tls {
     }
 }
 
-impl MediaWiki {
-    /// Sets the TLS settings for servers `tls:HOST:PORT`.
-    pub fn with_tls(mut self, tls: Tls) -> Self {
-        self.tls = Some(tls);
-        self
-    }
+/// Gives a client the method that sets its TLS settings.
+macro_rules! with_tls {
+    ($client:ident, $($place:tt)+) => {
+        impl $client {
+            /// Sets the TLS settings for servers `tls:HOST:PORT`.
+            pub fn with_tls(mut self, tls: Tls) -> Self {
+                self.$($place)+ = Some(tls);
+                self
+            }
+        }
+    };
 }
-
-impl Ring {
-    /// Sets the TLS settings for servers `tls:HOST:PORT`.
-    pub fn with_tls(mut self, tls: Tls) -> Self {
-        self.tls = Some(tls);
-        self
-    }
-}
-
-impl Producer {
-    /// Sets the TLS settings for servers `tls:HOST:PORT`.
-    pub fn with_tls(mut self, tls: Tls) -> Self {
-        self.session.get_mut().tls = Some(tls);
-        self
-    }
-}
-
-impl Runner {
-    /// Sets the TLS settings for servers `tls:HOST:PORT`.
-    pub fn with_tls(mut self, tls: Tls) -> Self {
-        self.session.tls = Some(tls);
-        self
-    }
-}
+with_tls!(MediaWiki, tls);
+with_tls!(Ring, tls);
+with_tls!(Producer, session.get_mut().tls);
+with_tls!(Runner, session.tls);
 
 /// Equal only to its clones.
 impl PartialEq for Tls {

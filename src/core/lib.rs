@@ -40,5 +40,27 @@ pub mod time;
 pub mod top_keys;
 #[cfg(feature = "daemon")]
 pub mod wheel;
+mod words;
 #[cfg(feature = "daemon")]
 pub use wheel::slices;
+
+#[cfg(feature = "daemon")]
+pub use self::{
+    address::Address,
+    histogram::Histogram,
+    id::{ConnId, Id},
+    list::{Links, List, Queue},
+    log_limit::LogLimit,
+    names::Names,
+    random::Random,
+    record::{Reader, Unreadable, Writer},
+    side_table::SideTable,
+    sorted::Sorted,
+    wheel::{Due, OwnTimers, Owner, TimerId, Timers, Wheel},
+};
+pub use self::{
+    count::{Count, SmallCount},
+    meter::Metered,
+    stats::{Figures, Row, Stat, Unit},
+    time::{Span, Time},
+};

@@ -1,14 +1,11 @@
 //! The contract of the counters service beside the tick: start, handover, reports.
 
 use super::{CounterSession, CountersService, step};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Id, Reader, Time, Writer};
 use poolcounter_service::contract::{
     Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable,
 };
-use poolcounter_service::health::Look;
-use poolcounter_service::report::{Report, Series, View};
+use poolcounter_service::report::{Look, Report, Series, View};
 use std::io;
 
 /// Version of the handover format: the sessions that are not idle, then the state.

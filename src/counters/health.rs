@@ -1,9 +1,9 @@
 //! Conditions of the counters: a maximum that refuses requests, and memory that is used up.
 
 use super::CountersService;
-use poolcounter_core::count::Count;
-use poolcounter_core::time::Span;
-use poolcounter_service::health::{Condition, ConditionInfo, Look, TOTAL, grouped, in_words, name_of, quoted};
+use poolcounter_core::{Count, Span};
+use poolcounter_service::health::{TOTAL, grouped, in_words, name_of, quoted};
+use poolcounter_service::report::{Condition, ConditionInfo, Look};
 
 static MEMORY: ConditionInfo = ConditionInfo::critical(
     "memory",

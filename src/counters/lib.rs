@@ -18,11 +18,8 @@ pub use state::{
 use commands::Opcode;
 use log::{debug, trace};
 use poolcounter_core::browser::is_from_browser;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::Time;
-use poolcounter_core::wheel::Due;
+use poolcounter_core::{ConnId, Due, Figures, Id, Time};
 use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{Caps, Context, Info, Input, REQUESTS_PER_TURN, Served, Service, Then, Traffic};
 use poolcounter_service::health::Growth;

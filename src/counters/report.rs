@@ -74,20 +74,8 @@ fn holders_table() -> Table {
     .empty("No client holds units of this counter.")
 }
 
-static UNITS_HELD: SeriesInfo = SeriesInfo {
-    name: "holdings",
-    title: "Holdings of counters",
-    unit: "holdings",
-    is_rate: false,
-    emphasis: Emphasis::Work,
-};
-static REFUSED: SeriesInfo = SeriesInfo {
-    name: "refused",
-    title: "Refused by counters",
-    unit: "per second",
-    is_rate: true,
-    emphasis: Emphasis::Alarm,
-};
+static UNITS_HELD: SeriesInfo = SeriesInfo::level("holdings", "Holdings of counters", "holdings", Emphasis::Work);
+static REFUSED: SeriesInfo = SeriesInfo::rate("refused", "Refused by counters", Emphasis::Alarm);
 
 impl CountersService {
     /// Returns the values for curves.

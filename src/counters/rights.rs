@@ -1,7 +1,7 @@
 //! Access rules for the counters.
 
 use super::{CounterRefusal, CounterRequest, CountersService};
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_protocol::counters::commands::Opcode;
 use poolcounter_protocol::counters::request::{AcquireUnits, ReleaseUnits};
 use poolcounter_service::access::{Holds, Need, Takes};

@@ -2,9 +2,7 @@
 
 use super::recent::Recent;
 use super::{Http, SAVED_VERSION};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Id, Reader, Time, Writer};
 use poolcounter_service::contract::{
     Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationResult, Operations, Peers,
     Requester, Shown, Telemetry, Traffic, Unreadable, Wake, Wanted,

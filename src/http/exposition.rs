@@ -1,6 +1,6 @@
 //! The Prometheus text format 0.0.4, written line by line. Independent of any particular metric.
 
-use poolcounter_core::histogram::Histogram;
+use poolcounter_core::Histogram;
 use std::fmt::{Display, Write};
 
 /// Types of metrics.

@@ -4,16 +4,14 @@
 //! A view has a thread that waits for the threads with its questions and merges the answers, so the loop gets only
 //! finished views.
 
-pub mod fetch;
+mod fetch;
 
 use super::resource::Resource;
-use super::{INFO, PendingPage};
+use super::{HttpSettings, INFO, PendingPage};
 use fetch::Told;
 use poolcounter_service::contract::Wake;
 use poolcounter_service::operations::PendingOperations;
-use poolcounter_service::report::snapshot::Snapshot;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
-use std::sync::Arc;
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Snapshot, Table};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Limit of views under way: enough for a few viewers, and a bound of threads and memory.
@@ -38,40 +36,33 @@ fn servers_table() -> Table {
 
 /// Daemons whose pages are shown as one, and the views that wait for them.
 pub(crate) struct Fleet {
-    /// Hosts and ports.
-    servers: Vec<String>,
-    /// Services that are shown.
-    services: Vec<&'static str>,
+    /// The daemons, and the services that are shown.
+    settings: HttpSettings,
     /// Pages that wait for their view.
     pub waiting: PendingOperations<PendingPage>,
-    /// Copied for each view under way, also of viewers who are gone.
-    views: Arc<()>,
     finished: (Sender<FinishedView>, Receiver<FinishedView>),
 }
 
-/// Number of a view, its content (None if no daemon knows the thing), and its copy of [`Fleet::views`].
-type FinishedView = (u64, Option<Snapshot>, Arc<()>);
+/// Number of a view, and its content; None if no daemon knows the thing.
+type FinishedView = (u64, Option<Snapshot>);
 
 impl Fleet {
-    /// Returns the fleet of the daemons with these hosts and ports, showing these services.
-    pub fn of(servers: &[String], services: &[&'static str]) -> Fleet {
-        let (waiting, views) = (PendingOperations::default(), Arc::default());
-        Fleet { servers: servers.into(), services: services.into(), waiting, views, finished: channel() }
+    /// Returns the fleet of the daemons in these settings.
+    pub fn of(settings: HttpSettings) -> Fleet {
+        Fleet { settings, waiting: PendingOperations::default(), finished: channel() }
     }
 
     /// Asks all daemons for the content of a page, to be added to `own`, and calls `wake` once the view is finished.
     /// Returns the page if there are too many views, or the system has no thread left.
     pub fn ask(&mut self, page: PendingPage, own: Snapshot, wake: &Wake) -> Option<PendingPage> {
-        let has_room = Arc::strong_count(&self.views) <= MOST_VIEWS;
-        let Some(target) = page.target.clone().filter(|_| has_room) else { return Some(page) };
-        let (servers, services, view) = (self.servers.clone(), self.services.clone(), Arc::clone(&self.views));
-        let (finished, wake) = (self.finished.0.clone(), wake.clone());
+        let Some(target) = page.target.clone().filter(|_| self.waiting.count() < MOST_VIEWS) else { return Some(page) };
+        let (settings, finished, wake) = (self.settings.clone(), self.finished.0.clone(), wake.clone());
         let is_view = matches!(page.resource, Resource::View(..));
         let number = self.waiting.begin(page.conn, page);
         let spawned = fetch::spawn(move || {
-            let content = shown(own, &servers, fetch::ask_all(&servers, &target, &services), is_view);
+            let content = shown(own, &settings.servers, fetch::ask_all(&settings, &target), is_view);
             // The fleet may have ended meanwhile.
-            _ = finished.send((number, content, view));
+            _ = finished.send((number, content));
             wake.wake();
         });
         spawned.err().and_then(|_| self.waiting.end(number)).map(|(_, page)| page)
@@ -81,7 +72,7 @@ impl Fleet {
     /// connection is closed are left out.
     pub fn take_finished(&mut self) -> Vec<(PendingPage, Option<Snapshot>)> {
         // A view finishes once, so there are at most as many as views under way.
-        let finished = self.finished.1.try_iter().filter_map(|(number, content, _)| {
+        let finished = self.finished.1.try_iter().filter_map(|(number, content)| {
             let (conn, page) = self.waiting.end(number)?;
             conn.map(|_| (page, content))
         });
@@ -110,7 +101,7 @@ fn row_of((server, answer): (&String, &Told)) -> Vec<Cell> {
         Cell::text(server),
         Cell::text(answer.as_ref().err().map_or("answers", String::as_str)),
         of(|told| Cell::Seconds(told.uptime)),
-        of(|told| Cell::Number(told.services.iter().map(|service| service.connections).fold(0, u64::saturating_add))),
+        of(|told| Cell::Number(told.services.iter().map(|service| service.traffic.open).fold(0, u64::saturating_add))),
         of(|told| Cell::Number(told.process.resident_bytes)),
         of(|told| Cell::text(&*told.version)),
     ]
@@ -177,7 +168,7 @@ mod tests {
     fn views_under_way_are_limited() {
         let (woken, wakes) = channel();
         let wake = Wake::new(move || woken.send(()).expect("the test waits"));
-        let mut fleet = Fleet::of(&["[::1]".into()], &[]);
+        let mut fleet = Fleet::of(HttpSettings { servers: vec!["[::1]".into()], ..HttpSettings::default() });
         for conn in 0..MOST_VIEWS {
             assert!(fleet.ask(page(conn), snapshot(), &wake).is_none(), "{conn}");
         }
@@ -187,6 +178,6 @@ mod tests {
         let mut conns: Vec<_> = fleet.take_finished().into_iter().map(|(page, _)| page.conn.index()).collect();
         conns.sort_unstable();
         assert_eq!(conns, (0..MOST_VIEWS).filter(|conn| *conn != 3).collect::<Vec<_>>());
-        assert!(fleet.waiting.is_empty() && Arc::strong_count(&fleet.views) == 1);
+        assert!(fleet.waiting.count() == 0);
     }
 }

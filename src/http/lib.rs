@@ -24,17 +24,15 @@ pub use options::HttpSettings;
 use fleet::Fleet;
 use host::Hosts;
 use log::{info, trace, warn};
-use poolcounter_core::id::ConnId;
 use poolcounter_core::log_limit::Fault;
-use poolcounter_core::time::Span;
-use poolcounter_core::wheel::Due;
+use poolcounter_core::{ConnId, Due, Span};
 use poolcounter_service::contract::{
     Caps, Context, Effect, Info, Input, Operations, Requester, Served, Service, Shown, Then, Wake, Wanted,
 };
 use poolcounter_service::operations::PendingOperations;
 use poolcounter_service::options::Opt;
 use poolcounter_service::output::MAX_BYTES;
-use poolcounter_service::report::snapshot::Snapshot;
+use poolcounter_service::report::Snapshot;
 use poolcounter_service::settings::{self, Configure};
 use recent::Recent;
 use resource::{Extent, Form, PLAIN, Resource, value_in};
@@ -80,7 +78,7 @@ impl Configure for HttpSettings {
             recent: None,
             hosts: Hosts::with(&self.hosts),
             is_admin: self.is_admin,
-            fleet: (!self.servers.is_empty()).then(|| Fleet::of(&self.servers, &self.services)),
+            fleet: (!self.servers.is_empty()).then(|| Fleet::of(self.clone())),
             operations: Operations::default(),
             pending: PendingOperations::default(),
             page: None,

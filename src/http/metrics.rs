@@ -3,17 +3,16 @@
 
 use super::exposition::{COUNTER, Exposition, GAUGE, HISTOGRAM};
 use super::text::label;
-use poolcounter_core::histogram::{Histogram, NUMBER_BOUNDS, TICK_BOUNDS, TIME_BOUNDS};
-use poolcounter_core::stats::{Metric, Row, Unit};
+use poolcounter_core::histogram::{NUMBER_BOUNDS, TICK_BOUNDS, TIME_BOUNDS};
+use poolcounter_core::stats::Metric;
 use poolcounter_core::text::{cut, visible};
-use poolcounter_core::time::Span;
+use poolcounter_core::{Histogram, Row, Span, Unit};
 use poolcounter_service::contract::Traffic;
-use poolcounter_service::health::{Condition, HealthLine, MOST_CONDITIONS};
-use poolcounter_service::loop_stats::Budget;
-use poolcounter_service::report::Moment;
-use poolcounter_service::report::room::{MOST_ROWS, fit};
-use poolcounter_service::report::tables::Times;
-use poolcounter_service::report::{Cell, Column, ColumnMetric, ColumnUnit, Report, ServiceReport, Table};
+use poolcounter_service::health::{HealthLine, MOST_CONDITIONS};
+use poolcounter_service::report::room::fit;
+use poolcounter_service::report::{
+    Budget, Cell, Column, ColumnMetric, ColumnUnit, Condition, MOST_ROWS, Moment, Report, ServiceReport, Table, Times,
+};
 use std::collections::HashSet;
 
 /// Longest shown name, in bytes.

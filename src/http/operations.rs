@@ -5,7 +5,7 @@ use super::wire::{HttpRequest, ResponseHead, Status};
 use super::{Http, respond};
 use log::info;
 use percent_encoding::percent_decode_str;
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_core::text::escaped;
 use poolcounter_service::contract::{Context, Effect, OperationError, OperationResult, Requester};
 

@@ -4,12 +4,11 @@
 use super::recent::RANGES;
 use super::tabs;
 use super::text::html;
-use poolcounter_service::health::Level;
-use poolcounter_service::report::matrix::{Heat, Matrix};
-use poolcounter_service::report::room::MOST_ROWS;
-use poolcounter_service::report::snapshot::{ShownCurve, ShownFigure, ShownPast, Snapshot};
+use poolcounter_service::report::matrix::Matrix;
 use poolcounter_service::report::tables::Client;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table};
+use poolcounter_service::report::{
+    Cell, Column, ColumnUnit, Emphasis, Heat, Level, MOST_ROWS, ShownCurve, ShownFigure, ShownPast, Snapshot, Table,
+};
 use poolcounter_service::shown::{duration, grouped, path_to};
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -86,7 +85,7 @@ fn basic(status: &Snapshot) -> String {
         let row = |it: &ShownFigure| {
             [(html(&it.name).into_owned(), ""), (value(it), NUMBER), (html(&it.help).into_owned(), "")]
         };
-        let title = format!("The {} service: {} connections", service.name, service.connections);
+        let title = format!("The {} service: {} connections", service.name, service.traffic.open);
         let heads = [("figure", ""), ("value", NUMBER), ("meaning", "")];
         write_rows(&mut page, &title, heads, service.figures.iter().map(row));
     }

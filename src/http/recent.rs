@@ -1,11 +1,9 @@
 //! Counts of the last minute, five minutes and hour: marks of totals at some ages, and the totals now. Marks are taken
 //! when the loop runs anyway; without events nothing was counted.
 
-use poolcounter_core::histogram::Histogram;
 use poolcounter_core::text::visible;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_service::report::tables::{NAME_BYTES, Times};
-use poolcounter_service::report::{Cell, Column, Counted, Emphasis, ServiceReport, Table};
+use poolcounter_core::{Histogram, Span, Time};
+use poolcounter_service::report::{Cell, Column, Counted, Emphasis, NAME_BYTES, ServiceReport, Table, Times};
 use poolcounter_service::shown::{ShownRecent, Text};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;

@@ -5,7 +5,7 @@ use super::tabs::OVERVIEW;
 use super::wire::{HttpRequest, Method};
 use percent_encoding::percent_decode_str;
 use poolcounter_service::contract::Wanted;
-use poolcounter_service::report::room::{MOST_ROWS, Room};
+use poolcounter_service::report::{MOST_ROWS, Room};
 
 /// Content type of text other than pages.
 pub const PLAIN: &str = "text/plain; charset=utf-8";

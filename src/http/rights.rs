@@ -1,7 +1,7 @@
 //! Access rules of the pages. Keys are paths.
 
 use super::wire::{HttpRequest, Method, Status};
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_service::access::{Command, Need, Verb};
 use poolcounter_service::contract::Context;
 

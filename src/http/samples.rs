@@ -2,11 +2,9 @@
 //! same as now.
 
 use super::recent::Range;
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Reader, Span, Time, Writer};
 use poolcounter_service::contract::Unreadable;
-use poolcounter_service::report::snapshot::Values;
-use poolcounter_service::report::{Series, SeriesInfo};
+use poolcounter_service::report::{Series, SeriesInfo, Values};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

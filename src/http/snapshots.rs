@@ -4,11 +4,9 @@ use super::Http;
 use super::recent::{Range, RecentOf};
 use super::resource::Extent;
 use super::samples::Samples;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::contract::Telemetry;
-use poolcounter_service::report::Moment;
-use poolcounter_service::report::snapshot::{Remembered, Snapshot};
-use poolcounter_service::report::{Block, View};
+use poolcounter_service::report::{Block, Moment, Remembered, Snapshot, View};
 
 /// Returns the first samples that cover a range, with their interval, and the number of values in the range.
 fn first_within(all: [&Samples; 2], range: Option<Range>) -> (&Samples, Span, usize) {

@@ -2,8 +2,7 @@
 //! snapshot.
 
 use super::INFO;
-use poolcounter_service::report::snapshot::{ShownService, Snapshot};
-use poolcounter_service::report::{Column, Table};
+use poolcounter_service::report::{Column, ShownService, Snapshot, Table};
 
 /// Words of the overview and of the daemon's tab, in their paths.
 pub const OVERVIEW: &str = "overview";

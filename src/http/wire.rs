@@ -4,6 +4,7 @@
 //! is answered and ends the connection, so that none of its bytes are ever taken for the next request.
 
 use httparse::{EMPTY_HEADER, Error, Header};
+use poolcounter_core::words;
 
 /// Longest head of a request, in bytes: browsers with many cookies stay below it.
 pub const MAX_HEAD: usize = 8192;
@@ -75,23 +76,24 @@ pub enum AfterResponse {
     Ends,
 }
 
-/// Status of a response.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "the names are those of the specification")]
-pub enum Status {
-    Ok,
-    BadRequest,
-    Forbidden,
-    NotFound,
-    MethodNotAllowed,
-    Conflict,
-    ContentTooLarge,
-    MisdirectedRequest,
-    TooManyRequests,
-    HeadTooLarge,
-    InternalServerError,
-    ServiceUnavailable,
-    VersionNotSupported,
+words! {
+    /// Status of a response.
+    #[allow(missing_docs, reason = "the names are those of the specification")]
+    pub enum Status, text {
+        Ok = "200 OK",
+        BadRequest = "400 Bad Request",
+        Forbidden = "403 Forbidden",
+        NotFound = "404 Not Found",
+        MethodNotAllowed = "405 Method Not Allowed",
+        Conflict = "409 Conflict",
+        ContentTooLarge = "413 Content Too Large",
+        MisdirectedRequest = "421 Misdirected Request",
+        TooManyRequests = "429 Too Many Requests",
+        HeadTooLarge = "431 Request Header Fields Too Large",
+        InternalServerError = "500 Internal Server Error",
+        ServiceUnavailable = "503 Service Unavailable",
+        VersionNotSupported = "505 HTTP Version Not Supported",
+    }
 }
 
 /// Response to a connection that no access rule admits.
@@ -115,27 +117,6 @@ pub struct ResponseHead<'a> {
     pub policy: Option<&'a str>,
     /// Fate of the connection.
     pub connection: AfterResponse,
-}
-
-impl Status {
-    /// Returns the status line, without the version.
-    pub fn text(self) -> &'static str {
-        match self {
-            Status::Ok => "200 OK",
-            Status::BadRequest => "400 Bad Request",
-            Status::Forbidden => "403 Forbidden",
-            Status::NotFound => "404 Not Found",
-            Status::MethodNotAllowed => "405 Method Not Allowed",
-            Status::Conflict => "409 Conflict",
-            Status::ContentTooLarge => "413 Content Too Large",
-            Status::MisdirectedRequest => "421 Misdirected Request",
-            Status::TooManyRequests => "429 Too Many Requests",
-            Status::HeadTooLarge => "431 Request Header Fields Too Large",
-            Status::InternalServerError => "500 Internal Server Error",
-            Status::ServiceUnavailable => "503 Service Unavailable",
-            Status::VersionNotSupported => "505 HTTP Version Not Supported",
-        }
-    }
 }
 
 impl ResponseHead<'_> {

@@ -1,8 +1,7 @@
 //! Ceilings: limits of requests by patterns of keys, and the conditions under which a key refuses requests that would
 //! wait for too long.
 
-use poolcounter_core::glob;
-use poolcounter_core::time::Span;
+use poolcounter_core::{Span, glob};
 
 /// Limits of requests for the keys of a pattern; the smaller of a limit and the requested value applies.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,8 +2,8 @@
 
 use super::ceiling::{Ceiling, Shedding};
 use super::options::PoolsSettings;
+use poolcounter_core::Span;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::Span;
 use poolcounter_service::options::{
     Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, flag, number, seconds,
 };

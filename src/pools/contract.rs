@@ -2,18 +2,13 @@
 
 use super::state::PoolsState;
 use super::{PoolsService, state};
-use poolcounter_core::id::ConnId;
-use poolcounter_core::meter;
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Reader, Time, Writer, meter};
 use poolcounter_service::contract::{
     Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
     Requester, Shown, Traffic, Unreadable,
 };
-use poolcounter_service::health::Look;
-use poolcounter_service::report::room::{self, Room};
-use poolcounter_service::report::snapshot::{Remembered, Snapshot};
-use poolcounter_service::report::{Counted, Report, Series, View};
+use poolcounter_service::report::room::{self};
+use poolcounter_service::report::{Counted, Look, Remembered, Report, Room, Series, Snapshot, View};
 use std::io;
 
 /// Largest tables in an answer to `STATS REPORT`: they fit into the room that the output of a full connection still

@@ -3,12 +3,10 @@
 use super::PoolsService;
 use super::report::KEYS;
 use super::state::{BusyKey, OverdueLock, PoolsState};
-use poolcounter_core::count::Count;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Count, Span, Time};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
-use poolcounter_service::health::{
-    Condition, ConditionInfo, Growth, Look, grouped, in_words, name_of, per_second, quoted, rate,
-};
+use poolcounter_service::health::{Growth, grouped, in_words, name_of, per_second, quoted, rate};
+use poolcounter_service::report::{Condition, ConditionInfo, Look};
 use std::collections::BTreeMap;
 
 /// Most locks that one look examines.

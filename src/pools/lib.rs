@@ -31,11 +31,8 @@ use commands::{ACQUIRE, PoolCommand};
 use health::Refusals;
 use log::{Level, debug, log_enabled, trace};
 use poolcounter_core::browser::is_from_browser;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::Due;
+use poolcounter_core::{ConnId, Due, LogLimit, Span, Time};
 use poolcounter_protocol::line::{Line, first_line};
 use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{

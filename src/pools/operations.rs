@@ -2,7 +2,7 @@
 
 use super::ceiling_table::{self, MOST_CEILINGS};
 use super::{PoolsService, Reply};
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_protocol::pools::wire;
 use poolcounter_service::contract::{Context, GONE, Operation, OperationError, OperationRequest, OperationResult};
 use poolcounter_service::operations::descriptions;

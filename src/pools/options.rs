@@ -1,8 +1,10 @@
 //! Options of the pools: limits of clients, and thresholds of warnings.
 
 use super::ceiling::Ceiling;
-use poolcounter_core::time::Span;
-use poolcounter_service::options::{Endpoint, Opt, assign, number, seconds_or_forever, set_max_connections, set_port};
+use poolcounter_core::Span;
+use poolcounter_service::options::{
+    Endpoint, Opt, assign, number, option_table, seconds_or_forever, set_max_connections, set_port,
+};
 
 /// Settings of the pools.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,101 +37,46 @@ impl Default for PoolsSettings {
 }
 
 /// Options for the addresses of the pools. The pools are always on, and their options have no prefix.
-pub const LISTENING: &[Opt<Endpoint>] = &[
-    Opt {
-        short: "l",
-        long: "listen",
-        key: "listen",
-        default: r#"["127.0.0.1", "::1"]"#,
-        hint: "ADDRESS",
-        doc: "Listen on this address: IP, IP:PORT, [IP6]:PORT or unix:PATH, for proxies with proxy: before it; \
-              repeatable (default: 127.0.0.1 and [::1]). Names of hosts are not looked up. With proxy: only proxies \
-              connect there, and pass on the addresses of their clients; see ACCESS in poolcounter(8). A socket file \
-              on which no process listens any more is replaced, and the daemon removes its socket files when it stops. \
-              The default has [::1] only where the machine has IPv6. [::] is for IPv6 alone; 0.0.0.0 is for IPv4.",
-        repeats: true,
-        set: Endpoint::listen_on,
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "p",
-        long: "port",
-        key: "port",
-        default: "7531",
-        hint: "PORT",
-        doc: "Port of addresses without one, from 0 to 65535; 0: the system chooses one (default: 7531).",
-        set: set_port,
-        idle: Endpoint::idle_port,
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "max-connections",
-        key: "max_connections",
-        default: "0",
-        hint: "N",
-        doc: "Maximum number of PoolCounter connections; further ones are closed at once; 0: as many as the system \
-              allows (default: 0).",
-        set: set_max_connections,
-        ..Opt::BLANK
-    },
-];
+pub const LISTENING: &[Opt<Endpoint>] = option_table!(Endpoint;
+    "-l, --listen ADDRESS",
+        "Listen on this address: IP, IP:PORT, [IP6]:PORT or unix:PATH, for proxies with proxy: before it; repeatable \
+         (default: 127.0.0.1 and [::1]). Names of hosts are not looked up. With proxy: only proxies connect there, and \
+         pass on the addresses of their clients; see ACCESS in poolcounter(8). A socket file on which no process \
+         listens any more is replaced, and the daemon removes its socket files when it stops. The default has [::1] \
+         only where the machine has IPv6. [::] is for IPv6 alone; 0.0.0.0 is for IPv4.",
+        Endpoint::listen_on, in_file("listen", r#"["127.0.0.1", "::1"]"#), repeated();
+    "-p, --port PORT", "Port of addresses without one, from 0 to 65535; 0: the system chooses one (default: 7531).",
+        set_port, in_file("port", "7531"), idle_if(Endpoint::idle_port);
+    "--max-connections N",
+        "Maximum number of PoolCounter connections; further ones are closed at once; 0: as many as the system allows \
+         (default: 0).",
+        set_max_connections, in_file("max_connections", "0");
+);
 
 /// The other options.
-pub const OPTIONS: &[Opt<PoolsSettings>] = &[
-    Opt {
-        long: "max-locks",
-        key: "max_locks",
-        default: "4",
-        hint: "N",
-        doc: "Maximum number of locks and waits of one connection, from 1 to 1024 (default: 4).",
-        set: |settings, value| assign(&mut settings.max_locks, number(value, 1..=1024)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "max-hold",
-        key: "max_hold",
-        default: "0",
-        hint: "SECONDS",
-        doc: "Maximum time to hold a lock, after which it is taken back, whatever the request asks for; 0: without \
-              limit (default: 0). A client that asked for more receives NOT_LOCKED, and its connection is closed. \
-              Decimals are allowed.",
-        set: |settings, value| assign(&mut settings.max_hold, seconds_or_forever(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "warn-hold",
-        key: "warn_hold",
-        default: "300",
-        hint: "SECONDS",
-        doc: "Report a lock that is held for longer than this, in the status and, up to 15 seconds later, in the log; \
-              0: never (default: 300). Decimals are allowed.",
-        set: |settings, value| assign(&mut settings.warn_hold, seconds_or_forever(value)),
-        idle: |settings| {
+pub const OPTIONS: &[Opt<PoolsSettings>] = option_table!(PoolsSettings;
+    "--max-locks N", "Maximum number of locks and waits of one connection, from 1 to 1024 (default: 4).",
+        |settings, value| assign(&mut settings.max_locks, number(value, 1..=1024)), in_file("max_locks", "4");
+    "--max-hold SECONDS",
+        "Maximum time to hold a lock, after which it is taken back, whatever the request asks for; 0: without limit \
+         (default: 0). A client that asked for more receives NOT_LOCKED, and its connection is closed. Decimals are \
+         allowed.",
+        |settings, value| assign(&mut settings.max_hold, seconds_or_forever(value)), in_file("max_hold", "0");
+    "--warn-hold SECONDS",
+        "Report a lock that is held for longer than this, in the status and, up to 15 seconds later, in the log; 0: \
+         never (default: 300). Decimals are allowed.",
+        |settings, value| assign(&mut settings.warn_hold, seconds_or_forever(value)),
+        in_file("warn_hold", "300"), idle_if(|settings| {
             let is_over = settings.warn_hold != Span::FOREVER && settings.max_hold <= settings.warn_hold;
             is_over.then_some("max_hold is not longer")
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "warn-refusals",
-        key: "warn_refusals",
-        default: "100",
-        hint: "N",
-        doc: "Report a key that refuses more than this number of requests a second as critical, up to 1000000; 0: \
-              never (default: 100).",
-        set: |settings, value| {
+        });
+    "--warn-refusals N",
+        "Report a key that refuses more than this number of requests a second as critical, up to 1000000; 0: never \
+         (default: 100).",
+        |settings, value| {
             let most = number(value, 0..=1_000_000);
             assign(&mut settings.warn_refusals, most.map(|most| if most == 0 { u32::MAX } else { most }))
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "max-line",
-        key: "max_line",
-        default: "8192",
-        hint: "BYTES",
-        doc: "Maximum length of a request without its line feed, from 64 to 1048576 (default: 8192).",
-        set: |settings, value| assign(&mut settings.max_line, number(value, 64..=1024 * 1024)),
-        ..Opt::BLANK
-    },
-];
+        }, in_file("warn_refusals", "100");
+    "--max-line BYTES", "Maximum length of a request without its line feed, from 64 to 1048576 (default: 8192).",
+        |settings, value| assign(&mut settings.max_line, number(value, 64..=1024 * 1024)), in_file("max_line", "8192");
+);

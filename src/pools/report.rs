@@ -2,11 +2,9 @@
 
 use super::state::{CeilingInUse, KEYS_LOOKED_AT, WhichKeys};
 use super::{BusyKey, ClaimInfo, PoolsService};
-use poolcounter_core::count::Count;
-use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::top_keys::{self, TopKey};
+use poolcounter_core::top_keys::TopKey;
+use poolcounter_core::{Count, Figures, Span, Time, top_keys};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_service::contract::{Peers, Traffic};
 use poolcounter_service::report::{
@@ -148,29 +146,13 @@ fn holders_table() -> Table {
     .empty("No client holds a lock.")
 }
 
-static ACQUIRED: SeriesInfo = SeriesInfo {
-    name: "acquired",
-    title: "Locks granted",
-    unit: "per second",
-    is_rate: true,
-    emphasis: Emphasis::None,
-};
-static HELD: SeriesInfo =
-    SeriesInfo { name: "working", title: "Working", unit: "locks held", is_rate: false, emphasis: Emphasis::Work };
-static WAITERS: SeriesInfo =
-    SeriesInfo { name: "waiting", title: "Waiting", unit: "requests", is_rate: false, emphasis: Emphasis::Caution };
-static TIMEOUTS: SeriesInfo =
-    SeriesInfo { name: "timeouts", title: "Timeouts", unit: "per second", is_rate: true, emphasis: Emphasis::Alarm };
-static REFUSED: SeriesInfo = SeriesInfo {
-    name: "refused",
-    title: "Refused, queue full",
-    unit: "per second",
-    is_rate: true,
-    emphasis: Emphasis::Alarm,
-};
+static ACQUIRED: SeriesInfo = SeriesInfo::rate("acquired", "Locks granted", Emphasis::None);
+static HELD: SeriesInfo = SeriesInfo::level("working", "Working", "locks held", Emphasis::Work);
+static WAITERS: SeriesInfo = SeriesInfo::level("waiting", "Waiting", "requests", Emphasis::Caution);
+static TIMEOUTS: SeriesInfo = SeriesInfo::rate("timeouts", "Timeouts", Emphasis::Alarm);
+static REFUSED: SeriesInfo = SeriesInfo::rate("refused", "Refused, queue full", Emphasis::Alarm);
 
-static KEY_REFUSED: SeriesInfo =
-    SeriesInfo { name: "refused", title: "Refused", unit: "per second", is_rate: false, emphasis: Emphasis::Alarm };
+static KEY_REFUSED: SeriesInfo = SeriesInfo::level("refused", "Refused", "per second", Emphasis::Alarm);
 
 impl PoolsService {
     /// Returns the figures of the state, and of the connections' traffic.

@@ -1,8 +1,7 @@
 //! Access rules for the pools.
 
 use super::{PoolsService, Reply};
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Span};
 use poolcounter_protocol::pools::commands::{ACQUIRE, STATS};
 use poolcounter_protocol::pools::request::{AcquireLock, KeyLimits};
 use poolcounter_protocol::pools::wire;

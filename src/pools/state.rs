@@ -10,13 +10,11 @@
 //! alone. A connection has at most one waiting claim, which is its newest.
 
 use crate::options::PoolsSettings;
-use poolcounter_core::id::{ConnId, Id, id};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::names::{Hash, Names};
-use poolcounter_core::stats::Figures;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::id::id;
+use poolcounter_core::names::Hash;
 use poolcounter_core::top_keys::{KeyEvent, TopKeys};
-use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
+use poolcounter_core::wheel::timer_keys;
+use poolcounter_core::{ConnId, Figures, Id, Links, List, Names, Span, Time, TimerId, Timers};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use slab::Slab;
 

@@ -1,8 +1,8 @@
 //! Lines of words: the common part of the protocols of the pools and of the members.
 
 use memchr::memchr;
+use poolcounter_core::Span;
 use poolcounter_core::decimal::first_number;
-use poolcounter_core::time::Span;
 use std::borrow::Cow;
 use std::fmt;
 

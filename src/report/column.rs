@@ -1,7 +1,7 @@
 //! Columns of tables: names, units and metrics of their cells.
 
 use crate::shown::Text;
-use poolcounter_core::stats::{Row, Stat, Unit};
+use poolcounter_core::{Row, Stat, Unit};
 use serde::{Deserialize, Serialize};
 
 /// Column of a table.
@@ -40,32 +40,17 @@ impl Column {
     }
 
     /// Returns a column of names with a page about each below this path.
-    pub fn linked(
-        name: impl Into<Text>,
-        title: impl Into<Text>,
-        path: impl Into<Text>,
-        help: impl Into<Text>,
-    ) -> Column {
+    pub fn linked(name: &'static str, title: impl Into<Text>, path: impl Into<Text>, help: &'static str) -> Column {
         Column { link: Some(path.into()), ..Column::new(name, title, ColumnUnit::Name, help) }
     }
 
     /// Returns a column of current numbers, with a metric for each row.
-    pub fn level(
-        name: impl Into<Text>,
-        title: impl Into<Text>,
-        metric: impl Into<Text>,
-        help: impl Into<Text>,
-    ) -> Column {
+    pub fn level(name: &'static str, title: &'static str, metric: impl Into<Text>, help: impl Into<Text>) -> Column {
         Column::new(name, title, ColumnUnit::Number, help).each(metric)
     }
 
     /// Returns a column of numbers that only grow, with a metric for each row.
-    pub fn count(
-        name: impl Into<Text>,
-        title: impl Into<Text>,
-        metric: impl Into<Text>,
-        help: impl Into<Text>,
-    ) -> Column {
+    pub fn count(name: &'static str, title: &'static str, metric: impl Into<Text>, help: impl Into<Text>) -> Column {
         Column { is_counter: true, ..Column::level(name, title, metric, help) }
     }
 

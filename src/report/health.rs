@@ -16,8 +16,7 @@ pub use sweep::Sweep;
 use crate::peer::{Peers, Traffic};
 use crate::shown::{duration, path_to, seconds};
 use poolcounter_core::text::{shell_word, visible};
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::top_keys;
+use poolcounter_core::{Span, Time, top_keys};
 use serde::{Deserialize, Serialize};
 
 /// Limit of the conditions of a service that are kept; further conditions are only counted.

@@ -50,13 +50,19 @@ pub mod tables;
 
 pub use block::{Block, ShownBlock};
 pub use column::{Column, ColumnMetric, ColumnUnit, Emphasis};
-pub use matrix::Matrix;
+pub use health::{Condition, ConditionInfo, Level, Look};
+pub use loop_stats::{Budget, LoopStats};
+pub use matrix::{Heat, Matrix};
 pub use moment::Moment;
-pub use tables::{Cell, Table};
+pub use room::{MOST_ROWS, Room};
+pub use snapshot::{
+    Remembered, ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownHistory, ShownPast, ShownProcess,
+    ShownService, Snapshot, Values,
+};
+pub use tables::{Cell, NAME_BYTES, Table, Times};
 
 use crate::peer::Traffic;
-use poolcounter_core::histogram::Histogram;
-use poolcounter_core::stats::Row;
+use poolcounter_core::{Histogram, Row};
 use serde::Serialize;
 
 /// Reports of all services.
@@ -143,4 +149,16 @@ pub struct SeriesInfo {
     pub is_rate: bool,
     /// Emphasis of its values.
     pub emphasis: Emphasis,
+}
+
+impl SeriesInfo {
+    /// Returns a curve of current values.
+    pub const fn level(name: &'static str, title: &'static str, unit: &'static str, emphasis: Emphasis) -> SeriesInfo {
+        SeriesInfo { name, title, unit, is_rate: false, emphasis }
+    }
+
+    /// Returns a curve of the growth per second.
+    pub const fn rate(name: &'static str, title: &'static str, emphasis: Emphasis) -> SeriesInfo {
+        SeriesInfo { name, title, unit: "per second", is_rate: true, emphasis }
+    }
 }

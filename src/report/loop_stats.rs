@@ -1,32 +1,31 @@
 //! Figures of the loop about its own work: duration of ticks, work per tick, and budgets that ended one early. Callers
 //! pass in the time.
 
-use poolcounter_core::count::Count;
-use poolcounter_core::histogram::Histogram;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Count, Histogram, Span, Time, words};
 use serde::{Deserialize, Serialize};
 
-/// Limit of the work in a tick or a turn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Budget {
-    /// Events taken from the system in a tick.
-    Events,
-    /// Connections accepted from one port in a tick.
-    Accepts,
-    /// Requests of one connection in a tick.
-    Requests,
-    /// Time spent serving in a tick.
-    Serving,
-    /// Unsent output of one connection.
-    Output,
-    /// Timers fired in a tick.
-    Timers,
-    /// Connections written to in a tick.
-    Writes,
-    /// Connections dropped in a tick.
-    Ends,
-    /// Background work of all services in a tick.
-    Slices,
+words! {
+    /// Limit of the work in a tick or a turn.
+    pub enum Budget, name {
+        /// Events taken from the system in a tick.
+        Events = "events",
+        /// Connections accepted from one port in a tick.
+        Accepts = "accepts",
+        /// Requests of one connection in a tick.
+        Requests = "requests",
+        /// Time spent serving in a tick.
+        Serving = "serving",
+        /// Unsent output of one connection.
+        Output = "output",
+        /// Timers fired in a tick.
+        Timers = "timers",
+        /// Connections written to in a tick.
+        Writes = "writes",
+        /// Connections dropped in a tick.
+        Ends = "ends",
+        /// Background work of all services in a tick.
+        Slices = "slices",
+    }
 }
 
 /// Figures of the loop.
@@ -52,36 +51,6 @@ pub struct Reload {
     pub at: Time,
     /// True if all settings were applied.
     pub has_worked: bool,
-}
-
-impl Budget {
-    /// Every budget.
-    pub const ALL: [Budget; 9] = [
-        Budget::Events,
-        Budget::Accepts,
-        Budget::Requests,
-        Budget::Serving,
-        Budget::Output,
-        Budget::Timers,
-        Budget::Writes,
-        Budget::Ends,
-        Budget::Slices,
-    ];
-
-    /// Returns the name used by metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Budget::Events => "events",
-            Budget::Accepts => "accepts",
-            Budget::Requests => "requests",
-            Budget::Serving => "serving",
-            Budget::Output => "output",
-            Budget::Timers => "timers",
-            Budget::Writes => "writes",
-            Budget::Ends => "ends",
-            Budget::Slices => "slices",
-        }
-    }
 }
 
 impl Default for LoopStats {

@@ -3,7 +3,7 @@
 use super::column::{Column, ColumnUnit};
 use super::tables::{Cell, Table};
 use crate::shown::{Text, seconds};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use serde::ser::SerializeTuple;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -90,6 +90,12 @@ impl Matrix {
             column("oldest", ColumnUnit::Seconds),
         ];
         Table::new("matrix", self.title.clone(), columns).empty(self.empty.clone()).rows(cells.into_iter().map(row))
+    }
+
+    /// Returns true if each line has a value for each column, for the other columns, and for all.
+    pub(super) fn is_sound(&self) -> bool {
+        let lines = self.rows.iter().map(|line| &line.values).chain([&self.others, &self.all]);
+        lines.into_iter().all(|values| values.len() == self.columns.len() + 2)
     }
 
     /// Returns the sum of two matrices, with the names of both. The folded rows and columns of each are added to the

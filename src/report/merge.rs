@@ -66,15 +66,7 @@ impl ShownHealth {
 impl ShownService {
     fn add(&mut self, earlier: usize, told: ShownService) {
         self.is_enabled |= told.is_enabled;
-        let sums = [
-            (&mut self.connections, told.connections),
-            (&mut self.connections_opened, told.connections_opened),
-            (&mut self.connect_errors, told.connect_errors),
-            (&mut self.failed_sends, told.failed_sends),
-            (&mut self.received_bytes, told.received_bytes),
-            (&mut self.sent_bytes, told.sent_bytes),
-        ];
-        sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        self.traffic.add(told.traffic);
         let add = |own: &mut ShownFigure, told: ShownFigure| {
             own.value = sum_or_longest(own.is_seconds && !own.is_counter)(own.value, told.value);
         };
@@ -96,16 +88,6 @@ impl ShownCurve {
         let mut values = self.values.numbers();
         add_values(&mut values, told.values.numbers(), add);
         self.values = Values::Rates(values);
-    }
-}
-
-impl Values {
-    /// Returns the values as floating-point numbers.
-    pub fn numbers(&self) -> Vec<f64> {
-        match self {
-            Values::Levels(values) => values.iter().map(|value| *value as f64).collect(),
-            Values::Rates(values) => values.clone(),
-        }
     }
 }
 
@@ -141,11 +123,9 @@ impl Table {
                 own.curves.insert(at, curves);
                 continue;
             };
-            self.rows[at]
-                .iter_mut()
-                .zip(row)
-                .zip(&self.columns)
-                .for_each(|((cell, more), column)| cell.add(more, column));
+            for ((cell, more), column) in self.rows[at].iter_mut().zip(row).zip(&self.columns) {
+                cell.add(more, column);
+            }
             own.curves[at].iter_mut().zip(curves).for_each(|(own, more)| add_values(own, more, sum_or_longest(false)));
         }
         own.curves.truncate(CURVES);

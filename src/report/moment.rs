@@ -4,7 +4,7 @@ use super::{Overview, Series};
 use crate::health::{ConditionOver, HealthLine};
 use crate::loop_stats::LoopStats;
 use crate::peer::ProcessUsage;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 
 /// Everything reported at one moment, without recorded history.
 pub struct Moment<'a> {

@@ -1,9 +1,7 @@
 //! Peers of connections, and the process itself.
 
 use log::LevelFilter;
-use poolcounter_core::count::Count;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Count, Span};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -98,8 +96,10 @@ pub const GONE: &str = "gone";
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Traffic {
     /// Open connections.
+    #[serde(rename = "connections")]
     pub open: u64,
     /// Connections opened so far.
+    #[serde(rename = "connections_opened")]
     pub opened: Count,
     /// Connections that could not be accepted or served.
     pub connect_errors: Count,
@@ -109,4 +109,16 @@ pub struct Traffic {
     pub received_bytes: Count,
     /// Bytes written.
     pub sent_bytes: Count,
+}
+
+impl Traffic {
+    /// Adds the counts of another service.
+    pub(crate) fn add(&mut self, more: Traffic) {
+        self.open = self.open.saturating_add(more.open);
+        self.opened += more.opened;
+        self.connect_errors += more.connect_errors;
+        self.failed_sends += more.failed_sends;
+        self.received_bytes += more.received_bytes;
+        self.sent_bytes += more.sent_bytes;
+    }
 }

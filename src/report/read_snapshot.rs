@@ -1,10 +1,9 @@
 //! Snapshot received from another daemon, in JSON. The sender is not trusted: texts are made safe to show, links lead to
 //! pages of the server that shows them, and numbers can be added up.
 
-use super::column::Column;
 use super::matrix::Matrix;
 use super::snapshot::Snapshot;
-use super::tables::{Cell, Client, Table};
+use super::tables::Table;
 use poolcounter_core::text::{is_visible, visible};
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,8 +22,8 @@ impl Snapshot {
     ///
     /// A few words, if it is not a valid snapshot.
     pub fn read(json: &[u8], services: &[&'static str]) -> Result<Snapshot, String> {
-        let unreadable = |error: serde_json::Error| format!("its status cannot be read: {error}");
-        let mut snapshot = Snapshot::of_value(serde_json::from_slice(json).map_err(unreadable)?).map_err(unreadable)?;
+        let read = serde_json::from_slice(json).and_then(Snapshot::of_value);
+        let mut snapshot = read.map_err(|error| format!("its status cannot be read: {error}"))?;
         snapshot.services.retain(|service| services.contains(&&*service.name));
         snapshot.history.series.retain(|series| services.contains(&&*series.service));
         Ok(snapshot)
@@ -49,24 +48,6 @@ impl Snapshot {
     }
 }
 
-impl Matrix {
-    /// Returns true if each line has a value for each column, for the other columns, and for all.
-    fn is_sound(&self) -> bool {
-        let lines = self.rows.iter().map(|line| &line.values).chain([&self.others, &self.all]);
-        lines.into_iter().all(|values| values.len() == self.columns.len() + 2)
-    }
-}
-
-impl Column {
-    fn read_cell(&self, row: &Value) -> Cell {
-        let cell = Cell::deserialize(&row[&*self.name]).unwrap_or(Cell::Nothing);
-        match (cell, row[&format!("{}_key", self.name)].as_str()) {
-            (Cell::Text(address), Some(key)) => Cell::Client(Client { address, key: key.into() }),
-            (cell, _) => Some(cell).filter(|cell| self.takes(cell)).unwrap_or(Cell::Nothing),
-        }
-    }
-}
-
 /// Returns true for a path, which leads to a page of the server that shows it.
 fn is_path(link: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-%".contains(&byte);
@@ -76,9 +57,7 @@ fn is_path(link: &str) -> bool {
 /// Makes every text safe to show, keeps only links that are paths, and limits texts, numbers and lists.
 fn tame(value: &mut Value) {
     match value {
-        Value::Number(number) if number.as_f64().is_none_or(|number| number.abs() > LARGEST as f64) => {
-            *value = LARGEST.into();
-        }
+        Value::Number(it) if it.as_f64().is_none_or(|it| it.abs() > LARGEST as f64) => *value = LARGEST.into(),
         Value::String(text) if text.len() > TEXT_BYTES || !text.chars().all(is_visible) => {
             *text = visible(text.as_bytes(), TEXT_BYTES);
         }

@@ -1,7 +1,7 @@
 //! Texts, seconds and recent curves, used by all parts of the page.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 

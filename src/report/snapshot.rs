@@ -9,9 +9,9 @@ pub use super::shown_health::{ShownCondition, ShownHealth, ShownPast};
 use super::tables::Table;
 use super::{Emphasis, Moment, SeriesInfo, ServiceReport, ShownBlock};
 use crate::loop_stats::Budget;
+use crate::peer::Traffic;
 use crate::shown::{ShownRecent, Text, seconds};
-use poolcounter_core::stats::Unit;
-use poolcounter_core::time::Span;
+use poolcounter_core::{Span, Unit};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::ser::Formatter;
@@ -97,18 +97,9 @@ pub struct ShownService {
     pub option: Text,
     /// True if clients can connect to it.
     pub is_enabled: bool,
-    /// Open connections.
-    pub connections: u64,
-    /// Connections since the start.
-    pub connections_opened: u64,
-    /// Connections that could not be accepted or served.
-    pub connect_errors: u64,
-    /// Replies that could not be delivered.
-    pub failed_sends: u64,
-    /// Bytes read.
-    pub received_bytes: u64,
-    /// Bytes written.
-    pub sent_bytes: u64,
+    /// Counts of its connections.
+    #[serde(flatten)]
+    pub traffic: Traffic,
     /// Statistics.
     pub figures: Vec<ShownFigure>,
     /// Tables.
@@ -287,7 +278,6 @@ impl Snapshot {
 
 impl ShownService {
     fn of(service: &ServiceReport, recent: &[(&'static str, Text, ShownRecent)]) -> ShownService {
-        let traffic = &service.traffic;
         let figures = service.report.figures.iter().map(|(row, value)| ShownFigure {
             name: row.name.into(),
             help: row.help.into(),
@@ -305,12 +295,7 @@ impl ShownService {
             title: service.title.into(),
             option: service.option.into(),
             is_enabled: service.is_enabled,
-            connections: traffic.open,
-            connections_opened: traffic.opened.get(),
-            connect_errors: traffic.connect_errors.get(),
-            failed_sends: traffic.failed_sends.get(),
-            received_bytes: traffic.received_bytes.get(),
-            sent_bytes: traffic.sent_bytes.get(),
+            traffic: service.traffic,
             figures: figures.collect(),
             tables: tables.collect(),
             matrix: service.report.matrix.clone(),
@@ -332,6 +317,16 @@ impl ShownHistory {
         });
         let Remembered { interval, most, .. } = *remembered;
         ShownHistory { interval: seconds(interval), most, series: series.collect() }
+    }
+}
+
+impl Values {
+    /// Returns the values as floating-point numbers.
+    pub fn numbers(&self) -> Vec<f64> {
+        match self {
+            Values::Levels(values) => values.iter().map(|value| *value as f64).collect(),
+            Values::Rates(values) => values.clone(),
+        }
     }
 }
 

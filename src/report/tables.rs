@@ -4,12 +4,11 @@ use super::Column;
 use super::column::ColumnUnit;
 use crate::peer::Peers;
 use crate::shown::{ShownRecent, Text, duration, seconds};
-use poolcounter_core::histogram::Histogram;
-use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::text::{cut, lines_of, visible};
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Histogram, Id, Span};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Longest shown name, in bytes.
 pub const NAME_BYTES: usize = 200;
@@ -187,6 +186,15 @@ impl Column {
             Cell::Number(_) => matches!(self.unit, ColumnUnit::Number | ColumnUnit::Bytes),
             Cell::Seconds(_) => self.unit == ColumnUnit::Seconds,
             Cell::Times(_) => self.unit == ColumnUnit::Times,
+        }
+    }
+
+    /// Reads its cell in a row of the JSON, as [`RowByColumn`] writes it.
+    pub(super) fn read_cell(&self, row: &Value) -> Cell {
+        let cell = Cell::deserialize(&row[&*self.name]).unwrap_or(Cell::Nothing);
+        match (cell, row[&format!("{}_key", self.name)].as_str()) {
+            (Cell::Text(address), Some(key)) => Cell::Client(Client { address, key: key.into() }),
+            (cell, _) => Some(cell).filter(|cell| self.takes(cell)).unwrap_or(Cell::Nothing),
         }
     }
 }

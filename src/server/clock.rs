@@ -2,7 +2,7 @@
 
 use super::dispatch::CLOCK_STEP;
 use nix::time::{ClockId, clock_gettime};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use serde::{Deserialize, Serialize};
 
 /// Clock of the time since the boot of the machine, so that times from before a restart of the server are known. A

@@ -1,8 +1,8 @@
 //! One connection: its stream, and its state. It knows no other connection.
 
 use super::read_buffer::{Left, ReadBuffer, Unserved};
+use poolcounter_core::TimerId;
 use poolcounter_core::proxy::Header;
-use poolcounter_core::wheel::TimerId;
 use poolcounter_service::access::Identity;
 use poolcounter_service::container::ServiceId;
 use poolcounter_service::contract::{Credentials, Then};

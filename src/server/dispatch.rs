@@ -6,22 +6,15 @@ pub mod health;
 
 use acts::Acts;
 use health::Health;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::meter;
-use poolcounter_core::random::Random;
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{Owner, Wheel};
+use poolcounter_core::{ConnId, Owner, Random, Reader, Span, Time, Wheel, Writer, meter};
 use poolcounter_service::access::Access;
 use poolcounter_service::container::{Entry, ServiceId, Services};
 use poolcounter_service::contract::{
     CallTime, Called, Conns, Context, Effect, NoPeers, NoProcessInfo, OperationRequest, Peers, Process, Requester,
     Service, Shown, Traffic, Unreadable, Wanted,
 };
-use poolcounter_service::loop_stats::LoopStats;
 use poolcounter_service::output::Output;
-use poolcounter_service::report::Moment;
-use poolcounter_service::report::Overview;
+use poolcounter_service::report::{LoopStats, Moment, Overview};
 use serde::{Deserialize, Serialize};
 use std::io;
 

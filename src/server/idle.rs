@@ -1,8 +1,6 @@
 //! Idle times of connections, for the services that limit them.
 
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Id, Links, List, Span, Time};
 use poolcounter_service::container::ServiceId;
 
 /// Connections of the services that limit their idle time.

@@ -4,7 +4,7 @@ use super::socket::Socket;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
 use nix::sys::stat::{Mode, umask};
-use poolcounter_core::address::Address;
+use poolcounter_core::Address;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
 use std::ffi::OsString;

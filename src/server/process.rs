@@ -3,7 +3,7 @@
 use log::LevelFilter;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeVal;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::contract::{Process, ProcessUsage};
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,7 +4,8 @@
 
 use super::handover::adopt;
 use log::debug;
-use poolcounter_core::time::{Span, Time, earliest};
+use poolcounter_core::time::earliest;
+use poolcounter_core::{Span, Time};
 use std::env;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};

@@ -6,7 +6,7 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use nix::sys::socket::{getsockopt, sockopt};
-use poolcounter_core::address::Address;
+use poolcounter_core::Address;
 use poolcounter_core::decimal::push_number;
 use poolcounter_service::contract::Credentials;
 use socket2::SockRef;
@@ -142,21 +142,25 @@ impl Socket {
     }
 }
 
+/// Evaluates an expression on the stream of a socket, of whatever kind it is.
+macro_rules! of_both {
+    ($socket:expr, $stream:ident => $value:expr) => {
+        match $socket {
+            Socket::Tcp { stream: $stream, .. } => $value,
+            Socket::Unix($stream) => $value,
+        }
+    };
+}
+
 impl Read for Socket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp { stream, .. } => stream.read(bytes),
-            Socket::Unix(stream) => stream.read(bytes),
-        }
+        of_both!(self, stream => stream.read(bytes))
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp { stream, .. } => stream.write(bytes),
-            Socket::Unix(stream) => stream.write(bytes),
-        }
+        of_both!(self, stream => stream.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -166,10 +170,7 @@ impl Write for Socket {
 
 impl Stream for Socket {
     fn finish(&mut self) -> io::Result<()> {
-        match self {
-            Socket::Tcp { stream, .. } => stream.shutdown(Shutdown::Write),
-            Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
-        }
+        of_both!(self, stream => stream.shutdown(Shutdown::Write))
     }
 
     fn peer(&self) -> io::Result<String> {
@@ -220,24 +221,15 @@ fn text_of(address: &SocketAddrV4) -> String {
 
 impl Source for Socket {
     fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        match self {
-            Socket::Tcp { stream, .. } => stream.register(registry, token, interests),
-            Socket::Unix(stream) => stream.register(registry, token, interests),
-        }
+        of_both!(self, stream => stream.register(registry, token, interests))
     }
 
     fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        match self {
-            Socket::Tcp { stream, .. } => stream.reregister(registry, token, interests),
-            Socket::Unix(stream) => stream.reregister(registry, token, interests),
-        }
+        of_both!(self, stream => stream.reregister(registry, token, interests))
     }
 
     fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        match self {
-            Socket::Tcp { stream, .. } => stream.deregister(registry),
-            Socket::Unix(stream) => stream.deregister(registry),
-        }
+        of_both!(self, stream => stream.deregister(registry))
     }
 }
 

@@ -13,34 +13,31 @@ pub use saved::{SavedCounts, had_rules};
 
 use crate::id::ServiceId;
 use log::warn;
-use poolcounter_core::count::Count;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::log_limit::LogLimit;
-use poolcounter_core::meter::Metered;
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Count, Id, LogLimit, Metered, Time, words};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Limit of rules; a connection is compared with one after the other.
 pub const MOST_RULES: usize = 256;
 
-/// Reason of a denial.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Denial {
-    /// No rule matches, or the rule has no rights to the service.
-    Stranger,
-    /// The rule does not have the right.
-    Right,
-    /// The limit of connections is reached.
-    Connections,
-    /// The limit of locks is reached.
-    Locks,
-    /// The limit of waiting requests is reached.
-    Waits,
-    /// The limit of requests per second is reached.
-    Requests,
-    /// The limit of memory is reached.
-    Memory,
+words! {
+    /// Reason of a denial.
+    pub enum Denial, name {
+        /// No rule matches, or the rule has no rights to the service.
+        Stranger = "stranger",
+        /// The rule does not have the right.
+        Right = "right",
+        /// The limit of connections is reached.
+        Connections = "connections",
+        /// The limit of locks is reached.
+        Locks = "locks",
+        /// The limit of waiting requests is reached.
+        Waits = "waits",
+        /// The limit of requests per second is reached.
+        Requests = "requests",
+        /// The limit of memory is reached.
+        Memory = "memory",
+    }
 }
 
 /// Usage of a connection: locks held and requests waiting.
@@ -122,30 +119,6 @@ struct Counts {
 }
 
 impl Denial {
-    /// All reasons.
-    pub const ALL: [Denial; 7] = [
-        Denial::Stranger,
-        Denial::Right,
-        Denial::Connections,
-        Denial::Locks,
-        Denial::Waits,
-        Denial::Requests,
-        Denial::Memory,
-    ];
-
-    /// Returns the name for metrics and the log.
-    pub fn name(self) -> &'static str {
-        match self {
-            Denial::Stranger => "stranger",
-            Denial::Right => "right",
-            Denial::Connections => "connections",
-            Denial::Locks => "locks",
-            Denial::Waits => "waits",
-            Denial::Requests => "requests",
-            Denial::Memory => "memory",
-        }
-    }
-
     /// Returns the limit that was reached, in the unit of the rule; None for a missing right.
     fn limit(self, limits: &Limits) -> Option<u64> {
         match self {

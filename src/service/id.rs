@@ -1,6 +1,6 @@
 //! Ids of services.
 
-use poolcounter_core::wheel::Owner;
+use poolcounter_core::Owner;
 use std::iter::Map;
 use std::ops::Range;
 

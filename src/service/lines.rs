@@ -2,8 +2,8 @@
 
 use crate::contract::{Context, Input, REQUESTS_PER_TURN, Served, Then};
 use log::debug;
+use poolcounter_core::ConnId;
 use poolcounter_core::browser::is_from_browser;
-use poolcounter_core::id::ConnId;
 use poolcounter_protocol::line::{LINE_TOO_LONG, Line, first_line};
 
 /// Progress of a line's request.

@@ -1,9 +1,12 @@
 //! Options as rows of a table, which parsing, `--help`, the configuration file and the manual read. Independent of any
 //! particular option.
 
-use poolcounter_core::address::Address;
+mod rows;
+
+pub use crate::option_table;
+
 use poolcounter_core::decimal::parse_seconds;
-use poolcounter_core::time::Span;
+use poolcounter_core::{Address, Span};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -30,7 +33,7 @@ pub struct Opt<S> {
     /// True if it is for the program itself, and hidden from help and manual.
     pub is_hidden: bool,
     /// Sets the value; that of an option without one is `true`. The error describes valid values.
-    pub set: fn(&mut S, &str) -> Result<(), String>,
+    pub set: SetText<S>,
     /// Sets the value instead of `set`, if a value on the command line may be other than UTF-8 text.
     pub set_bytes: Option<SetBytes<S>>,
     /// Returns why the option has no effect beside the other settings, as the end of a sentence: `max_hold is not
@@ -38,7 +41,8 @@ pub struct Opt<S> {
     pub idle: fn(&S) -> Option<&'static str>,
 }
 
-/// Sets a field of an `S` to bytes. The error describes valid values.
+/// Sets a field of an `S` to a text, or to bytes. The error describes valid values.
+type SetText<S> = fn(&mut S, &str) -> Result<(), String>;
 type SetBytes<S> = fn(&mut S, &[u8]) -> Result<(), String>;
 
 /// Table that a configuration file may contain any number of times, such as `[[members.pool]]`; each sets fields of an
@@ -126,45 +130,6 @@ pub struct Endpoint {
 /// Default addresses, reachable only from the machine itself.
 const LOCALHOST: [&str; 2] = ["127.0.0.1", "::1"];
 
-impl<S> Opt<S> {
-    /// Defaults of most rows: no letter, no key, no value, nothing to set.
-    pub const BLANK: Opt<S> = Opt {
-        short: "",
-        long: "",
-        key: "",
-        aliases: &[],
-        hint: "",
-        repeats: false,
-        default: "",
-        doc: "",
-        is_hidden: false,
-        set: |_, _| Ok(()),
-        set_bytes: None,
-        idle: |_| None,
-    };
-    /// Option `--help`, which every command has. The reader of the command line handles it.
-    pub const HELP: Opt<S> = Opt { short: "h", long: "help", doc: "Print this help and exit.", ..Opt::BLANK };
-    /// Option `--version`, handled likewise.
-    pub const VERSION: Opt<S> = Opt { short: "V", long: "version", doc: "Print the version and exit.", ..Opt::BLANK };
-
-    /// Returns the same option without its setter.
-    pub fn describe(&self) -> Opt<()> {
-        let Opt { short, long, key, aliases, hint, repeats, default, doc, is_hidden, .. } = *self;
-        Opt { short, long, key, aliases, hint, repeats, default, doc, is_hidden, ..Opt::BLANK }
-    }
-
-    /// Returns the first sentence of the description without its full stop, for `--help`, completions and the file's
-    /// template.
-    pub fn summary(&self) -> &'static str {
-        self.doc.split(". ").next().unwrap_or_default().trim_end_matches('.')
-    }
-
-    /// Returns true if a configuration file may use this key for it.
-    pub fn is_called(&self, key: &str) -> bool {
-        !key.is_empty() && (self.key == key || self.aliases.contains(&key))
-    }
-}
-
 impl Endpoint {
     /// Adds an address to listen on. The error describes valid values.
     ///
@@ -212,51 +177,38 @@ impl Endpoint {
 macro_rules! listening {
     ($prefix:literal, $plural:literal, port $port:literal, $doc:literal) => {
         &[
-            $crate::options::Opt {
-                long: $prefix,
-                key: concat!($prefix, ".enable"),
-                default: "false",
-                doc: $doc,
-                set: |endpoint, value| $crate::options::assign(&mut endpoint.is_enabled, $crate::options::flag(value)),
-                ..$crate::options::Opt::BLANK
-            },
-            $crate::options::Opt {
-                long: concat!($prefix, "-listen"),
-                key: concat!($prefix, ".listen"),
-                hint: "ADDRESS",
-                doc: concat!(
+            $crate::options::Opt::<$crate::options::Endpoint>::new(concat!("--", $prefix), $doc, |endpoint, value| {
+                $crate::options::assign(&mut endpoint.is_enabled, $crate::options::flag(value))
+            })
+            .in_file(concat!($prefix, ".enable"), "false"),
+            $crate::options::Opt::new(
+                concat!("--", $prefix, "-listen ADDRESS"),
+                concat!(
                     "Listen on this address for ",
                     $plural,
                     ", as with --listen; repeatable (default: 127.0.0.1 and [::1])."
                 ),
-                default: r#"["127.0.0.1", "::1"]"#,
-                repeats: true,
-                set: $crate::options::Endpoint::listen_on,
-                ..$crate::options::Opt::BLANK
-            },
-            $crate::options::Opt {
-                long: concat!($prefix, "-port"),
-                key: concat!($prefix, ".port"),
-                hint: "PORT",
-                doc: concat!("Port of ", $prefix, " addresses without one (default: ", $port, ")."),
-                default: stringify!($port),
-                set: $crate::options::set_port,
-                idle: $crate::options::Endpoint::idle_port,
-                ..$crate::options::Opt::BLANK
-            },
-            $crate::options::Opt {
-                long: concat!($prefix, "-max-connections"),
-                key: concat!($prefix, ".max_connections"),
-                hint: "N",
-                doc: concat!(
+                $crate::options::Endpoint::listen_on,
+            )
+            .in_file(concat!($prefix, ".listen"), r#"["127.0.0.1", "::1"]"#)
+            .repeated(),
+            $crate::options::Opt::new(
+                concat!("--", $prefix, "-port PORT"),
+                concat!("Port of ", $prefix, " addresses without one (default: ", $port, ")."),
+                $crate::options::set_port,
+            )
+            .in_file(concat!($prefix, ".port"), stringify!($port))
+            .idle_if($crate::options::Endpoint::idle_port),
+            $crate::options::Opt::new(
+                concat!("--", $prefix, "-max-connections N"),
+                concat!(
                     "Maximum number of ",
                     $prefix,
                     " connections; further ones are closed at once; 0: as many as the system allows (default: 0)."
                 ),
-                default: "0",
-                set: $crate::options::set_max_connections,
-                ..$crate::options::Opt::BLANK
-            },
+                $crate::options::set_max_connections,
+            )
+            .in_file(concat!($prefix, ".max_connections"), "0"),
         ]
     };
 }

@@ -16,9 +16,8 @@ pub use buffer::{Promise, Unsent};
 use buffer::Buffer;
 use held::PendingReply;
 use log::{Level, log_enabled, trace};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::list::{Links, List};
 use poolcounter_core::text::escaped;
+use poolcounter_core::{ConnId, Id, Links, List};
 use std::collections::VecDeque;
 
 /// Limit of unsent bytes from which a connection is not served until it drains.

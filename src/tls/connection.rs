@@ -5,13 +5,11 @@ use super::certificates::Credentials;
 use super::common_name::Nameless;
 use super::session::{MAX_MESSAGE, Session};
 use super::side::Side;
-use poolcounter_core::proxy::{self, Header};
-use poolcounter_core::time::Time;
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::proxy::Header;
+use poolcounter_core::{Time, TimerId, proxy};
 use poolcounter_server::{ReadBuffer, Socket, Stream};
-use std::fmt;
-use std::io;
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// Most unsent bytes of one side. The other side is not read meanwhile, so that it is one read; but a client that has
 /// closed its side is read to the end, to see if it has disconnected. The system's buffers are limited, too.

@@ -17,8 +17,7 @@ pub use common_name::Nameless;
 pub use terminator::Terminator;
 pub use terminator::upgrade::{check, inherited};
 
-use poolcounter_core::address::Address;
-use poolcounter_core::time::Span;
+use poolcounter_core::{Address, Span};
 
 /// Settings of a terminator.
 #[derive(Clone, PartialEq, Eq, Debug)]

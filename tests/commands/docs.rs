@@ -384,7 +384,7 @@ fn between(page: &str, begin: &str, end: &str, text: &str) -> String {
 
 /// Returns the page with the requests of `members`.
 fn with_requests(page: &str) -> String {
-    let parameter = |text: &&str| {
+    let parameter = |text: &str| {
         let plain = text.trim_matches(['[', ']']);
         let words = plain.split(' ').map(|word| match word {
             "..." => word.to_string(),
@@ -392,11 +392,14 @@ fn with_requests(page: &str) -> String {
             _ => format!("Cm {}", word.replace('|', " | ")),
         });
         let words = words.collect::<Vec<_>>().join(" ");
-        if plain == *text { words } else { format!("Op {words}") }
+        if plain == text { words } else { format!("Op {words}") }
     };
-    let items = MEMBER_REQUESTS.iter().map(|request| {
-        let parameters: Vec<String> = request.parameters.iter().map(parameter).collect();
-        format!(".It Cm {} {}\n{}.\n", request.word, parameters.join(" "), capitalised(request.summary))
+    let items = MEMBER_REQUESTS.iter().map(|(usage, summary, _)| {
+        // The dots belong to the parameter before them.
+        let usage = usage.replace(" ...", "_...");
+        let (word, parameters) = usage.split_once(' ').expect("has parameters");
+        let parameters: Vec<String> = parameters.split(' ').map(|text| parameter(&text.replace('_', " "))).collect();
+        format!(".It Cm {word} {}\n{}.\n", parameters.join(" "), capitalised(summary))
     });
     between(page, REQUESTS_BEGIN, REQUESTS_END, &format!(".Bl -tag -width Ds\n{}.El\n", items.collect::<String>()))
 }

@@ -45,9 +45,9 @@ fn present(status: &str) -> BTreeSet<String> {
         names.insert(format!("command {}", command.name));
         names.extend(command.shown_options().iter().map(|option| format!("option {} --{}", command.name, option.long)));
     }
-    names.extend(MEMBER_REQUESTS.iter().map(|request| format!("command members {}", request.word)));
-    let options = (COMMANDS[0].options)();
-    let keys = options.iter().map(|option| option.key).filter(|key| !key.is_empty());
+    let word = |usage: &str| format!("command members {}", usage.split(' ').next().unwrap_or(usage));
+    names.extend(MEMBER_REQUESTS.iter().map(|(usage, ..)| word(usage)));
+    let keys = (COMMANDS[0].options)().into_iter().map(|option| option.key).filter(|key| !key.is_empty());
     names.extend(keys.map(|key| format!("setting {key}")));
     names.extend(tables().iter().map(|table| format!("setting [[{}]]", table.key)));
     for info in SERVICES {

@@ -2,9 +2,8 @@
 
 use crate::spawn::{Variable, stat_of};
 use nix::unistd::getppid;
-use std::env;
 use std::os::unix::ffi::OsStringExt;
-use std::process;
+use std::{env, process};
 
 /// Environment variable with the locks that `exec` holds for its command, and the inherited locks. Each line is a
 /// process id, the servers and the key.

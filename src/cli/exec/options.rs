@@ -5,7 +5,7 @@ use crate::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
 use crate::servers::{ServerOptions, Servers, has_servers};
 use crate::wait::NO_LIMIT;
 use poolcounter_client::MOST_LIMITS;
-use poolcounter_service::options::{Opt, assign, number, seconds};
+use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
 use std::time::Duration;
 
 /// Settings of the command.
@@ -48,152 +48,90 @@ pub struct ExecSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<ExecSettings>] = &[
-    Opt {
-        short: "k",
-        long: "key",
-        hint: "KEY",
-        doc: "Pool of the lock; all commands with the same key share its locks. The key is required, here or as \
-              POOLCOUNTER_KEY in the environment. It is bytes in one line, which need not be text. Spaces in it are \
-              sent as %20.",
-        set_bytes: Some(|settings, value| assign(&mut settings.key, key(value))),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "w",
-        long: "workers",
-        hint: "N",
-        doc: "Maximum number of commands that run at a time (default: 1).",
-        set: |settings, value| assign(&mut settings.workers, number(value, 1..=u32::MAX)),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "q",
-        long: "queue",
-        hint: "N",
-        doc: "Maximum number of commands that run or wait; further ones are refused at once (default: without limit).",
-        set: |settings, value| assign(&mut settings.queue, number(value, 1..=u32::MAX)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "also",
-        hint: "KEY:N[:QUEUE]",
-        doc: "Further pool whose lock is needed at the same time, for N commands at a time; repeatable. QUEUE is the \
-              maximum number that run or wait. All locks are granted together; none is held while the command waits \
-              for another. The option can be given four times. The C daemon does not support it.",
-        repeats: true,
-        set_bytes: Some(|settings, value| {
+pub const OPTIONS: &[Opt<ExecSettings>] = option_table!(ExecSettings;
+    => Opt::of_bytes(
+        "-k, --key KEY",
+        "Pool of the lock; all commands with the same key share its locks. The key is required, here or as \
+         POOLCOUNTER_KEY in the environment. It is bytes in one line, which need not be text. Spaces in it are sent as \
+         %20.",
+        |settings, value| assign(&mut settings.key, key(value)),
+    );
+    "-w, --workers N", "Maximum number of commands that run at a time (default: 1).",
+        |settings, value| assign(&mut settings.workers, number(value, 1..=u32::MAX));
+    "-q, --queue N",
+        "Maximum number of commands that run or wait; further ones are refused at once (default: without limit).",
+        |settings, value| assign(&mut settings.queue, number(value, 1..=u32::MAX));
+    => Opt::<ExecSettings>::of_bytes(
+        "--also KEY:N[:QUEUE]",
+        "Further pool whose lock is needed at the same time, for N commands at a time; repeatable. QUEUE is the \
+         maximum number that run or wait. All locks are granted together; none is held while the command waits for \
+         another. The option can be given four times. The C daemon does not support it.",
+        |settings, value| {
             if settings.also.len() == MOST_LIMITS {
                 return Err(format!("allowed: the option can be given {MOST_LIMITS} times at most"));
             }
             settings.also.push(further(value)?);
             Ok(())
-        }),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "t",
-        long: "timeout",
-        hint: "SECONDS",
-        doc: "Maximum time to wait for a lock; 0: do not wait (default: without limit). Decimals are allowed. The \
-              command gives up a server that does not answer 5 seconds after that time, or for 10 to 20 seconds during \
-              it, and a server that does not accept the connection after 2 seconds.",
-        set: |settings, value| assign(&mut settings.timeout, seconds(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "hold",
-        hint: "SECONDS",
-        doc: "Maximum time to hold the lock, after which the server takes it back; 0: without limit (default: 0). Then \
-              the server may grant the lock to another client; see --on-lost.",
-        set: |settings, value| {
-            assign(&mut settings.hold, seconds(value).map(|hold| Some(hold).filter(|hold| !hold.is_zero())))
         },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "at-least",
-        hint: "SECONDS",
-        doc: "Minimum time for which the key is occupied from the grant on, so that the command runs at most once in \
-              that time (default: 0). When the command ends earlier, exec ends with its status, and the server keeps \
-              the key for the rest, even if the command failed or its machine died. The option cannot be used with \
-              --also, nor be longer than --hold or a limit of the daemon. The C daemon does not support it.",
-        set: |settings, value| assign(&mut settings.at_least, seconds(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "a",
-        long: "any",
-        doc: "Run the command only once: skip it if another client finishes it successfully while this one waits. The \
-              exit status is then that of --done-exit. When a command ends with a status other than 0, its work counts \
-              as not done, and the next one runs.",
-        set: |settings, _| assign(&mut settings.is_for_anyone, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "one-attempt",
-        doc: "With --any: count the work as done whatever the exit status of the command, so that there is one attempt \
-              for all that wait. They skip the command then, with the status of --done-exit, and do not learn its \
-              status. A command that was not run, or whose lock was lost, is no attempt: the next one runs.",
-        set: |settings, _| assign(&mut settings.is_one_attempt, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "done-exit",
-        hint: "STATUS",
-        doc: "Exit status when another client has done the work (default: 0).",
-        set: |settings, value| assign(&mut settings.done_exit, number(value, 0..=u8::MAX)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "conflict-exit",
-        hint: "STATUS",
-        doc: "Exit status when there is no lock: the queue is full, or the timeout is over (default: 75).",
-        set: |settings, value| assign(&mut settings.conflict_exit, number(value, 0..=u8::MAX)),
-        ..Opt::BLANK
-    },
-    Opt::SERVER,
-    Opt::TLS,
-    Opt {
-        long: "retry",
-        doc: "Ask again until the timeout is over while no server answers. The command asks twice a second at first, \
-              and every four seconds in the end, until the time of --timeout is over. A server that drains counts as \
-              one that does not answer.",
-        set: |settings, _| assign(&mut settings.retries, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "fail-open",
-        doc: "Run the command without a lock when no server answers, with a warning. With --retry it does so when the \
-              timeout is over.",
-        set: |settings, _| assign(&mut settings.fails_open, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
+    )
+    .repeated();
+    "-t, --timeout SECONDS",
+        "Maximum time to wait for a lock; 0: do not wait (default: without limit). Decimals are allowed. The command \
+         gives up a server that does not answer 5 seconds after that time, or for 10 to 20 seconds during it, and a \
+         server that does not accept the connection after 2 seconds.",
+        |settings, value| assign(&mut settings.timeout, seconds(value));
+    "--hold SECONDS",
+        "Maximum time to hold the lock, after which the server takes it back; 0: without limit (default: 0). Then the \
+         server may grant the lock to another client; see --on-lost.",
+        |settings, value| assign(&mut settings.hold, seconds(value).map(|it| Some(it).filter(|it| !it.is_zero())));
+    "--at-least SECONDS",
+        "Minimum time for which the key is occupied from the grant on, so that the command runs at most once in that \
+         time (default: 0). When the command ends earlier, exec ends with its status, and the server keeps the key for \
+         the rest, even if the command failed or its machine died. The option cannot be used with --also, nor be \
+         longer than --hold or a limit of the daemon. The C daemon does not support it.",
+        |settings, value| assign(&mut settings.at_least, seconds(value));
+    "-a, --any",
+        "Run the command only once: skip it if another client finishes it successfully while this one waits. The exit \
+         status is then that of --done-exit. When a command ends with a status other than 0, its work counts as not \
+         done, and the next one runs.",
+        |settings, _| assign(&mut settings.is_for_anyone, Ok(true));
+    "--one-attempt",
+        "With --any: count the work as done whatever the exit status of the command, so that there is one attempt for \
+         all that wait. They skip the command then, with the status of --done-exit, and do not learn its status. A \
+         command that was not run, or whose lock was lost, is no attempt: the next one runs.",
+        |settings, _| assign(&mut settings.is_one_attempt, Ok(true));
+    "--done-exit STATUS", "Exit status when another client has done the work (default: 0).",
+        |settings, value| assign(&mut settings.done_exit, number(value, 0..=u8::MAX));
+    "--conflict-exit STATUS",
+        "Exit status when there is no lock: the queue is full, or the timeout is over (default: 75).",
+        |settings, value| assign(&mut settings.conflict_exit, number(value, 0..=u8::MAX));
+    => Opt::SERVER;
+    => Opt::TLS;
+    "--retry",
+        "Ask again until the timeout is over while no server answers. The command asks twice a second at first, and \
+         every four seconds in the end, until the time of --timeout is over. A server that drains counts as one that \
+         does not answer.",
+        |settings, _| assign(&mut settings.retries, Ok(true));
+    "--fail-open",
+        "Run the command without a lock when no server answers, with a warning. With --retry it does so when the \
+         timeout is over.",
+        |settings, _| assign(&mut settings.fails_open, Ok(true));
+    => Opt {
         doc: "Action when the lock is lost while the command runs: only warn, or also terminate or kill it (default: \
               warn). A lock is lost when the connection is lost, the time of --hold is over, or an operator or a limit \
               of the daemon takes the lock. warn prints a line; term sends SIGTERM as well, and after the time of \
               --grace SIGKILL; kill sends SIGKILL. The command detects after 30 seconds that the machine of the server has died. The time of the daemon's \
               setting keepalive should be longer, or the lock is granted to another client before the action.",
         ..Opt::ON_LOST
-    },
-    Opt::LOST_EXIT,
-    Opt::PROCESS_GROUP,
-    Opt::GRACE,
-    Opt {
-        long: "quiet",
-        doc: "Print nothing when there is no lock, and nothing about the wait; only set the exit status.",
-        set: |settings, _| assign(&mut settings.is_quiet, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "who",
-        hint: "NAME",
-        doc: "Name shown to operators as the holder or waiter, 64 bytes at most (default: USER@HOST:PID).",
-        set: |settings, value| assign(&mut settings.who, Ok(Some(value.into()))),
-        ..Opt::BLANK
-    },
-];
+    };
+    => Opt::LOST_EXIT;
+    => Opt::PROCESS_GROUP;
+    => Opt::GRACE;
+    "--quiet", "Print nothing when there is no lock, and nothing about the wait; only set the exit status.",
+        |settings, _| assign(&mut settings.is_quiet, Ok(true));
+    "--who NAME", "Name shown to operators as the holder or waiter, 64 bytes at most (default: USER@HOST:PID).",
+        |settings, value| assign(&mut settings.who, Ok(Some(value.into())));
+);
 
 /// Parses the key of a pool.
 ///

@@ -1,7 +1,7 @@
 //! `jobs copy`: writes all jobs of one store to another, which is empty, while no daemon uses either. The target is
 //! marked until it has everything, so that no daemon serves a part.
 
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_jobs::options::absolute;
 use poolcounter_jobs::state::{Body, Commit, Saved, Stored};
 use poolcounter_jobs::store::{Jobs, Ownership, PageOrder, Store, Verdict, Visit};

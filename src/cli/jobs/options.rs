@@ -2,7 +2,7 @@
 
 use crate::servers::{ServerOptions, Servers, has_servers};
 use poolcounter_client::JobId;
-use poolcounter_service::options::{Opt, assign, number};
+use poolcounter_service::options::{Opt, assign, number, option_table};
 
 /// Settings of the requests.
 #[derive(Default)]
@@ -25,49 +25,23 @@ pub const QUEUE_SERVER: &str = "A server of the queue, or tls:HOST[:PORT], or un
     repeatable, the first that answers is used (default: localhost).";
 
 /// Options of the requests.
-pub const OPTIONS: &[Opt<JobsCommandSettings>] = &[
-    Opt {
-        long: "limit",
-        hint: "N",
-        doc: "For list: maximum number of jobs, up to 1000 (default: 100).",
-        set: |settings, value| assign(&mut settings.limit, number(value, 1..=1000)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "error",
-        doc: "For list: print only failed jobs, in any state if none is named, each with its whole error.",
-        set: |settings, _| assign(&mut settings.has_errors, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "all",
-        doc: "For kick: kick all buried jobs of a tube or pattern, or of all tubes if none is named.",
-        set: |settings, _| assign(&mut settings.is_all, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "after",
-        hint: "ID",
-        doc: "For list: print only jobs with numbers above this one.",
-        set: |settings, value| assign(&mut settings.after, number(value, 0..=u64::MAX).map(|id| Some(JobId(id)))),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "j",
-        long: "json",
-        doc: "For summary, list, show, stats, pause, retry, limit and dead-letter: print JSON. The output is a list of \
-              one object: server, and summary, jobs, job, stats or settings.",
-        set: |settings, _| assign(&mut settings.is_json, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "run",
-        doc: "For init-db: create the tables, instead of printing the SQL.",
-        set: |settings, _| assign(&mut settings.is_run, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt { doc: QUEUE_SERVER, ..Opt::SERVER },
-    Opt::TLS,
-];
+pub const OPTIONS: &[Opt<JobsCommandSettings>] = option_table!(JobsCommandSettings;
+    "--limit N", "For list: maximum number of jobs, up to 1000 (default: 100).",
+        |settings, value| assign(&mut settings.limit, number(value, 1..=1000));
+    "--error", "For list: print only failed jobs, in any state if none is named, each with its whole error.",
+        |settings, _| assign(&mut settings.has_errors, Ok(true));
+    "--all", "For kick: kick all buried jobs of a tube or pattern, or of all tubes if none is named.",
+        |settings, _| assign(&mut settings.is_all, Ok(true));
+    "--after ID", "For list: print only jobs with numbers above this one.",
+        |settings, value| assign(&mut settings.after, number(value, 0..=u64::MAX).map(|id| Some(JobId(id))));
+    "-j, --json",
+        "For summary, list, show, stats, pause, retry, limit and dead-letter: print JSON. The output is a list of one \
+         object: server, and summary, jobs, job, stats or settings.",
+        |settings, _| assign(&mut settings.is_json, Ok(true));
+    "--run", "For init-db: create the tables, instead of printing the SQL.",
+        |settings, _| assign(&mut settings.is_run, Ok(true));
+    => Opt { doc: QUEUE_SERVER, ..Opt::SERVER };
+    => Opt::TLS;
+);
 
 has_servers!(JobsCommandSettings);

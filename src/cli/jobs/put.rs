@@ -7,7 +7,7 @@ use crate::servers::{ServerOptions, Servers, has_servers};
 use crate::table::Given;
 use crate::terminal::{self, cannot_read, input, print};
 use poolcounter_client::{Error, NewJob, Producer, PutOutcome, Until};
-use poolcounter_service::options::{Opt, assign, number, seconds};
+use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
 use std::io::{BufRead, BufReader, stdin};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -28,88 +28,49 @@ pub struct PutSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<PutSettings>] = &[
-    Opt {
-        long: "pri",
-        hint: "N",
-        doc: "Priority of the job; jobs with a lower number are reserved first (default: 65536).",
-        set: |settings, value| assign(&mut settings.job.pri, number(value, 0..=u32::MAX)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "delay",
-        hint: "SECONDS",
-        doc: "Time until the job can be reserved (default: 0). The time is rounded up to whole seconds, like all times \
-              of jobs.",
-        set: |settings, value| assign(&mut settings.job.delay, seconds(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "ttr",
-        hint: "SECONDS",
-        doc: "Time to run (TTR): time for which a runner may be silent before the job is given to another (default: \
-              60).",
-        set: |settings, value| assign(&mut settings.job.ttr, seconds(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "key",
-        hint: "KEY",
-        doc: "Do nothing if a job with this key waits in the tube already. The key has no spaces. The reply for such a \
-              duplicate is DUPLICATE, with the number of that job, and `buried` if it is buried.",
-        set_bytes: Some(|settings, value| assign(&mut settings.job.extras.key, Ok(Some(value.into())))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "until-deleted",
-        doc: "The key prevents duplicates until the job is deleted, not only while it waits.",
-        set: |settings, _| assign(&mut settings.job.extras.until, Ok(Until::Deleted)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "key-for",
-        hint: "SECONDS",
-        doc: "The key prevents duplicates for this time from the put on, also after the job is done. Not together with \
-              --root.",
-        set: |settings, value| assign(&mut settings.job.extras.key_for, seconds(value).map(Some)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "group",
-        hint: "NAME",
-        doc: "Group of the job, for limits.",
-        set_bytes: Some(|settings, value| assign(&mut settings.job.extras.group, Ok(Some(value.into())))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "root",
-        hint: "SIGNATURE",
-        doc: "Signature of the root job of the job, with --root-ts; a newer root job with this signature drops the \
-              job.",
-        set_bytes: Some(|settings, value| {
+pub const OPTIONS: &[Opt<PutSettings>] = option_table!(PutSettings;
+    "--pri N", "Priority of the job; jobs with a lower number are reserved first (default: 65536).",
+        |settings, value| assign(&mut settings.job.pri, number(value, 0..=u32::MAX));
+    "--delay SECONDS",
+        "Time until the job can be reserved (default: 0). The time is rounded up to whole seconds, like all times of \
+         jobs.",
+        |settings, value| assign(&mut settings.job.delay, seconds(value));
+    "--ttr SECONDS",
+        "Time to run (TTR): time for which a runner may be silent before the job is given to another (default: 60).",
+        |settings, value| assign(&mut settings.job.ttr, seconds(value));
+    => Opt::of_bytes(
+        "--key KEY",
+        "Do nothing if a job with this key waits in the tube already. The key has no spaces. The reply for such a \
+         duplicate is DUPLICATE, with the number of that job, and `buried` if it is buried.",
+        |settings, value| assign(&mut settings.job.extras.key, Ok(Some(value.into()))),
+    );
+    "--until-deleted", "The key prevents duplicates until the job is deleted, not only while it waits.",
+        |settings, _| assign(&mut settings.job.extras.until, Ok(Until::Deleted));
+    "--key-for SECONDS",
+        "The key prevents duplicates for this time from the put on, also after the job is done. Not together with \
+         --root.",
+        |settings, value| assign(&mut settings.job.extras.key_for, seconds(value).map(Some));
+    => Opt::of_bytes("--group NAME", "Group of the job, for limits.", |settings, value| {
+        assign(&mut settings.job.extras.group, Ok(Some(value.into())))
+    });
+    => Opt::of_bytes(
+        "--root SIGNATURE",
+        "Signature of the root job of the job, with --root-ts; a newer root job with this signature drops the job.",
+        |settings, value| {
             // The timestamp is another option, which may come before or after it.
             assign(&mut settings.job.extras.root, Ok(Some((value.into(), 0))))
-        }),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "root-ts",
-        hint: "N",
-        doc: "Timestamp of the root job, a number.",
-        set: |settings, value| assign(&mut settings.root_timestamp, number(value, 0..=u64::MAX).map(Some)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "lines",
-        doc: "Put each line of the standard input as a job, without its line end. A refused line has the reason in the \
-              place of its reply. The command ends with the first one; jobs that were read together with it are put, \
-              too. It goes on if the reader of its output is gone.",
-        set: |settings, _| assign(&mut settings.by_line, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt { doc: QUEUE_SERVER, ..Opt::SERVER },
-    Opt::TLS,
-];
+        },
+    );
+    "--root-ts N", "Timestamp of the root job, a number.",
+        |settings, value| assign(&mut settings.root_timestamp, number(value, 0..=u64::MAX).map(Some));
+    "--lines",
+        "Put each line of the standard input as a job, without its line end. A refused line has the reason in the \
+         place of its reply. The command ends with the first one; jobs that were read together with it are put, too. \
+         It goes on if the reader of its output is gone.",
+        |settings, _| assign(&mut settings.by_line, Ok(true));
+    => Opt { doc: QUEUE_SERVER, ..Opt::SERVER };
+    => Opt::TLS;
+);
 
 /// Runs the command.
 ///

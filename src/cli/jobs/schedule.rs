@@ -9,7 +9,7 @@ use crate::terminal::input;
 use poolcounter_client::{NewJob, Schedule, ScheduleTimes};
 use poolcounter_jobs::timetable::Timetable;
 use poolcounter_jobs::values;
-use poolcounter_service::options::{Opt, assign, number, seconds};
+use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,76 +28,40 @@ pub struct ScheduleSettings {
 }
 
 /// Options of the command.
-pub const OPTIONS: &[Opt<ScheduleSettings>] = &[
-    Opt {
-        long: "cron",
-        hint: "EXPRESSION",
-        doc: "For put: times of day, as five fields of cron (minute, hour, day, month, day of the week), or six with \
-              the second first. There are @hourly, @daily, @weekly, @monthly and @yearly, too.",
-        set: |settings, value| assign(&mut settings.cron, Ok(Some(value.into()))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "timezone",
-        hint: "ZONE",
-        doc: "For put: zone of these times, such as Europe/Berlin (default: UTC).",
-        set: |settings, value| assign(&mut settings.timezone, Ok(Some(value.into()))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "every",
-        hint: "SECONDS",
-        doc: "For put: time from one job to the next, instead of times of day.",
-        set: |settings, value| assign(&mut settings.every, number(value, 1..=u32::MAX).map(Some)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "missed",
-        hint: "skip|once",
-        doc: "For put: whether a job is put late, once, for times that were missed because no daemon ran (default: \
-              skip).",
-        set: |settings, value| {
+pub const OPTIONS: &[Opt<ScheduleSettings>] = option_table!(ScheduleSettings;
+    "--cron EXPRESSION",
+        "For put: times of day, as five fields of cron (minute, hour, day, month, day of the week), or six with the \
+         second first. There are @hourly, @daily, @weekly, @monthly and @yearly, too.",
+        |settings, value| assign(&mut settings.cron, Ok(Some(value.into())));
+    "--timezone ZONE", "For put: zone of these times, such as Europe/Berlin (default: UTC).",
+        |settings, value| assign(&mut settings.timezone, Ok(Some(value.into())));
+    "--every SECONDS", "For put: time from one job to the next, instead of times of day.",
+        |settings, value| assign(&mut settings.every, number(value, 1..=u32::MAX).map(Some));
+    "--missed skip|once",
+        "For put: whether a job is put late, once, for times that were missed because no daemon ran (default: skip).",
+        |settings, value| {
             let is_made_up = match value {
                 "skip" => Ok(false),
                 "once" => Ok(true),
                 _ => Err("skip or once".into()),
             };
             assign(&mut settings.is_made_up, is_made_up)
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "key",
-        hint: "KEY",
-        doc: "For put: key of the jobs: a time is skipped while a job with it waits in the tube (default: schedule: \
-              and the name).",
-        set_bytes: Some(|settings, value| assign(&mut settings.job.extras.key, Ok(Some(value.into())))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "pri",
-        hint: "N",
-        doc: "For put: priority of the jobs (default: 65536).",
-        set: |settings, value| assign(&mut settings.job.pri, number(value, 0..=u32::MAX)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "ttr",
-        hint: "SECONDS",
-        doc: "For put: time to run (TTR) of the jobs (default: 60).",
-        set: |settings, value| assign(&mut settings.job.ttr, seconds(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "j",
-        long: "json",
-        doc: "Print JSON, without put or delete. The output is a list of one object: server and schedules.",
-        set: |settings, _| assign(&mut settings.is_json, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt { doc: QUEUE_SERVER, ..Opt::SERVER },
-    Opt::TLS,
-];
+        };
+    => Opt::of_bytes(
+        "--key KEY",
+        "For put: key of the jobs: a time is skipped while a job with it waits in the tube (default: schedule: and the \
+         name).",
+        |settings, value| assign(&mut settings.job.extras.key, Ok(Some(value.into()))),
+    );
+    "--pri N", "For put: priority of the jobs (default: 65536).",
+        |settings, value| assign(&mut settings.job.pri, number(value, 0..=u32::MAX));
+    "--ttr SECONDS", "For put: time to run (TTR) of the jobs (default: 60).",
+        |settings, value| assign(&mut settings.job.ttr, seconds(value));
+    "-j, --json", "Print JSON, without put or delete. The output is a list of one object: server and schedules.",
+        |settings, _| assign(&mut settings.is_json, Ok(true));
+    => Opt { doc: QUEUE_SERVER, ..Opt::SERVER };
+    => Opt::TLS;
+);
 
 /// Runs the command.
 ///

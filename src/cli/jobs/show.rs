@@ -9,30 +9,13 @@ use poolcounter_client::{Error, JobId, JobState, JobStatus, ListedJob, Producer,
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
-/// Figures of a summary with a column, and their heads.
-const COLUMNS: &[(&str, &str)] = &[
-    ("ready", "READY"),
-    ("reserved", "RESERVED"),
-    ("delayed", "DELAYED"),
-    ("buried", "BURIED"),
-    ("oldest-ready", "OLDEST_S"),
-    ("pickup-delay-99", "PICKUP99_S"),
-    ("put-rate-1", "PUT/S"),
-    ("delete-rate-1", "DELETE/S"),
-    ("duplicates", "DUPLICATES"),
-    ("failures", "FAILURES"),
-];
+/// Columns of a summary behind the names: the head of each, and the member of a row's JSON that is below it.
+const COLUMNS: &str = "READY=ready RESERVED=reserved DELAYED=delayed BURIED=buried OLDEST_S=oldest-ready \
+    PICKUP99_S=pickup-delay-99 PUT/S=put-rate-1 DELETE/S=delete-rate-1 DUPLICATES=duplicates FAILURES=failures";
 
-/// Figures of a runner, which has only reserved jobs.
-const COLUMNS_OF_RUNNERS: &[(&str, &str)] = &[
-    ("connections", "CONNECTIONS"),
-    ("waiting", "WAITING"),
-    ("reserved", "RESERVED"),
-    ("reserve-rate-1", "RESERVE/S"),
-    ("delete-rate-1", "DELETE/S"),
-    ("busy", "BUSY_S"),
-    ("failures", "FAILURES"),
-];
+/// The same of a runner, which has only reserved jobs.
+const COLUMNS_OF_RUNNERS: &str = "CONNECTIONS=connections WAITING=waiting RESERVED=reserved RESERVE/S=reserve-rate-1 \
+    DELETE/S=delete-rate-1 BUSY_S=busy FAILURES=failures";
 
 /// Prints a summary.
 ///
@@ -41,16 +24,9 @@ const COLUMNS_OF_RUNNERS: &[(&str, &str)] = &[
 /// Fails if the server does not support it, or the result cannot be printed.
 pub fn summary(producer: &Producer, settings: &JobsCommandSettings, by: SummaryBy) -> Result<ExitCode, Failure> {
     let rows = producer.summary(by).map_err(failure)?;
-    if settings.is_json {
-        return print_json(producer, "summary", &rows.iter().map(object_of_row).collect());
-    }
     let columns = if by == SummaryBy::Runner { COLUMNS_OF_RUNNERS } else { COLUMNS };
-    let heads = [by.word().to_uppercase()].into_iter().chain(columns.iter().map(|(_, head)| (*head).into()));
-    let cells = |row: &SummaryRow| {
-        let figures = columns.iter().map(|(name, _)| row.figure(name).map_or("-".into(), in_short));
-        [printable(row.name.as_bytes())].into_iter().chain(figures).collect()
-    };
-    print_table(&[heads.collect()].into_iter().chain(rows.iter().map(cells)).collect::<Vec<_>>())
+    let columns = format!("{}=name {columns}", by.word().to_uppercase());
+    print_rows(producer, settings.is_json, "summary", rows.iter().map(object_of_row).collect(), &columns)
 }
 
 /// States of jobs; most failed jobs are in the first.
@@ -75,21 +51,12 @@ pub fn list(
         false => producer.list_jobs(tube, states[0], settings.limit, settings.after),
     };
     let Some(listed) = listed.map_err(failure)? else { return found(tube, false) };
-    if settings.is_json {
-        return print_json(producer, "jobs", &listed.iter().map(object_of_job).collect());
-    }
-    if settings.has_errors {
+    if settings.has_errors && !settings.is_json {
         let text = |job: &ListedJob| format!("job {}, attempts {}:\n{}", job.id, job.attempts, indented(&job.error));
         return print(&listed.iter().map(text).collect::<String>());
     }
-    let heads = ["ID", "AGE_S", "PRI", "ATTEMPTS", "KEY", "GROUP", "ERROR"].map(String::from).into();
-    let or_dash = |text: &str| if text.is_empty() { "-".into() } else { printable(text.as_bytes()) };
-    let cells = |job: &ListedJob| {
-        let numbers = [job.id.0, job.age.as_secs(), job.pri.into(), job.attempts].map(|number| number.to_string());
-        let error = &in_one_line(job.error.as_bytes());
-        numbers.into_iter().chain([&*job.key, &job.group, error].map(or_dash)).collect()
-    };
-    print_table(&[heads].into_iter().chain(listed.iter().map(cells)).collect::<Vec<_>>())
+    let columns = "ID=id AGE_S=age PRI=pri ATTEMPTS=attempts KEY=key GROUP=group ERROR=error";
+    print_rows(producer, settings.is_json, "jobs", listed.iter().map(object_of_job).collect(), columns)
 }
 
 /// Returns the failed jobs of a tube with the lowest numbers, ascending, up to the limit; None if the tube does not exist.
@@ -182,15 +149,8 @@ fn object_of(map: Vec<(String, String)>, is_of_server: bool) -> Value {
 pub fn settings(producer: &Producer, settings: &JobsCommandSettings, command: &str) -> Result<ExitCode, Failure> {
     let mut made = producer.settings(None).map_err(failure)?;
     made.retain(|map| map.iter().any(|(name, value)| name == "setting" && value == command));
-    if settings.is_json {
-        return print_json(producer, "settings", &made.into_iter().map(|map| object_of(map, false)).collect());
-    }
-    let heads = ["OF", "VALUE", "LEFT_S", "ORIGIN"].map(String::from).into();
-    let cells = |map: &Vec<(String, String)>| {
-        let cell = |wanted| map.iter().find(|(name, _)| name == wanted).map_or("-", |(_, value)| value);
-        ["of", "value", "left", "origin"].map(|name| printable(cell(name).as_bytes())).into()
-    };
-    print_table(&[heads].into_iter().chain(made.iter().map(cells)).collect::<Vec<_>>())
+    let rows = made.into_iter().map(|map| object_of(map, false)).collect();
+    print_rows(producer, settings.is_json, "settings", rows, "OF=of VALUE=value LEFT_S=left ORIGIN=origin")
 }
 
 /// Prints the periodic jobs.
@@ -199,19 +159,15 @@ pub fn settings(producer: &Producer, settings: &JobsCommandSettings, command: &s
 ///
 /// As [`summary`].
 pub fn schedules(producer: &Producer, is_json: bool) -> Result<ExitCode, Failure> {
-    let all = producer.schedules().map_err(failure)?;
-    if is_json {
-        return print_json(producer, "schedules", &all.into_iter().map(|map| object_of(map, false)).collect());
+    let rows = producer.schedules().map_err(failure)?.into_iter().map(|map| object_of(map, false));
+    let mut rows: Vec<Value> = rows.collect();
+    for row in rows.iter_mut().filter(|_| !is_json) {
+        let every = || format!("every {} s", cell_of(&row["every"])).into();
+        row["times"] = row.get("cron").cloned().unwrap_or_else(every);
     }
-    let heads = ["NAME", "TUBE", "TIMES", "ZONE", "MISSED", "NEXT_S", "LAST_S", "SKIPPED", "ORIGIN"];
-    let cells = |map: &Vec<(String, String)>| {
-        let cell = |wanted| map.iter().find(|(name, _)| name == wanted).map(|(_, value)| printable(value.as_bytes()));
-        let times = cell("cron").or_else(|| cell("every").map(|seconds| format!("every {seconds} s")));
-        let rest = ["timezone", "missed", "next", "last", "skipped", "origin"].map(cell);
-        let row = [cell("name"), cell("tube"), times].into_iter().chain(rest);
-        row.map(|text| text.unwrap_or_else(|| "-".into())).collect::<Vec<_>>()
-    };
-    print_table(&[heads.map(String::from).into()].into_iter().chain(all.iter().map(cells)).collect::<Vec<_>>())
+    let columns = "NAME=name TUBE=tube TIMES=times ZONE=timezone MISSED=missed NEXT_S=next LAST_S=last \
+        SKIPPED=skipped ORIGIN=origin";
+    print_rows(producer, is_json, "schedules", rows, columns)
 }
 
 /// Prints the statistics of the server, or of a tube or job.
@@ -278,14 +234,35 @@ fn known(text: &str) -> Value {
     if text.is_empty() { Value::Null } else { text.into() }
 }
 
-/// Formats a number with at most three decimals.
-fn in_short(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').into()
+/// Prints the rows as JSON under a name, or as a table.
+fn print_rows(
+    producer: &Producer,
+    is_json: bool,
+    name: &str,
+    rows: Vec<Value>,
+    columns: &str,
+) -> Result<ExitCode, Failure> {
+    if is_json {
+        return print_json(producer, name, &rows.into());
+    }
+    let columns = || columns.split(' ').filter_map(|column| column.split_once('='));
+    let heads = columns().map(|(head, _)| head.to_string()).collect();
+    let cells = |row: &Value| columns().map(|(_, member)| cell_of(&row[member])).collect();
+    let lines = aligned(&[heads].into_iter().chain(rows.iter().map(cells)).collect::<Vec<Vec<String>>>());
+    print(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())
 }
 
-fn print_table(lines: &[Vec<String>]) -> Result<ExitCode, Failure> {
-    print(&aligned(lines).iter().map(|line| format!("{line}\n")).collect::<String>())
+/// Returns a value as the cell of a table: a number with at most three decimals, or a text in one line.
+fn cell_of(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) => in_one_line(text.as_bytes()),
+        Value::Number(number) if number.is_f64() => {
+            let text = format!("{:.3}", number.as_f64().unwrap_or_default());
+            text.trim_end_matches('0').trim_end_matches('.').into()
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Prints the failure of a request as a list of one object. A wrong command line stays a sentence.

@@ -1,32 +1,23 @@
 //! Requests of `members` that change something: one table, used by the command, its help and its manual.
 
 use super::{MembersCommandSettings, keeper, refused};
-use crate::command::{Failure, Requests};
-use crate::terminal::{print, print_json};
+use crate::command::{Failure, Requests, first_word};
+use crate::terminal::{print, print_json, printable};
 use poolcounter_client::{Condition, Error, LeaseToken, Members, Offered};
 use poolcounter_protocol::members::wire::client::escape_name;
 use poolcounter_service::options::{number, seconds};
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Request of the table.
-pub struct MemberRequest {
-    /// Word of the request.
-    pub word: &'static str,
-    /// Parameters after the word; the first is the pool. Optional parameters are in brackets, repeated parameters end
-    /// with dots.
-    pub parameters: &'static [&'static str],
-    /// Effect, for the help and the manual.
-    pub summary: &'static str,
-    /// Sends the request.
-    run: RunRequest,
-}
+/// Request of the table: its usage, its effect for the help and the manual, and the function that sends it. The first
+/// parameter is the pool. Optional parameters are in brackets, repeated parameters end with dots.
+pub type MemberRequest = (&'static str, &'static str, RunRequest);
 
 /// Sends a request with these parameters and options.
-type RunRequest = fn(&Members, &[&[u8]], &MembersCommandSettings) -> Result<(), Mistake>;
+pub type RunRequest = fn(&Members, &[&[u8]], &MembersCommandSettings) -> Result<(), Mistake>;
 
 /// Reason of a failed request.
-enum Mistake {
+pub enum Mistake {
     /// Invalid parameter, or a result that cannot be printed.
     Failure(Failure),
     /// Error of the client.
@@ -47,11 +38,10 @@ impl From<Error> for Mistake {
 
 /// Requests, in the order of the help.
 pub const REQUESTS: &[MemberRequest] = &[
-    MemberRequest {
-        word: "renew",
-        parameters: &["POOL", "TOKEN", "[SECONDS]"],
-        summary: "extends a lease to this time from now, or to the time that it was taken for",
-        run: |members, words, settings| {
+    (
+        "renew POOL TOKEN [SECONDS]",
+        "extends a lease to this time from now, or to the time that it was taken for",
+        |members, words, settings| {
             let (token, span) =
                 (token(words[1])?, words.get(2).map(|word| read("SECONDS", word, seconds)).transpose()?);
             match settings.every {
@@ -59,166 +49,119 @@ pub const REQUESTS: &[MemberRequest] = &[
                 Some(every) => Ok(keeper::run(members, (words[0], token, span), every, settings.until_exit)?),
             }
         },
-    },
-    MemberRequest {
-        word: "return",
-        parameters: &["POOL", "TOKEN", "[ok|fail]"],
-        summary: "returns the member of a lease, as it was or as failed",
-        run: |members, words, _| {
-            let is_failed = flag(words.get(2), "fail", Some("ok"))?;
-            let condition = if is_failed { Condition::Fail } else { Condition::Ok };
-            Ok(members.give_back(words[0], token(words[1])?, condition)?)
-        },
-    },
-    MemberRequest {
-        word: "history",
-        parameters: &["POOL", "[MEMBER]"],
-        summary: "lists the last holders of a fixed member, or of all members of the pool",
-        run: |_, _, _| Err(Failure::misuse("history needs POOL [MEMBER]").into()),
-    },
-    MemberRequest {
-        word: "repair",
-        parameters: &["POOL", "MEMBER"],
-        summary: "takes a fixed member out of quarantine, and has it cleaned",
-        run: |members, words, settings| {
-            let (operator, as_is) = (members.operator(), settings.is_as_is);
-            if !settings.is_all {
-                return Ok(operator.repair(words[0], words[1], as_is)?);
-            }
-            let listed = operator.members(words[0])?;
-            let out: Vec<_> = listed.iter().filter(|member| member.state == "quarantined").collect();
-            out.iter().try_for_each(|member| operator.repair(words[0], &member.name, as_is))?;
-            if !settings.is_json {
-                print(&format!("repaired: {}\n", out.len()))?;
-            }
-            Ok(())
-        },
-    },
-    MemberRequest {
-        word: "hold",
-        parameters: &["POOL", "MEMBER", "SECONDS", "[NOTE]"],
-        summary: "keeps a member out of use; if it is in use, from its return on, as it is",
-        run: |members, words, _| {
+    ),
+    ("return POOL TOKEN [ok|fail]", "returns the member of a lease, as it was or as failed", |members, words, _| {
+        let is_failed = flag(words.get(2), "fail", Some("ok"))?;
+        let condition = if is_failed { Condition::Fail } else { Condition::Ok };
+        Ok(members.give_back(words[0], token(words[1])?, condition)?)
+    }),
+    ("history POOL [MEMBER]", "lists the last holders of a fixed member, or of all members of the pool", |_, _, _| {
+        Err(Failure::misuse("history needs POOL [MEMBER]").into())
+    }),
+    ("repair POOL MEMBER", "takes a fixed member out of quarantine, and has it cleaned", |members, words, settings| {
+        let (operator, as_is) = (members.operator(), settings.is_as_is);
+        if !settings.is_all {
+            return Ok(operator.repair(words[0], words[1], as_is)?);
+        }
+        let listed = operator.members(words[0])?;
+        let out: Vec<_> = listed.iter().filter(|member| member.state == "quarantined").collect();
+        out.iter().try_for_each(|member| operator.repair(words[0], &member.name, as_is))?;
+        if !settings.is_json {
+            print(&format!("repaired: {}\n", out.len()))?;
+        }
+        Ok(())
+    }),
+    (
+        "hold POOL MEMBER SECONDS [NOTE]",
+        "keeps a member out of use; if it is in use, from its return on, as it is",
+        |members, words, _| {
             let span = read("SECONDS", words[2], seconds)?;
             Ok(members.operator().hold(words[0], words[1], span, &note(words.get(3)))?)
         },
-    },
-    MemberRequest {
-        word: "free",
-        parameters: &["POOL", "MEMBER"],
-        summary: "ends a hold, and has the member cleaned",
-        run: |members, words, _| Ok(members.operator().free(words[0], words[1])?),
-    },
-    MemberRequest {
-        word: "takeback",
-        parameters: &["POOL", "LEASE", "[NOTE]"],
-        summary: "takes the member of a lease away from its holder",
-        run: |members, words, settings| {
-            let operator = members.operator();
-            let Some(member) = &settings.member else {
-                let lease = read("LEASE", words[1], |text| number(text, 0..=u64::MAX))?;
-                return Ok(operator.take_back(words[0], lease, &note(words.get(2)))?);
-            };
-            let escaped = escape_name(member).ok_or(Error::BadName)?;
-            let listed = operator.members(words[0])?;
-            let lease = listed.iter().find(|listed| listed.name == *escaped).and_then(|listed| listed.lease);
-            Ok(operator.take_back(words[0], lease.ok_or(Error::NotTaken)?, &note(words.get(1)))?)
-        },
-    },
-    MemberRequest {
-        word: "add",
-        parameters: &["POOL", "MEMBER", "[ATTR=VALUE ...]"],
-        summary: "adds a fixed member",
-        run: |members, words, _| {
-            let pairs = words[2..].iter().map(|word| pair(word));
-            let attributes: Result<Vec<_>, Mistake> = pairs.collect();
-            let offered = Offered { name: words[1].to_vec(), attributes: attributes? };
-            Ok(members.operator().add(words[0], &offered)?)
-        },
-    },
-    MemberRequest {
-        word: "del",
-        parameters: &["POOL", "MEMBER", "[now]"],
-        summary: "removes a fixed member from its pool, once it is returned or at once",
-        run: |members, words, _| Ok(members.operator().delete(words[0], words[1], flag(words.get(2), "now", None)?)?),
-    },
-    MemberRequest {
-        word: "pool",
-        parameters: &["POOL", "INIT", "MAX", "[KEY=VALUE ...]"],
-        summary: "declares a pool, or confirms that it has these settings",
-        run: |members, words, _| {
+    ),
+    ("free POOL MEMBER", "ends a hold, and has the member cleaned", |members, words, _| {
+        Ok(members.operator().free(words[0], words[1])?)
+    }),
+    ("takeback POOL LEASE [NOTE]", "takes the member of a lease away from its holder", |members, words, settings| {
+        let operator = members.operator();
+        let Some(member) = &settings.member else {
+            let lease = read("LEASE", words[1], |text| number(text, 0..=u64::MAX))?;
+            return Ok(operator.take_back(words[0], lease, &note(words.get(2)))?);
+        };
+        let escaped = escape_name(member).ok_or(Error::BadName)?;
+        let listed = operator.members(words[0])?;
+        let lease = listed.iter().find(|listed| listed.name == *escaped).and_then(|listed| listed.lease);
+        Ok(operator.take_back(words[0], lease.ok_or(Error::NotTaken)?, &note(words.get(1)))?)
+    }),
+    ("add POOL MEMBER [ATTR=VALUE ...]", "adds a fixed member", |members, words, _| {
+        let pairs = words[2..].iter().map(|word| pair(word));
+        let attributes: Result<Vec<_>, Mistake> = pairs.collect();
+        let offered = Offered { name: words[1].to_vec(), attributes: attributes? };
+        Ok(members.operator().add(words[0], &offered)?)
+    }),
+    (
+        "del POOL MEMBER [now]",
+        "removes a fixed member from its pool, once it is returned or at once",
+        |members, words, _| Ok(members.operator().delete(words[0], words[1], flag(words.get(2), "now", None)?)?),
+    ),
+    (
+        "pool POOL INIT MAX [KEY=VALUE ...]",
+        "declares a pool, or confirms that it has these settings",
+        |members, words, _| {
             let count = |name, word| read(name, word, |text| number(text, 0..=u32::MAX));
             let (init, max) = (count("INIT", words[1])?, count("MAX", words[2])?);
             with_settings(&words[3..], |settings| members.operator().declare(words[0], init, max, settings))
         },
-    },
-    MemberRequest {
-        word: "reconfigure",
-        parameters: &["POOL", "KEY=VALUE ..."],
-        summary: "changes these settings of a pool, all or none",
-        run: |members, words, _| {
-            with_settings(&words[1..], |settings| members.operator().reconfigure(words[0], settings))
-        },
-    },
-    MemberRequest {
-        word: "rmpool",
-        parameters: &["POOL", "[graceful]"],
-        summary: "removes a pool, at once or as its members come back",
-        run: |members, words, _| Ok(members.operator().remove(words[0], flag(words.get(1), "graceful", None)?)?),
-    },
-    MemberRequest {
-        word: "rmgroup",
-        parameters: &["GROUP", "[graceful]"],
-        summary: "removes the pools of a group, at once or as their members come back",
-        run: |members, words, _| {
-            Ok(members.operator().remove_group(words[0], flag(words.get(1), "graceful", None)?)?)
-        },
-    },
+    ),
+    ("reconfigure POOL KEY=VALUE ...", "changes these settings of a pool, all or none", |members, words, _| {
+        with_settings(&words[1..], |settings| members.operator().reconfigure(words[0], settings))
+    }),
+    ("rmpool POOL [graceful]", "removes a pool, at once or as its members come back", |members, words, _| {
+        Ok(members.operator().remove(words[0], flag(words.get(1), "graceful", None)?)?)
+    }),
+    (
+        "rmgroup GROUP [graceful]",
+        "removes the pools of a group, at once or as their members come back",
+        |members, words, _| Ok(members.operator().remove_group(words[0], flag(words.get(1), "graceful", None)?)?),
+    ),
 ];
 
-impl MemberRequest {
-    /// Returns the request of this word.
-    pub fn of_word(word: &[u8]) -> Option<&'static MemberRequest> {
-        REQUESTS.iter().find(|request| request.word.as_bytes() == word)
+/// Sends the request that these words are, with these options, and prints the result if it is to be in JSON.
+///
+/// # Errors
+///
+/// Fails if the words are no request, no server replies, or the server refuses.
+pub fn make(members: &Members, words: &[&[u8]], settings: &MembersCommandSettings) -> Result<ExitCode, Failure> {
+    let (word, words) = words.split_first().expect("the caller has checked that there are words");
+    let known = || REQUESTS.iter().map(|(usage, ..)| first_word(usage));
+    let Some((usage, _, run)) = REQUESTS.iter().find(|(usage, ..)| first_word(usage).as_bytes() == *word) else {
+        return Err(Failure::unknown("request", &printable(word), known()));
+    };
+    let (word, wanted) = usage.split_once(' ').unwrap_or((usage, ""));
+    let parameters: Vec<&str> = wanted.split(' ').filter(|parameter| !parameter.starts_with("...")).collect();
+    // Each of these options stands for the second parameter.
+    let given = words.len() + usize::from(settings.is_all || settings.member.is_some());
+    let needed = parameters.iter().filter(|parameter| !parameter.starts_with('[')).count();
+    if given < needed || given > parameters.len() && !wanted.contains("...") {
+        return Err(Failure::misuse(format!("{word} needs {wanted}")));
     }
-
-    /// Sends the request with these parameters and options, and prints the result if it is to be in JSON.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the parameters are wrong, no server replies, or the server refuses.
-    pub fn make(
-        &self,
-        members: &Members,
-        words: &[&[u8]],
-        settings: &MembersCommandSettings,
-    ) -> Result<ExitCode, Failure> {
-        // Each of these options stands for the second parameter.
-        let given = words.len() + usize::from(settings.is_all || settings.member.is_some());
-        let needed = self.parameters.iter().filter(|parameter| !parameter.starts_with('[')).count();
-        let repeats = self.parameters.last().is_some_and(|last| last.contains("..."));
-        if given < needed || given > self.parameters.len() && !repeats {
-            let wanted = self.parameters.join(" ");
-            return Err(Failure::misuse(format!("{} needs {wanted}", self.word)));
-        }
-        let made = match (self.run)(members, words, settings) {
-            Err(Mistake::Failure(failure)) => return Err(failure),
-            Err(Mistake::Client(error)) => Err(refused(&words[..2.min(words.len())], &error)),
-            Ok(()) => Ok(ExitCode::SUCCESS),
-        };
-        if !settings.is_json {
-            return made;
-        }
-        let error = made.as_ref().err().map(|failure| failure.sentence.clone());
-        let pool = String::from_utf8_lossy(words[0]);
-        print_json(&json!({ "request": self.word, "pool": pool, "error": error }))?;
-        Ok(made.unwrap_or_else(|failure| ExitCode::from(failure.status)))
+    let made = match run(members, words, settings) {
+        Err(Mistake::Failure(failure)) => return Err(failure),
+        Err(Mistake::Client(error)) => Err(refused(&words[..2.min(words.len())], &error)),
+        Ok(()) => Ok(ExitCode::SUCCESS),
+    };
+    if !settings.is_json {
+        return made;
     }
+    let error = made.as_ref().err().map(|failure| failure.sentence.clone());
+    let pool = String::from_utf8_lossy(words[0]);
+    print_json(&json!({ "request": word, "pool": pool, "error": error }))?;
+    Ok(made.unwrap_or_else(|failure| ExitCode::from(failure.status)))
 }
 
 /// Returns the requests for the help.
 pub fn list() -> Requests {
-    REQUESTS.iter().map(|one| (format!("{} {}", one.word, one.parameters.join(" ")), one.summary)).collect()
+    REQUESTS.iter().map(|(usage, summary, _)| (usage.to_string(), *summary)).collect()
 }
 
 /// Parses a parameter. The error of `parse` describes valid values.

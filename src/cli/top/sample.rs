@@ -4,8 +4,7 @@ use crate::holders::state_of;
 use crate::report::{self, is_used};
 use poolcounter_client::{Client, ListedClaim};
 use poolcounter_core::text::visible;
-use poolcounter_service::report::snapshot::Snapshot;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Snapshot, Table};
 use std::time::{Duration, Instant};
 
 /// Number of rows of each table requested from each server.

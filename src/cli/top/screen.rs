@@ -3,8 +3,7 @@
 use super::controls::Controls;
 use super::view::{Panel, ServiceLine, Total, View, value_of};
 use crate::report::text_of;
-use poolcounter_service::health::Level;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis};
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Level};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};

@@ -2,9 +2,9 @@
 
 use super::sample::{KEY_TABLE, Sample};
 use crate::report::{rate_text, tables_of, text_of};
-use poolcounter_service::health::Level;
-use poolcounter_service::report::snapshot::{ShownCurve, ShownService, Snapshot};
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table};
+use poolcounter_service::report::{
+    Cell, Column, ColumnUnit, Emphasis, Level, ShownCurve, ShownService, Snapshot, Table,
+};
 use poolcounter_service::shown::duration;
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -131,7 +131,7 @@ impl ServiceLine {
             Total { name, text, emphasis }
         };
         let series = now.history.series.iter().filter(|series| series.service == service.name).map(total);
-        let (text, emphasis) = (service.connections.to_string(), Emphasis::None);
+        let (text, emphasis) = (service.traffic.open.to_string(), Emphasis::None);
         let connections = Total { name: "connections".into(), text, emphasis };
         ServiceLine { name: service.name.to_string(), totals: [connections].into_iter().chain(series).collect() }
     }
@@ -221,6 +221,7 @@ pub mod tests {
     use super::*;
     use crate::report::texts_of;
     use poolcounter_core::text::visible;
+    use poolcounter_service::contract::Traffic;
     use poolcounter_service::report::snapshot::{ShownCondition, ShownFigure, ShownHealth, ShownHistory, Values};
     use poolcounter_service::report::tables::Times;
     use std::time::{Duration, Instant};
@@ -251,8 +252,7 @@ pub mod tests {
         let service = |name: &'static str, connections: u64, tables| ShownService {
             name: name.into(),
             is_enabled: true,
-            connections,
-            connections_opened: connections,
+            traffic: Traffic { open: connections, opened: connections.into(), ..Traffic::default() },
             figures: vec![ShownFigure::default()],
             tables,
             ..ShownService::default()

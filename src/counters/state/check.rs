@@ -1,7 +1,7 @@
 //! Comparison of the tables of the counters with each other. It changes nothing.
 
 use super::{CounterId, CountersState, Holdings, bytes_of};
-use poolcounter_core::id::Id;
+use poolcounter_core::Id;
 
 impl CountersState {
     /// Compares every table with every other.

@@ -4,7 +4,7 @@
 //! which shrinks as they are released: a connection that has released much needs no more memory than before.
 
 use super::CounterId;
-use poolcounter_core::id::Id;
+use poolcounter_core::Id;
 use std::collections::BTreeMap;
 
 /// Most holdings without a tree: as many as fit into the room of one.

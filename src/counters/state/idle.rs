@@ -1,8 +1,7 @@
 //! Counters without held units. They are kept for their peaks, and forgotten when their memory is needed.
 
 use super::{CounterId, CountersState, CountersStep, bytes_of};
-use poolcounter_core::id::Id;
-use poolcounter_core::list::Queue;
+use poolcounter_core::{Id, Queue};
 
 /// Most counters that one request forgets: less than a millisecond's work. A request needs the memory of at most 1,010,
 /// as names have 1 to 65,535 bytes; it needs more only after a restart with less memory.

@@ -4,8 +4,8 @@
 use super::saved::CountersHead;
 use super::saved::block::{CounterReader, HoldingReader, PackedCounter};
 use super::{Counter, CounterId, CountersState, CountersStep, Holdings};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{KeptBlocks, Reader, Unreadable};
+use poolcounter_core::record::KeptBlocks;
+use poolcounter_core::{ConnId, Id, Reader, Unreadable};
 
 /// Counters and holdings that are not read yet.
 pub(super) struct Loading {

@@ -2,8 +2,7 @@
 //! the tables.
 
 use super::{CounterRecord, CountersState, Holdings};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::meter::Metered as _;
+use poolcounter_core::{ConnId, Id, Metered as _};
 use std::cmp::Reverse;
 
 /// Most slots, and most connections, that are examined for a page, whose answer is made in one piece.

@@ -9,9 +9,8 @@ pub(super) mod block;
 
 use super::{Counter, CounterId, CountersState, CountersStep, Holdings, Names};
 use block::{CounterReader, CounterWriter, HoldingReader, HoldingWriter, PackedCounter};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{BlockReader, Reader, Unreadable, Writer};
-use poolcounter_core::time::Span;
+use poolcounter_core::record::BlockReader;
+use poolcounter_core::{ConnId, Id, Reader, Span, Unreadable, Writer};
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::io;

@@ -2,7 +2,7 @@
 //! counters, which has the order of their last use.
 
 use super::{CountersState, CountersStep};
-use poolcounter_core::time::Time;
+use poolcounter_core::Time;
 use poolcounter_protocol::counters::stats::CounterStat as Stat;
 
 impl CountersState {

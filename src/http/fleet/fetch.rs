@@ -1,12 +1,11 @@
 //! Fetches a page of several daemons as JSON, each in a thread of its own, with limits of the waits and of the size of
 //! each answer, whatever the other side sends.
 
-use crate::options::host_name;
+use crate::options::HttpSettings;
 use crate::wire::MAX_HEAD;
-use poolcounter_service::report::snapshot::Snapshot;
+use poolcounter_service::report::Snapshot;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv6Addr, TcpStream, ToSocketAddrs};
-use std::num::NonZeroU16;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,31 +14,13 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest answer, in bytes: the limit of a daemon's unsent output.
 const MAX_ANSWER: usize = 1024 * 1024;
-/// Limit of addresses of a server that are tried.
-const MOST_ADDRESSES: usize = 4;
-
-/// Failure of a server without an answer.
-const LATE: &str = "does not answer in time";
 
 /// Content of a daemon's answer, None if the daemon does not know the thing; or the reason why there is none.
 pub type Told = Result<Option<Snapshot>, String>;
 
-/// Returns the host and port of a server's page, from that, its host, or its URL; None if the text is none of these.
-pub fn server_of(text: &str) -> Option<String> {
-    let text = text.strip_prefix("http://").unwrap_or(text);
-    let text = text.strip_suffix('/').unwrap_or(text);
-    let name = if text.parse::<Ipv6Addr>().is_ok() { format!("[{text}]") } else { text.into() };
-    let has_port = name.contains(':') && !name.ends_with(']');
-    let name = if has_port { name } else { format!("{name}:{}", crate::INFO.port) };
-    let (host, port) = name.rsplit_once(':')?;
-    let ip6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_host = ip6.map_or(host_name(host).is_some(), |ip6| ip6.parse::<Ipv6Addr>().is_ok());
-    (is_host && port.parse::<NonZeroU16>().is_ok()).then_some(name)
-}
-
-/// Asks all `servers` the same question, a path with a query, each in a thread of its own. Returns the answer of each
-/// about services of these names.
-pub fn ask_all(servers: &[String], target: &str, services: &[&'static str]) -> Vec<Told> {
+/// Asks all servers the same question, a path with a query, each in a thread of its own. Returns the answer of each
+/// about the services that are shown.
+pub fn ask_all(HttpSettings { servers, services, .. }: &HttpSettings, target: &str) -> Vec<Told> {
     let (sender, answers) = channel();
     for (index, server) in servers.iter().cloned().enumerate() {
         let (sender, target, services) = (sender.clone(), target.to_string(), services.to_vec());
@@ -48,7 +29,7 @@ pub fn ask_all(servers: &[String], target: &str, services: &[&'static str]) -> V
     }
     drop(sender);
     let end = Instant::now() + PATIENCE;
-    let mut told: Vec<Told> = servers.iter().map(|_| Err(LATE.into())).collect();
+    let mut told = vec![Err("does not answer in time".into()); servers.len()];
     while let Ok((index, answer)) = answers.recv_timeout(end.saturating_duration_since(Instant::now())) {
         told[index] = answer;
     }
@@ -66,10 +47,7 @@ pub fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 /// Asks one server; see [`Told`].
 fn ask(server: &str, target: &str, services: &[&'static str]) -> Told {
-    let answer = receive(server, target).map_err(|error| match error.kind() {
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => LATE.into(),
-        _ => error.to_string(),
-    })?;
+    let answer = receive(server, target).map_err(|error| error.to_string())?;
     let head = answer.windows(4).position(|end| end == b"\r\n\r\n").filter(|_| answer.starts_with(b"HTTP/1.1 "));
     let head = head.ok_or("no status page answers there: is it the address of its --http?")?;
     match answer.get(9..12).unwrap_or_default() {
@@ -82,8 +60,9 @@ fn ask(server: &str, target: &str, services: &[&'static str]) -> Told {
 
 /// Returns the complete answer, which ends with the connection.
 fn receive(server: &str, target: &str) -> io::Result<Vec<u8>> {
-    let end = Instant::now() + PATIENCE;
-    let addresses: Vec<_> = server.to_socket_addrs()?.take(MOST_ADDRESSES).collect();
+    // By then, nobody waits for it any more.
+    let end = Instant::now() + 2 * PATIENCE;
+    let addresses: Vec<_> = server.to_socket_addrs()?.collect();
     // The first of several addresses may be one that nobody answers.
     let connect = |address| TcpStream::connect_timeout(address, PATIENCE / (addresses.len() as u32));
     let none = Err(io::Error::new(ErrorKind::NotFound, "its name has no address"));
@@ -92,39 +71,12 @@ fn receive(server: &str, target: &str) -> io::Result<Vec<u8>> {
     stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n").as_bytes())?;
     let (mut answer, mut chunk) = (Vec::new(), [0; 16_384]);
     while answer.len() <= MAX_HEAD + MAX_ANSWER {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
+        // Fails if no time is left.
+        stream.set_read_timeout(Some(end.saturating_duration_since(Instant::now())))?;
         match stream.read(&mut chunk)? {
             0 => return Ok(answer),
             length => answer.extend_from_slice(&chunk[..length]),
         }
     }
     Err(io::Error::other("its answer is too long"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_are_read() {
-        for (text, name) in [
-            ("a", "a:7580"),
-            ("http://a.example/", "a.example:7580"),
-            ("10.0.0.1:80", "10.0.0.1:80"),
-            ("::1", "[::1]:7580"),
-            ("[::1]:81", "[::1]:81"),
-            ("http://[2001:db8::1]", "[2001:db8::1]:7580"),
-        ] {
-            assert_eq!(server_of(text).as_deref(), Some(name), "{text}");
-        }
-        for text in
-            ["", "https://a", "a/b", "a:", "a:0", "a:b", "a:99999", "unix:/x", "[a]", "[::1]80", "a b", "u@a", "a?"]
-        {
-            assert_eq!(server_of(text), None, "{text}");
-        }
-    }
 }

@@ -5,11 +5,8 @@
 use super::{
     AcquireLock, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep, PoolsTimer, Purpose, Reply, Withdrawn,
 };
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::meter;
 use poolcounter_core::slices::Slices;
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Id, Links, List, Span, meter};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,9 +3,7 @@
 use super::{AcquireLock, PoolId, PoolsState};
 use crate::ceiling::{Ceiling, Shedding};
 use hashbrown::HashMap;
-use poolcounter_core::id::Id;
-use poolcounter_core::list::List;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Id, List, Span, Time};
 
 /// Ceilings, in the order in which they are tried.
 pub(super) struct Ceilings {

@@ -2,8 +2,7 @@
 
 use super::tables::UNUSED_POOLS;
 use super::{ClaimId, ClaimPhase, List, Pool, PoolId, PoolsState, Purpose, Stat, WorkType};
-use poolcounter_core::count::Count;
-use poolcounter_core::id::Id;
+use poolcounter_core::{Count, Id};
 
 impl PoolsState {
     /// Compares every table with every other.

@@ -1,9 +1,7 @@
 //! Queries for the health of the pools: keys that refuse, and locks that are held for long.
 
 use super::{BusyKey, ClaimInfo, PoolsState};
-use poolcounter_core::id::Id;
-use poolcounter_core::list::List;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Id, List, Span, Time};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 
 /// A lock that is held for longer than the operator has set.

@@ -1,11 +1,7 @@
 //! Locks that are held, in the order of their grants, so that the oldest are found at once.
 
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsStep, PoolsTimer, Reply};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::time::Span;
-use poolcounter_core::top_keys;
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{ConnId, Id, Links, List, Span, TimerId, top_keys};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 
 /// Locks that are held.

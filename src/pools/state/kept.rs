@@ -3,10 +3,7 @@
 
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsStep, PoolsTimer, Stat, Withdrawn};
 use hashbrown::HashMap;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{ConnId, Id, Links, List, Span, Time, TimerId};
 
 /// Most bytes of all kept locks. Beyond that the oldest end.
 const MOST_BYTES: usize = 16 << 20;

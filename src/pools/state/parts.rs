@@ -5,8 +5,7 @@
 
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep};
 use hashbrown::HashMap;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Id, Span, Time};
 use poolcounter_protocol::pools::request::KeyLimits;
 use std::collections::BTreeMap;
 use std::iter;

@@ -1,9 +1,8 @@
 //! Refusals of requests by pools, in all and by key.
 
 use super::{PoolId, PoolsState, Reply, TypeId};
-use poolcounter_core::id::Id;
-use poolcounter_core::time::{Span, Time};
 use poolcounter_core::top_keys::KeyEvent;
+use poolcounter_core::{Id, Span, Time};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 
 /// Time over which the refusals of each key are counted, from the first refusal on.

@@ -3,11 +3,8 @@
 
 use super::parts::Part;
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsTimer, Purpose, WorkType};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{Reader, Unreadable, Writer};
-use poolcounter_core::time::{Span, Time};
 use poolcounter_core::top_keys::SavedTopKeys;
-use poolcounter_core::wheel::Timers;
+use poolcounter_core::{ConnId, Id, Reader, Span, Time, Timers, Unreadable, Writer};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::io;

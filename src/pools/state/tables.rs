@@ -2,10 +2,8 @@
 
 use super::parts::Freed;
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep, WorkType};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::list::{List, Queue};
 use poolcounter_core::names::Hash;
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Id, List, Queue, Time};
 
 /// Most pools without claims that are kept, 1 MiB with the longest keys.
 pub(super) const UNUSED_POOLS: u32 = 128;

@@ -2,9 +2,8 @@
 //! only.
 
 use hashbrown::HashTable;
-use poolcounter_core::count::Count;
-use poolcounter_core::histogram::Histogram;
-use poolcounter_core::id::{Id, id};
+use poolcounter_core::id::id;
+use poolcounter_core::{Count, Histogram, Id};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use serde::{Deserialize, Serialize};
 use std::ops::{Index, IndexMut};

@@ -1,7 +1,7 @@
 //! Names that clients give for their claims. Claims without a name, which are most, cost nothing more.
 
 use super::ClaimId;
-use poolcounter_core::id::Id;
+use poolcounter_core::Id;
 
 /// Names by claim: empty without one; the vector ends behind the last claim that ever had one.
 #[derive(Default)]

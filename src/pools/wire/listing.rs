@@ -4,7 +4,7 @@
 //! A key has no spaces, so the rest of a line behind the first space is never part of it.
 
 use crate::state::{BusyKey, ClaimInfo, WorkType};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use poolcounter_protocol::pools::request::Purpose;
 use poolcounter_protocol::pools::wire::FIELDS;
 use std::io::Write;

@@ -6,7 +6,7 @@
 use super::commands::Opcode;
 use super::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 use crate::counters::stats::CounterStat as Stat;
-use poolcounter_core::stats::Figures;
+use poolcounter_core::Figures;
 
 pub mod client;
 

@@ -1,6 +1,6 @@
 //! Requests and replies of the pools, as values for both sides of the protocol.
 
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 
 /// Parameters of `ACQ4ME` and `ACQ4ANY`.
 #[derive(Clone, PartialEq, Eq, Debug)]

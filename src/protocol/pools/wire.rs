@@ -5,8 +5,7 @@ use super::request::{AcquireLock, BadSyntax, KeyLimits, MOST_LIMITS, Purpose, Re
 use crate::line::{LINE_TOO_LONG, LineWords, take_plain_word, take_short_number};
 use crate::pools::stats::{IN_FULL, PoolStat as Stat};
 use poolcounter_core::decimal::{parse_number, parse_seconds};
-use poolcounter_core::stats::{Figures, Stat as _, Unit};
-use poolcounter_core::time::Span;
+use poolcounter_core::{Figures, Span, Stat as _, Unit};
 use std::io::Write;
 
 pub mod client;

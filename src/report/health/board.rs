@@ -2,8 +2,7 @@
 
 use super::{Condition, HealthSettings, Level, Look, MOST_CONDITIONS};
 use log::{Level as LogLevel, log};
-use poolcounter_core::log_limit::LogLimit;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{LogLimit, Span, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,6 +1,6 @@
 //! Growth of counts within the recent past.
 
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use std::collections::VecDeque;
 
 /// Number of marks per period.

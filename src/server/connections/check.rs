@@ -2,7 +2,7 @@
 
 use super::{Connections, LOOP};
 use crate::connection::{Connection, Phase, Place, Stream};
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::{ConnId, Id};
 use poolcounter_service::contract::Then;
 
 impl<S: Stream> Connections<S> {

@@ -2,7 +2,7 @@
 
 use super::{Connections, enqueue};
 use crate::connection::{Readiness, Stream};
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::{ConnId, Id};
 
 impl<S: Stream> Connections<S> {
     /// Notes an event of the poll, without reading or writing.

@@ -2,7 +2,7 @@
 
 use super::Connections;
 use crate::connection::Stream;
-use poolcounter_core::time::Time;
+use poolcounter_core::Time;
 
 impl<S: Stream> Connections<S> {
     /// Makes the services finish their work under way: [`finish`](poolcounter_service::contract::Lifecycle::finish).

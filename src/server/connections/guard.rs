@@ -3,8 +3,7 @@
 use super::{Connections, Dispatch, LINGER, LOOP};
 use crate::connection::{Connection, Phase, Place, Stream};
 use log::warn;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Id, Time};
 use poolcounter_service::access::{Access, Denial, Rule};
 use poolcounter_service::container::{PerService, ServiceId};
 use poolcounter_service::contract::{Peers as _, Service};

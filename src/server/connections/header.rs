@@ -3,9 +3,8 @@
 use super::{Connections, LOOP};
 use crate::connection::{Phase, Place, Stream};
 use log::debug;
-use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::proxy::{Header, MAX_HEADER};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Id, Span, Time};
 use poolcounter_service::contract::Peers as _;
 
 /// Time that a proxy has for sending its header.

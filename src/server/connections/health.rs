@@ -2,7 +2,7 @@
 
 use super::Connections;
 use crate::connection::Stream;
-use poolcounter_core::time::Time;
+use poolcounter_core::Time;
 use poolcounter_service::contract::Process;
 use poolcounter_service::health::{HealthLine, HealthSettings};
 

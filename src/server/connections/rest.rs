@@ -2,8 +2,7 @@
 
 use super::Connections;
 use crate::connection::{Connection, Stream};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Id, Time};
 use poolcounter_service::contract::Then;
 
 impl<S: Stream> Connections<S> {

@@ -3,9 +3,7 @@
 
 use super::{Connections, Dispatch};
 use crate::connection::Stream;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::list::Queue;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Id, Queue, Span, Time};
 use poolcounter_service::container::ServiceId;
 
 /// Time after which the timers of such a service may be due: usually it has read all by then.

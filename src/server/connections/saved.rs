@@ -2,15 +2,12 @@
 
 use super::{Connections, Dispatch, LINGER, LOOP, Table};
 use crate::connection::{Connection, Phase, Place, Stream};
-use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::proxy::Header;
-use poolcounter_core::random::Random;
-use poolcounter_core::record::{Reader, Unreadable, Writer};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Id, Random, Reader, Span, Time, Unreadable, Writer};
 use poolcounter_service::access::{self, SavedCounts};
 use poolcounter_service::container::Services;
 use poolcounter_service::contract::Then;
-use poolcounter_service::loop_stats::LoopStats;
+use poolcounter_service::report::LoopStats;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::io::{self, ErrorKind, Read, Write};

@@ -1,7 +1,7 @@
 //! Table of connections by id, and queries of services about them.
 
 use crate::connection::{Connection, Stream};
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::{ConnId, Id};
 use poolcounter_service::contract::{Credentials, GONE, Peers};
 use slab::Slab;
 use std::ops::{Deref, DerefMut};

@@ -2,12 +2,11 @@
 
 use super::{Connections, Dispatch, LOOP};
 use crate::connection::{Phase, Stream};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Id, Span, Time};
 use poolcounter_service::container::{Entry, ServiceId};
 use poolcounter_service::contract::Then;
-use poolcounter_service::loop_stats::Budget;
 use poolcounter_service::output::Unsent;
+use poolcounter_service::report::Budget;
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
 

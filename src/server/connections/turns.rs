@@ -2,10 +2,9 @@
 
 use super::{Connections, LINGER, LOOP};
 use crate::connection::{Phase, Stream};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Id, Time};
 use poolcounter_service::contract::{Input, Served, Then};
-use poolcounter_service::loop_stats::Budget;
+use poolcounter_service::report::Budget;
 
 impl<S: Stream> Connections<S> {
     /// Gives a connection its turn, and returns the time at which its service served it; `None` if it did not.

@@ -1,6 +1,6 @@
 //! Acts of operators: the last ones since the start of the process, for the page of the daemon.
 
-use poolcounter_core::time::Time;
+use poolcounter_core::Time;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
 use std::collections::VecDeque;
 

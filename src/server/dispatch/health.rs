@@ -1,10 +1,10 @@
 //! Conditions of the daemon itself: its one thread, its descriptors, refused connections, reloads, a drain.
 
 use super::Dispatch;
-use poolcounter_core::count::Count;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Count, Span, Time};
 use poolcounter_service::contract::{Peers, Traffic};
-use poolcounter_service::health::{Board, Condition, ConditionInfo, Growth, Look, grouped, in_words, rate};
+use poolcounter_service::health::{Board, Growth, grouped, in_words, rate};
+use poolcounter_service::report::{Condition, ConditionInfo, Look};
 
 /// Title of the daemon's line.
 pub const TITLE: &str = "Daemon";

@@ -3,8 +3,7 @@
 use super::environment::set_process_name;
 use super::{EXPENDABLE, Handover, OOM_SCORE, Preamble, READY, Rehearsed};
 use crate::connections;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::{ConnId, Reader, Writer};
 use poolcounter_service::container::Services;
 use std::collections::HashSet;
 use std::env;

@@ -4,9 +4,9 @@ use super::{Port, Server};
 use crate::reserve::is_lack;
 use crate::socket::Socket;
 use log::debug;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use poolcounter_service::container::ServiceId;
-use poolcounter_service::loop_stats::Budget;
+use poolcounter_service::report::Budget;
 use std::io::{self, ErrorKind};
 
 /// Most connections accepted from one port in one tick, so that a flood of new connections does not starve open

@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::sd_notify::DaemonState;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 
 /// Longest time for which commits are awaited.
 const FINISH_TIME: Span = Span::from_secs(5);

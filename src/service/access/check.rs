@@ -1,7 +1,7 @@
 //! Consistency check of the rules' counters, for tests and rehearsals.
 
 use super::{Access, Standing};
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::{ConnId, Id};
 use std::sync::Arc;
 
 impl Access {

@@ -2,8 +2,7 @@
 
 use super::{Access, Counts, Denial, Holds, Need, Takes, Verb};
 use crate::id::ServiceId;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Span, Time};
 
 /// Time over which the rate of requests is averaged: after a pause this long, as many can arrive at once as are allowed
 /// in it.

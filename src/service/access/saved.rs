@@ -1,7 +1,7 @@
 //! Denials of rules in the handover to another process.
 
 use super::{Access, Counts, Denial};
-use poolcounter_core::count::Count;
+use poolcounter_core::Count;
 use serde::{Deserialize, Serialize};
 
 /// Counters of a rule in a handover: its name (None: no rule), and the denials by the name of the reason.

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::access::{Denial, Holds, Need, Verb};
 use log::warn;
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_core::text::visible;
 
 /// Most bytes of a refused key in the log.

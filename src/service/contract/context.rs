@@ -6,10 +6,7 @@ use crate::access::Access;
 use crate::id::ServiceId;
 use crate::output::{Output, Promise};
 use crate::peer::{Credentials, Peers, Traffic};
-use poolcounter_core::id::ConnId;
-use poolcounter_core::random::Random;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::OwnTimers;
+use poolcounter_core::{ConnId, OwnTimers, Random, Span, Time};
 use std::sync::Arc;
 
 /// Everything that a service may use during a call.

@@ -4,8 +4,7 @@ use super::operations::{OperationRequest, OperationResult, Requester};
 use crate::id::ServiceId;
 use crate::report::{Counted, Moment, Series, View};
 use log::LevelFilter;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Time};
 
 /// Action that a service requests, carried out after its call has returned.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@
 
 use super::Info;
 use crate::id::ServiceId;
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_core::text::escaped;
 
 /// Sender of a request to other services, which receives the result.
@@ -182,6 +182,11 @@ impl<T> PendingOperations<T> {
     pub fn forget(&mut self, conn: ConnId) {
         let of_conn = self.waiting.iter_mut().filter(|(_, other, _)| *other == Some(conn));
         of_conn.for_each(|(_, other, _)| *other = None);
+    }
+
+    /// Returns the number of operations in progress, also of closed connections.
+    pub fn count(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Returns true if no connection waits.

@@ -3,7 +3,7 @@
 use super::Output;
 use super::buffer::{Buffer, HeldReply, Promise};
 use crate::id::ServiceId;
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::{ConnId, Id};
 
 /// Entry of the queue of held replies.
 pub(super) struct PendingReply {

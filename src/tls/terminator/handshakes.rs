@@ -1,7 +1,6 @@
 //! Connections that have not finished their handshakes.
 
-use poolcounter_core::id::ConnId;
-use poolcounter_core::list::{Links, List};
+use poolcounter_core::{ConnId, Links, List};
 use std::collections::{BTreeSet, HashMap};
 
 /// Most bytes that unfinished handshakes hold together: certificates of thousands of clients that begin at once.

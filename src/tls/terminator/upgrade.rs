@@ -9,7 +9,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use poolcounter_server::{DaemonState, Handover, Listener, Notifier, Program, Rehearsal, StateFile, check_listeners};
 use std::fs;
 use std::io::{self, PipeWriter, Read, Write};

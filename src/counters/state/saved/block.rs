@@ -2,10 +2,8 @@
 //! counter whose name differs in its last letter from the one before takes five bytes.
 
 use crate::state::CounterId;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{
-    BlockWriter, Blocks, Unreadable, Writer, push_name, push_number, take_name, take_number,
-};
+use poolcounter_core::record::{BlockWriter, Blocks, push_name, push_number, take_name, take_number};
+use poolcounter_core::{ConnId, Id, Unreadable, Writer};
 use std::io;
 
 /// A counter without its held units.

@@ -4,7 +4,7 @@ use super::{CounterRequest, FIELDS_BYTES, HEADER_BYTES, OK, REPLY_MAGIC, REQUEST
 use crate::counters::commands::Opcode;
 use crate::counters::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 use crate::counters::stats::CounterStat as Stat;
-use poolcounter_core::stats::{Figures, Stat as _};
+use poolcounter_core::{Figures, Stat as _};
 
 /// Opaque bytes of requests. A client makes one request at a time, so it need not tell replies apart.
 const OPAQUE: [u8; 4] = [0; 4];

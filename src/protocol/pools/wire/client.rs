@@ -5,8 +5,7 @@ use crate::line::WireSeconds;
 use crate::pools::request::{AcquireLock, KeyLimits, Purpose, Reply};
 use crate::pools::stats::PoolStat as Stat;
 use poolcounter_core::decimal::parse_number;
-use poolcounter_core::stats::{Stat as _, Unit};
-use poolcounter_core::time::Span;
+use poolcounter_core::{Span, Stat as _, Unit};
 use std::io::Write;
 
 /// Request for every statistic. An empty line ends the answer.
