@@ -8,8 +8,7 @@ use crate::state::queries::{JobStats, Summaries, Summary, TubeStats};
 use crate::state::sums::SumBy;
 use crate::state::tally::Counted;
 use crate::state::{JobState, State};
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::Time;
+use poolcounter_core::{Metered as _, Time};
 use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BinaryHeap};
 

@@ -3,8 +3,8 @@
 use crate::state::ids::SetId;
 use crate::state::sets::{Watch, WatchSet};
 use poolcounter_core::count::first_before;
-use poolcounter_core::id::{ConnId, Id, index_by};
-use poolcounter_core::list::Links;
+use poolcounter_core::id::index_by;
+use poolcounter_core::{ConnId, Id, Links};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
