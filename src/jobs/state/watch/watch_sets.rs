@@ -59,6 +59,13 @@ impl WatchSets {
         (is_there.then(|| SetId::from_index(place)), place < self.all.capacity())
     }
 
+    /// Returns the sets in at most `most` places of the table from `first` on, and the next place if there are more.
+    pub fn slice(&self, first: usize, most: usize) -> (impl Iterator<Item = (SetId, &WatchSet)>, Option<usize>) {
+        let end = first.saturating_add(most).min(self.all.capacity());
+        let sets = (first..end).filter_map(|place| Some((SetId::from_index(place), self.all.get(place)?)));
+        (sets, (end < self.all.capacity()).then_some(end))
+    }
+
     /// Returns the set of these sorted watches.
     pub fn find(&self, watches: &[Watch]) -> Option<SetId> {
         self.by_watches.get(watches).copied()
