@@ -79,10 +79,16 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// Returns the host and port of a server's page, from its name or the URL of the page; None if the text is neither.
 fn page_of(server: &str) -> Option<String> {
-    let server = server.strip_prefix("http://").unwrap_or(server);
-    let (host, port) = host_and_port(server.strip_suffix('/').unwrap_or(server), LOCKS_PORT);
-    let host = host.parse().map_or_else(|_| host_name(host), |ip: Ipv6Addr| Some(format!("[{ip}]")))?;
-    (port > 0).then(|| format!("{host}:{}", if port == LOCKS_PORT { http::INFO.port } else { port }))
+    let url = server.strip_prefix("http://");
+    let name = url.unwrap_or(server);
+    let name = name.strip_suffix('/').unwrap_or(name);
+    let (host, port) = host_and_port(name, http::INFO.port);
+    let host = match host.parse::<Ipv6Addr>() {
+        Ok(ip) => format!("[{ip}]"),
+        Err(_) => host_name(host).filter(|_| !name.starts_with('[')).map(|_| host.into())?,
+    };
+    let is_of_locks = port == LOCKS_PORT && url.is_none();
+    (port > 0).then(|| format!("{host}:{}", if is_of_locks { http::INFO.port } else { port }))
 }
 
 #[cfg(test)]
@@ -103,12 +109,16 @@ mod tests {
             ("[::1]:81", "[::1]:81"),
             ("http://[2001:db8::1]", "[2001:db8::1]:7580"),
             ("http://pc1:81/", "pc1:81"),
+            ("http://pc1:7531/", "pc1:7531"),
+            ("PC1.example.", "PC1.example.:7580"),
         ] {
             let mut settings = (default_of(&http::INFO), HttpSettings::default());
             (OPTIONS[0].set)(&mut settings, server).expect(server);
             assert_eq!(settings.1.servers, [page], "{server}");
         }
-        for text in ["", "https://a", "a/b", "a:", "a:0", "a:b", "a:99999", "unix:/x", "[::1]80", "a b", "u@a", "a?"] {
+        for text in
+            ["", "https://a", "a/b", "a:", "a:0", "a:b", "a:99999", "unix:/x", "[a]", "[::1]80", "a b", "u@a", "a?"]
+        {
             assert_eq!(page_of(text), None, "{text}");
         }
     }

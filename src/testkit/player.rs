@@ -85,6 +85,7 @@ pub fn play_file<S: Target>(name: &str, protocol: Protocol, mut target: impl FnM
     let script = Script::parse(name, protocol, &text).unwrap_or_else(|wrong| panic!("{wrong}"));
     let play_one = |scenario| play(&script, scenario, &mut target(scenario)).err();
     let failures: Vec<String> = script.scenarios.iter().filter_map(play_one).collect();
+    assert!(!script.scenarios.is_empty(), "{name} has no conversation");
     assert!(failures.is_empty(), "{} conversations went another way:\n{}", failures.len(), failures.join("\n"));
 }
 

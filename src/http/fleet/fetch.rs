@@ -14,6 +14,11 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest answer, in bytes: the limit of a daemon's unsent output.
 const MAX_ANSWER: usize = 1024 * 1024;
+/// Limit of addresses of a server that are tried.
+const MOST_ADDRESSES: usize = 4;
+
+/// Failure of a server without an answer.
+const LATE: &str = "does not answer in time";
 
 /// Content of a daemon's answer, None if the daemon does not know the thing; or the reason why there is none.
 pub type Told = Result<Option<Snapshot>, String>;
@@ -29,7 +34,7 @@ pub fn ask_all(HttpSettings { servers, services, .. }: &HttpSettings, target: &s
     }
     drop(sender);
     let end = Instant::now() + PATIENCE;
-    let mut told = vec![Err("does not answer in time".into()); servers.len()];
+    let mut told = vec![Err(LATE.into()); servers.len()];
     while let Ok((index, answer)) = answers.recv_timeout(end.saturating_duration_since(Instant::now())) {
         told[index] = answer;
     }
@@ -47,7 +52,10 @@ pub fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 /// Asks one server; see [`Told`].
 fn ask(server: &str, target: &str, services: &[&'static str]) -> Told {
-    let answer = receive(server, target).map_err(|error| error.to_string())?;
+    let answer = receive(server, target).map_err(|error| match error.kind() {
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => LATE.into(),
+        _ => error.to_string(),
+    })?;
     let head = answer.windows(4).position(|end| end == b"\r\n\r\n").filter(|_| answer.starts_with(b"HTTP/1.1 "));
     let head = head.ok_or("no status page answers there: is it the address of its --http?")?;
     match answer.get(9..12).unwrap_or_default() {
@@ -60,9 +68,8 @@ fn ask(server: &str, target: &str, services: &[&'static str]) -> Told {
 
 /// Returns the complete answer, which ends with the connection.
 fn receive(server: &str, target: &str) -> io::Result<Vec<u8>> {
-    // By then, nobody waits for it any more.
-    let end = Instant::now() + 2 * PATIENCE;
-    let addresses: Vec<_> = server.to_socket_addrs()?.collect();
+    let end = Instant::now() + PATIENCE;
+    let addresses: Vec<_> = server.to_socket_addrs()?.take(MOST_ADDRESSES).collect();
     // The first of several addresses may be one that nobody answers.
     let connect = |address| TcpStream::connect_timeout(address, PATIENCE / (addresses.len() as u32));
     let none = Err(io::Error::new(ErrorKind::NotFound, "its name has no address"));
@@ -71,8 +78,11 @@ fn receive(server: &str, target: &str) -> io::Result<Vec<u8>> {
     stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n").as_bytes())?;
     let (mut answer, mut chunk) = (Vec::new(), [0; 16_384]);
     while answer.len() <= MAX_HEAD + MAX_ANSWER {
-        // Fails if no time is left.
-        stream.set_read_timeout(Some(end.saturating_duration_since(Instant::now())))?;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
         match stream.read(&mut chunk)? {
             0 => return Ok(answer),
             length => answer.extend_from_slice(&chunk[..length]),

@@ -13,8 +13,13 @@ use poolcounter_testkit::world::World;
 #[test]
 fn replies_and_commits_come_as_the_script_says() {
     play_file("tests/conversations/jobs_store.txt", Protocol::Jobs, |Scenario { options, .. }| {
-        let seconds = |text: &String| Span::from_secs(text.parse().expect("is a number"));
-        let store_timeout = options.get(1).map_or(Span::FOREVER, seconds);
+        let store_timeout = match options.as_slice() {
+            [] => Span::FOREVER,
+            [option, seconds] if option == "--jobs-store-timeout" => {
+                Span::from_secs(seconds.parse().expect("is a number"))
+            }
+            _ => panic!("the only option is that of the timeout: {options:?}"),
+        };
         let Stage { world, store } = Stage::with(JobsSettings { store_timeout, ..JobsSettings::default() });
         VirtualTarget::of(Protocol::Jobs, world, Box::new(move |world, words| happen(world, &store, words)))
     });
