@@ -346,10 +346,12 @@ impl State {
                 && let Some(id) = self.pools.cramped.pop_front()
             {
                 // It may start members now.
-                match step.timers.spend(background::COST) {
-                    true => self.pools.touch(id),
-                    false => self.fall_behind(id),
+                if !step.timers.spend(background::COST) {
+                    // The others follow it.
+                    self.fall_behind(id);
+                    break;
                 }
+                self.pools.touch(id);
             } else {
                 break;
             }

@@ -56,7 +56,8 @@ impl State {
     fn check_demand(&self, id: PoolId, pool: &Pool) {
         let is_behind = pool.is_behind;
         let is_able = self.next_provider(id).is_some() && self.has_room();
-        let is_possible = is_able && !is_behind;
+        // Pools without room follow each other, one behind another.
+        let is_possible = is_able && !is_behind && self.pools.cramped.is_empty();
         assert!(!is_possible || self.wanted(id) == 0, "wanted members are started");
         let is_stoppable = |id: MemberId| self.member(id).owner.is_some();
         let has_surplus = self.is_above_max(id) && self.members.free(id).any(is_stoppable);

@@ -106,8 +106,7 @@ impl State {
         let End { ending, by, note } = end;
         if owner.is_none() {
             let at = self.moment(step.now);
-            let mut history = self.members.beside_mut(id).history.iter_mut().rev();
-            if let Some(past) = history.find(|past| past.lease == number) {
+            if let Some(past) = self.members.history_mut(id).find(|past| past.lease == number) {
                 past.end = Some((at, ending, by.as_bytes().into()));
             }
         }

@@ -284,10 +284,14 @@ impl State {
     /// if the record contradicts itself.
     pub(super) fn resume(&mut self, id: MemberId, saved: SavedMember, step: &mut Step<'_, '_>) -> Option<()> {
         let SavedMember { member: Member { phase, .. }, until, beside, lease, .. } = saved;
-        let is_timed = !matches!(phase, Phase::InUse | Phase::Unclean | Phase::Orphaned);
-        ((is_timed || until.is_none()) && lease.is_some() == (phase == Phase::InUse)).then_some(())?;
+        let is_sound = match phase {
+            Phase::InUse | Phase::Unclean | Phase::Orphaned => until.is_none(),
+            Phase::Free | Phase::Cleaning | Phase::Quarantined => true,
+            Phase::Checking | Phase::Stopping | Phase::Held | Phase::Delayed | Phase::CleanLater => until.is_some(),
+        };
+        (is_sound && lease.is_some() == (phase == Phase::InUse)).then_some(())?;
         (beside.reason.is_none() || Phase::REASONED.contains(&phase)).then_some(())?;
-        if beside.hold.is_some() || beside.reason.is_some() || beside.failed.is_some() || !beside.history.is_empty() {
+        if !beside.is_empty() {
             *self.members.beside_mut(id) = beside;
         }
         if let Some(lease) = lease {

@@ -100,7 +100,11 @@ impl State {
         let Member { owner, pool, .. } = *self.member(lease.member);
         let is_kept_out = owner.is_none() || self.pool(pool).settings.loss_delay > Span::ZERO;
         let has_holder = is_kept_out && ending != Ending::Returned;
-        let by = if has_holder { self.leases.holder_text(id, step.peer) } else { String::new() };
+        let by = match ending {
+            Ending::Lost(Lost::TakenBack) => end.by.clone(),
+            _ if has_holder => self.leases.holder_text(id, step.peer),
+            _ => String::new(),
+        };
         let member = self.end_lease(id, end, step);
         let reason = Reason::new(why, by);
         match ending {

@@ -17,6 +17,7 @@ use poolcounter_protocol::members::request::Attributes;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -131,6 +132,12 @@ pub(super) struct Beside {
     pub failed: Option<FailedCleanings>,
     /// The last leases of a fixed member, the last one last.
     pub history: VecDeque<PastLease>,
+}
+
+impl Beside {
+    pub fn is_empty(&self) -> bool {
+        self.hold.is_none() && self.reason.is_none() && self.failed.is_none() && self.history.is_empty()
+    }
 }
 
 /// Hold of a member that is not free.
@@ -344,6 +351,11 @@ impl MemberTable {
         self.beside.entry(id).or_default()
     }
 
+    /// Returns the last leases of a member, the last one first.
+    pub fn history_mut(&mut self, id: MemberId) -> impl Iterator<Item = &mut PastLease> {
+        self.beside.get_mut(&id).into_iter().flat_map(|beside| beside.history.iter_mut().rev())
+    }
+
     /// Notes that a member will be held when it becomes free.
     pub fn set_hold(&mut self, id: MemberId, hold: ComingHold) {
         self.beside_mut(id).hold = Some(hold);
@@ -358,14 +370,24 @@ impl MemberTable {
 
     /// Forgets why a member is kept out.
     pub fn clear_reason(&mut self, id: MemberId) {
-        if self.beside.get_mut(&id).is_some_and(|beside| beside.reason.take().is_some()) {
+        if self.take_beside(id, |beside| beside.reason.take()).is_some() {
             self.mark(id);
         }
     }
 
     /// Forgets the failed cleanings of a member.
     pub fn clear_failed(&mut self, id: MemberId) {
-        self.beside.get_mut(&id).into_iter().for_each(|beside| beside.failed = None);
+        self.take_beside(id, |beside| beside.failed.take());
+    }
+
+    /// Takes one of the facts beside a member. A member without any has no place in the table.
+    fn take_beside<T>(&mut self, id: MemberId, take: impl FnOnce(&mut Beside) -> Option<T>) -> Option<T> {
+        let Entry::Occupied(mut entry) = self.beside.entry(id) else { return None };
+        let taken = take(entry.get_mut());
+        if entry.get().is_empty() {
+            entry.remove();
+        }
+        taken
     }
 
     /// Notes that a member has changed, if it is fixed.
@@ -384,7 +406,7 @@ impl MemberTable {
 
     /// Takes the note that a member will be held when it becomes free.
     pub fn take_hold(&mut self, id: MemberId) -> Option<ComingHold> {
-        let hold = self.beside.get_mut(&id)?.hold.take()?;
+        let hold = self.take_beside(id, |beside| beside.hold.take())?;
         self.mark(id);
         Some(hold)
     }

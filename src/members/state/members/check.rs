@@ -24,7 +24,8 @@ impl MemberTable {
         let of_pools: usize = self.by_pool.iter().map(|(_, of_pool)| of_pool.len()).sum();
         assert_eq!(of_pools, self.members.len(), "each member is of one pool");
         self.attributes.check(|id| (self.get(id).pool, self.get(id).phase));
-        for (id, Beside { reason, history, .. }) in &self.beside {
+        for (id, beside @ Beside { reason, history, .. }) in &self.beside {
+            assert!(!beside.is_empty(), "a member without facts beside it has no place for them");
             let Member { phase, owner, .. } = self.get(*id);
             let is_out = Phase::REASONED.contains(phase);
             assert!(reason.is_none() || is_out, "a reason is of a member that is kept out or awaited");

@@ -59,10 +59,10 @@ impl MemberTable {
             }
             _ => {}
         }
-        if Phase::REASONED.contains(&phase) {
-            self.beside.get_mut(&id).into_iter().for_each(|beside| beside.reason = None);
-        }
         let pool = member.pool;
+        if Phase::REASONED.contains(&phase) {
+            self.take_beside(id, |beside| beside.reason.take());
+        }
         self.note_free(pool);
         timer
     }
