@@ -3,7 +3,7 @@
 
 use super::state::JobId;
 use super::state::queries::JobStats;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_protocol::jobs::name::last_part;
 
 /// Number of bytes of a line of an error that tell groups apart.

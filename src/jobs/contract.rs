@@ -4,9 +4,7 @@ use super::pages::tables::{DELETES, PUT, READY};
 use super::state::{JobState, State};
 use super::store::Ownership;
 use super::{JobQueue, saving};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Id, Reader, Time, Writer};
 use poolcounter_service::contract::{
     Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
     Traffic, Unreadable, Wake,

@@ -7,8 +7,7 @@ use super::state::health::PartHealth;
 use super::state::views::RunnerConn;
 use super::state::{JobState, Part, State};
 use super::store::Ownership;
-use poolcounter_core::count::Count;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Count, Span, Time};
 use poolcounter_service::health::{
     Condition, ConditionInfo, Growth, Look, Sweep, TOTAL, grouped, in_words, name_of, per_second, quoted,
 };

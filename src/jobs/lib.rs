@@ -39,8 +39,7 @@ pub mod wire {
 use commands::JobCommand;
 use health::Watcher;
 use pages::gone_runners::GoneRunners;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::wheel::Due;
+use poolcounter_core::{ConnId, Due, Id};
 use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{Caps, Context, Info, Input, REQUESTS_PER_TURN, Served, Service, Then};
 use poolcounter_service::options::{Opt, TableOpt};

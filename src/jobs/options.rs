@@ -12,7 +12,7 @@ pub use warnings::Warnings;
 use warnings::share;
 
 use super::state::{Bounds, Setting};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, seconds_or_forever};
 
 /// Settings of the jobs.

@@ -23,7 +23,7 @@ pub use worker::init_db;
 use super::store::{HandedOver, Jobs, Store as _, Verdict};
 use bell::Bell;
 use owner::{Holder, Inbox, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use poolcounter_service::contract::Wake;
 use poolcounter_store::desk::Desk;
 use std::collections::VecDeque;

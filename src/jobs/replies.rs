@@ -3,7 +3,7 @@
 use super::JobQueue;
 use super::sessions::{COPIED_BYTES, CRLF, Message, Slot, session_of};
 use super::state::{Commit, Event, JobId, Reply, State};
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::{ConnId, Id};
 use poolcounter_protocol::jobs::wire::replies;
 use poolcounter_service::contract::Context;
 use poolcounter_service::output::{FULL_BYTES, Promise};

@@ -4,7 +4,7 @@
 use super::JobQueue;
 use super::sessions::session_of;
 use super::state::{JobId, JobsOf, LimitOf, ManyEntry, Put, PutOptions, Reply, Reserve};
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_core::text::escaped;
 use poolcounter_protocol::jobs::commands::{ADMIN, JobCommand, RESERVE};
 use poolcounter_protocol::jobs::wire::Request;

@@ -5,8 +5,7 @@
 use super::JobQueue;
 use super::sessions::{Session, Slot, session_of};
 use super::state::{Body, Saved, Step};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::{ConnId, Id, Reader, Writer};
 use poolcounter_service::contract::{Context, Unreadable};
 use serde::{Deserialize, Serialize};
 use std::io;

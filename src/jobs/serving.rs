@@ -8,7 +8,7 @@ use super::stats::Jobs as Stat;
 use super::wire::Request;
 use super::wire::schedule::is_schedule;
 use super::wire::stream::{Cut, Item, Stream, Usual, usual};
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_service::contract::{Context, Effect, Then};
 
 impl JobQueue {

@@ -3,9 +3,7 @@
 
 use super::state::queries::Summary;
 use super::state::{Commit, Listing, SumBy, Watchers};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Id, Reader, Time, Writer};
 use poolcounter_protocol::jobs::wire::stream::Stream;
 use poolcounter_service::contract::Unreadable;
 use poolcounter_service::output::{FULL_BYTES, Output, Promise};

@@ -3,8 +3,7 @@
 use super::JobQueue;
 use super::process::return_memory_aside;
 use super::state::Timer;
-use poolcounter_core::time::Span;
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{Span, TimerId};
 use poolcounter_service::contract::Context;
 
 /// Bytes that are too few to be returned.

@@ -10,11 +10,8 @@
 //! given out. A connection waits only while the feeds of its set of watches have no job for it.
 
 use poolcounter_core::count::first_before;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::random::Random;
-use poolcounter_core::stats::Figures;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
+use poolcounter_core::wheel::timer_keys;
+use poolcounter_core::{ConnId, Figures, Random, Span, Time, TimerId, Timers};
 
 mod bounds;
 mod check;

@@ -13,7 +13,7 @@ use super::state::inbox::InboxRow;
 use super::state::{Saved, Stored};
 use batch::Batch;
 use page::Page;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_store::contract::VisitOf;
 
 /// Jobs, root jobs and settings. Pages have the settings first, then root jobs, and the jobs last, in the order of their

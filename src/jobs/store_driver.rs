@@ -6,11 +6,8 @@ use super::loading::Loading;
 use super::state::inbox::InboxRow;
 use super::state::{Commit, Handed, SnapshotPlace, Timer};
 use super::store::{HandedOver, Ownership, PageOrder, Verdict};
-use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::log_limit::Fault;
-use poolcounter_core::meter;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{ConnId, Id, Span, Time, TimerId, meter};
 use poolcounter_service::contract::{Context, Effect, OperationError, Requester, Wake};
 use std::collections::VecDeque;
 

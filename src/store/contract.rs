@@ -1,7 +1,7 @@
 //! Contract between a service and its store. A store owns no part of the state, and knows no connections.
 
 use super::health::Health;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::contract::Wake;
 use serde::{Deserialize, Serialize};
 use std::fmt;

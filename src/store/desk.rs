@@ -2,8 +2,8 @@
 
 use super::contract::{Commit, Contents, PageOrder, Verdict, VisitOf};
 use super::health::Health;
+use poolcounter_core::Span;
 use poolcounter_core::log_limit::Fault;
-use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use std::mem::take;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,6 +1,6 @@
 //! Figures of a store, for operators.
 
-use poolcounter_core::histogram::Histogram;
+use poolcounter_core::Histogram;
 
 /// Figures of a store, for operators.
 #[derive(Clone, Debug, Default)]

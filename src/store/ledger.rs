@@ -2,7 +2,7 @@
 
 use crate::contract::{Commit, Contents, Mark, Ownership, PageOrder, Store, Verdict, VisitOf};
 use crate::sqlite::{DatabaseFile, Pages, Schema, SqliteStore, Stop, Tables, Writer};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::contract::Wake;
 use rusqlite::{Connection, Statement};
 use std::collections::VecDeque;

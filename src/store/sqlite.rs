@@ -23,7 +23,7 @@ use crate::desk::Desk;
 use crate::health::Health;
 use file::{FileTrouble, Lock, Opened};
 use look::Look;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::contract::Wake;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,9 +1,6 @@
 //! A jobs service without sockets: the test passes in bytes of connections, time and commits, and reads the output.
 
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::random::Random;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{Owner, Wheel};
+use poolcounter_core::{ConnId, Id, Owner, Random, Span, Time, Wheel};
 use poolcounter_jobs::request::SummaryBy;
 use poolcounter_jobs::state::{
     Bounds, Commit, Event, Handed, History, Listing, Record, Reply, Saved, Setting, SettingKind, State, Step, Stored,

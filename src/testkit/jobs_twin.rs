@@ -3,7 +3,7 @@
 use super::jobs::{Commits, Happened, Service};
 use super::lately::Lately;
 use super::model::jobs::Jobs;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use poolcounter_jobs::state::{Bounds, JobId};
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@
 use super::lately::Lately;
 use super::model::members::{Hints, Members};
 use super::world::World;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use poolcounter_counters::CountersSettings;
 use poolcounter_members::MembersSettings;
 use poolcounter_service::container::AllSettings;

@@ -4,7 +4,7 @@
 use super::lately::Lately;
 use super::model::{self, Model, Service};
 use super::world::World;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_counters::CountersSettings;
 use poolcounter_pools::PoolsSettings;
 use poolcounter_service::container::AllSettings;

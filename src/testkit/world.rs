@@ -2,10 +2,7 @@
 //! test says so. Everything above the sockets is the daemon's own code.
 
 use poolcounter::SERVICES;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::random::Random;
-use poolcounter_core::record::{Reader, Unreadable, Writer};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Id, Random, Reader, Span, Time, Unreadable, Writer};
 use poolcounter_pools::PoolsSettings;
 use poolcounter_server::{Connections, Host, Readiness, Stream, rehearse};
 use poolcounter_service::access::Rule;

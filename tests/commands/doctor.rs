@@ -1,11 +1,12 @@
 //! `doctor` and `config`: their output, and their exit statuses.
 
 use nix::sys::signal::Signal;
-use poolcounter_testkit::daemon::{Daemon, PATIENCE};
+use poolcounter_testkit::daemon::{Daemon, PATIENCE, until};
 use poolcounter_testkit::running::{Ended, Running, end_of, run};
 use poolcounter_testkit::scratch::Scratch;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs;
+use std::net::TcpStream;
 use std::process::Command;
 use std::time::Instant;
 
@@ -119,6 +120,7 @@ fn drain_is_the_reason_for_a_closed_port() {
     assert_eq!(holder.ask("ACQ4ME k 1 5 60"), "LOCKED");
     let mut drain = Running::program(&["admin", "-a", &admin, "DRAIN"]);
     drain.line();
+    until("a closed port", || TcpStream::connect(daemon.address).is_err());
     let Ended { status, stdout: told, .. } = run(&["doctor", "-c", file.to_str().expect("is text")]);
     assert!(status == Some(2) && told.contains("it drains: new requests are refused"), "{told}");
     let closed = format!("pools cannot be reached at {}: Connection refused: the daemon drains\n", daemon.address);

@@ -1,6 +1,6 @@
 //! Thresholds of the conditions of jobs.
 
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::options::number;
 
 /// Thresholds of conditions. [`Span::FOREVER`] turns one off.

@@ -1,7 +1,7 @@
 //! Runners whose connections have all ended, with their last sign.
 
 use super::tables;
-use poolcounter_core::time::Time;
+use poolcounter_core::Time;
 use poolcounter_service::report::{Cell, Table};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

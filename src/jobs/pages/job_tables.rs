@@ -7,7 +7,7 @@ use super::tables::{
 use crate::state::periodic::text_of;
 use crate::state::queries::JobStats;
 use crate::state::{JobState, ShownSchedule, ShownSetting};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::report::Emphasis::{Alarm, Caution};
 use poolcounter_service::report::{Cell, Column, Table};
 

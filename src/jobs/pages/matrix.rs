@@ -9,7 +9,7 @@ use crate::JobQueue;
 use crate::state::queries::first_in_order;
 use crate::state::{State, SumBy, SumId};
 use poolcounter_core::text::visible;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use poolcounter_service::report::Matrix;
 use poolcounter_service::report::matrix::MatrixLine;
 use poolcounter_service::report::tables::NAME_BYTES;

@@ -7,9 +7,7 @@ use crate::JobQueue;
 use crate::state::SumBy;
 use crate::stats::Jobs as Stat;
 use crate::store::{Health, OwnerHealth};
-use poolcounter_core::count::Count;
-use poolcounter_core::stats::Figures;
-use poolcounter_core::time::Time;
+use poolcounter_core::{Count, Figures, Time};
 use poolcounter_service::report::{Counted, Report, Table, View};
 
 /// Most rows of a table: as many as a page has room for, in four tables.

@@ -12,7 +12,7 @@ use crate::state::queries::JobStats;
 use crate::state::{JobId, JobState, Pattern, SumBy};
 use memchr::memmem::Finder;
 use poolcounter_core::text::{title_of, unescaped};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::quoted;
 use poolcounter_service::report::{Block, Emphasis, Report, Series, SeriesInfo, Table, View};

@@ -5,7 +5,7 @@ use crate::state::inbox::InboxRow;
 use crate::store::batch::Batch;
 use crate::store::page::Page;
 use crate::store::{HandedOver, Mark};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use std::collections::VecDeque;
 
 /// Order of the loop, with its term as the owner: an order from an earlier term has no effect.

@@ -21,7 +21,7 @@ use crate::store::HandedOver;
 use crate::store::PAGES_AHEAD;
 use crate::store::batch::Batch;
 use crate::store::page::Page;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use std::collections::VecDeque;
 
 /// Time after which the database counts a silent owner as dead. The statements contain it, too.

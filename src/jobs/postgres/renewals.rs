@@ -4,7 +4,7 @@ use super::messages::{Answer, Reach};
 use super::owner::BEAT;
 use super::place::Place;
 use super::session::{ANSWER_TIME, SqlSession, Trouble, connect};
-use poolcounter_core::time::Time;
+use poolcounter_core::Time;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;

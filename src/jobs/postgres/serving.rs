@@ -6,7 +6,7 @@ use crate::state::Stored;
 use crate::state::inbox::InboxRow;
 use crate::store::batch::signed;
 use crate::store::{HandedOver, Health, Jobs, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::contract::Wake;
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@ use super::rows::{Change, Rows};
 use super::schema;
 use super::statements as sql;
 use futures_util::future::join_all;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};

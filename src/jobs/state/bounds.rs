@@ -1,6 +1,6 @@
 //! Limits of the service.
 
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 
 /// Limits of the service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,8 +6,7 @@ use super::ids::{FeedId, LaneId, TubeId};
 use super::job::{Job, JobKey, JobPlacement, URGENT};
 use super::sets::Turn;
 use super::tube::Rank;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Id, Span};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most comparisons of a pattern with a name in one check, which a rehearsal does beside a daemon that serves: clients

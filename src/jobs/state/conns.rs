@@ -10,11 +10,7 @@ use super::job::{JobId, JobKey};
 use super::tally::Rates;
 use super::watches::Watches;
 use super::{Reply, State, Step, TUBE_BYTES, TubeName};
-use poolcounter_core::count::Count;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::sorted::Sorted;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{TimerId, Timers};
+use poolcounter_core::{ConnId, Count, Sorted, Span, Time, TimerId, Timers};
 use poolcounter_service::access::Holds;
 use std::cmp::Ordering;
 

@@ -2,9 +2,8 @@
 //! may be shared with a store.
 
 use super::ids::{GroupId, TubeId};
-use poolcounter_core::count::SmallCount;
-use poolcounter_core::id::{ConnId, Id, id};
-use poolcounter_core::time::Time;
+use poolcounter_core::id::id;
+use poolcounter_core::{ConnId, Id, SmallCount, Time};
 use poolcounter_protocol::jobs::request::JobState;
 pub use poolcounter_protocol::jobs::request::{JobId, Until};
 use poolcounter_protocol::jobs::values::Body;

@@ -4,9 +4,7 @@ use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
 use super::rates::{OF_GROUP, Rate, Rates};
 use super::setting::{SettingKind, Settings};
 use super::{Limit, Scope, State};
-use poolcounter_core::id::Id;
-use poolcounter_core::meter;
-use poolcounter_core::names::Names;
+use poolcounter_core::{Id, Names, meter};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,9 +3,7 @@
 use super::job::{JobId, JobKey, JobPlacement, To};
 use super::{JobChange, JobState, JobsOf, Reply, State, Step, TubeName};
 use crate::state::background::Work;
-use poolcounter_core::count::SmallCount;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, SmallCount, Span};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

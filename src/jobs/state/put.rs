@@ -10,10 +10,7 @@ use super::tally::Counted;
 use super::tube::Bucket;
 use super::{Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, Reply, State, Step, Timer, TubeName};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::Timers;
+use poolcounter_core::{ConnId, Metered as _, Span, Time, Timers};
 use std::collections::BTreeSet;
 
 /// Divisor of the memory limit: tubes and watches may exceed it by that part, or by the minimum in bytes.

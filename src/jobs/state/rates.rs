@@ -1,8 +1,7 @@
 //! Rates: numbers of starts in a period, which close gates beside the limits of reserved jobs. Starts are kept by the name
 //! of their tube, group or pattern, so that they count even when that is gone for a while.
 
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{Span, Time, TimerId};
 use poolcounter_protocol::jobs::values::Limit;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -6,8 +6,7 @@
 
 use super::saved::Saved;
 use super::{Body, JobId, SLICE, State, Step};
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::Time;
+use poolcounter_core::{Metered as _, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Facts that were handed over about jobs that are not read.

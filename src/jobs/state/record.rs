@@ -5,9 +5,7 @@ use super::jobs::Jobs;
 use super::limits::Limits;
 use super::setting::Setting;
 use super::tubes::Tubes;
-use poolcounter_core::count::SmallCount;
-use poolcounter_core::id::Id;
-use poolcounter_core::time::Time;
+use poolcounter_core::{Id, SmallCount, Time};
 use poolcounter_protocol::jobs::values::Body;
 use serde::{Deserialize, Serialize};
 

@@ -8,9 +8,7 @@ use super::tally::Counted;
 use super::tube::Rank;
 use super::{Backoff, Failure, JobState, Peek, Reply, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::count::SmallCount;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, SmallCount, Span, Time};
 use poolcounter_protocol::jobs::wire::MAX_ERROR_BYTES;
 
 /// Beginnings of the errors that the server writes.

@@ -6,9 +6,7 @@ use super::job::{Job, JobId, JobKey, JobPlacement, To};
 use super::tally::Counted;
 use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step, Task, TubeName};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::meter::{self, Metered as _};
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Metered as _, Span, meter};
 
 mod waiters;
 

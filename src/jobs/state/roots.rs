@@ -6,9 +6,8 @@ use super::State;
 use super::commits::Commit;
 use super::ids::RootId;
 use super::job::{JobId, micros};
-use poolcounter_core::id::Id;
-use poolcounter_core::names::{Hash, Hashing, Names};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::names::{Hash, Hashing};
+use poolcounter_core::{Id, Names, Span, Time};
 use slab::Slab;
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Requests without a body that change something: each has a function.
 
 use super::{Limit, LimitOf, Reply, SettingKind, State, Step, TubeName, Value};
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_protocol::jobs::wire::Request;
 
 impl State {

@@ -1,7 +1,6 @@
 //! A setting, as commands, the configuration file, stores and handovers have it, and the tables of settings.
 
-use poolcounter_core::time::Time;
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{Time, TimerId};
 use poolcounter_protocol::jobs::name::{Pattern, PatternMap};
 use poolcounter_protocol::jobs::values::{Backoff, Limit, Scope};
 use serde::{Deserialize, Serialize};

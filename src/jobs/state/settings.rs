@@ -8,9 +8,7 @@ use super::periodic::Periodic;
 use super::setting::{Paused, Setting, SettingKind, Settings, Value};
 use super::{Pattern, Reply, State, Step, Timer, TubeName};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{TimerId, Timers};
+use poolcounter_core::{ConnId, Span, Time, TimerId, Timers};
 use poolcounter_protocol::jobs::name::PatternMap;
 use std::collections::BTreeSet;
 

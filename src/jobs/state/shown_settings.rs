@@ -3,9 +3,7 @@
 use super::periodic::line_of;
 use super::setting::{Progress, SettingKind, Value};
 use super::{Pattern, Scope, State};
-use poolcounter_core::id::Id as _;
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Id as _, Metered as _, Span, Time};
 
 /// A setting of tubes or of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]

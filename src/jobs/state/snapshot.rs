@@ -7,7 +7,7 @@
 use super::ids::RootId;
 use super::job::{Job, JobId};
 use super::{State, Stored};
-use poolcounter_core::meter::Metered as _;
+use poolcounter_core::Metered as _;
 
 /// Number of root jobs in a slice.
 const ROOTS_AT_ONCE: usize = 1024;

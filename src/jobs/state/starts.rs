@@ -8,10 +8,7 @@ use super::limits::{Gate, Group, Limits};
 use super::rates::{OF_GROUP, OF_PATTERN, OF_TUBE, Rate, Rates, SavedStarts};
 use super::setting::SettingKind;
 use super::{Limit, Scope, State, Step, Timer};
-use poolcounter_core::count::SmallCount;
-use poolcounter_core::id::Id;
-use poolcounter_core::time::Time;
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{Id, SmallCount, Time, TimerId};
 
 /// Most periods that end in one step.
 const MOST_ENDS: usize = 64;

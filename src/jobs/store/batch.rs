@@ -4,7 +4,7 @@
 use super::columns::{Named, ascii};
 use super::{Commit, Visit};
 use crate::state::{Body, JobId, Record, RecordOf, Saved, Setting, SettingKind, Stored, Value, is_signature_of_key};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use std::sync::Arc;
 
 /// Kind of the setting of a store that has only a part of a copy.

@@ -1,8 +1,7 @@
 //! Tables of a store, and the statements about them: one list of columns makes them for a file and for a database.
 
 use crate::state::{History, JobId, Origin, Record, TubeName, Until};
-use poolcounter_core::count::SmallCount;
-use poolcounter_core::time::Time;
+use poolcounter_core::{SmallCount, Time};
 use std::ops::Range;
 
 /// Number of columns of the table `job`, but for the last ones: the body, and in a file the batch before it.

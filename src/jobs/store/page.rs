@@ -3,8 +3,7 @@
 use super::batch::{Batch, Row};
 use super::{Commit, Visit};
 use crate::state::Saved;
-use poolcounter_core::meter;
-use poolcounter_core::time::Span;
+use poolcounter_core::{Span, meter};
 
 /// Number of rows that end a slice: about a millisecond.
 pub const SLICE_ROWS: usize = 512;

@@ -4,7 +4,7 @@ use crate::JobQueue;
 use crate::commands::JobCommand;
 use crate::state::Reply;
 use crate::store::Copying;
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_service::contract::{Context, Then};
 
 impl JobQueue {

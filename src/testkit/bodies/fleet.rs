@@ -3,7 +3,7 @@
 use super::{Choices, begin};
 use crate::world::World;
 use poolcounter::SERVICES;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_http::page;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::output::MAX_BYTES;

@@ -2,7 +2,7 @@
 
 use super::begin;
 use crate::world::World;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_http::HttpSettings;
 use poolcounter_http::host::Hosts;
 use poolcounter_http::wire::{AfterResponse, CONTINUE, HttpRequest, MAX_HEAD, MAX_REQUEST, Method, Parsed, parse};

@@ -1,7 +1,7 @@
 //! Raw bytes into the parser of the jobs protocol: parsed values stay within their bounds, and a line is parsed alike
 //! in whatever pieces it arrives.
 
-use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::{Reader, Writer};
 use poolcounter_jobs::state::{JobState, LimitOf, Reserve};
 use poolcounter_protocol::jobs::wire::stream::{Cut, Item, Stream};
 use poolcounter_protocol::jobs::wire::{Line, MANY, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, Request, parse};

@@ -2,8 +2,7 @@
 
 use crate::model::pools::{Wish, microseconds, number, read_wish};
 use poolcounter_core::decimal::{parse_number, parse_seconds};
-use poolcounter_core::stats::Stat as _;
-use poolcounter_core::time::Span;
+use poolcounter_core::{Span, Stat as _};
 use poolcounter_pools::{AcquireLock, Purpose};
 use poolcounter_protocol::line::{Line, first_line};
 use poolcounter_protocol::pools::stats::PoolStat;

@@ -3,7 +3,7 @@
 
 use super::{CLIENTS, Choices, begin, some_bytes};
 use crate::world::World;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_counters::CountersSettings;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_members::MembersSettings;

@@ -1,9 +1,8 @@
 //! The timer wheel beside a sorted map.
 
 use super::Choices;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{LAST_TICK, Owner, TimerId, Wheel};
+use poolcounter_core::wheel::LAST_TICK;
+use poolcounter_core::{ConnId, Id, Owner, Span, Time, TimerId, Wheel};
 use std::collections::BTreeMap;
 
 const OWNER: Owner = Owner(0);

@@ -1,6 +1,6 @@
 //! The rows that result from batches of changes, computed in the simplest way.
 
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_jobs::state::{Body, Commit, Saved, Stored};
 use poolcounter_jobs::store::Visit;
 use poolcounter_jobs::store::batch::{Batch, JobRow, Row, read_named};

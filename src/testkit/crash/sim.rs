@@ -8,7 +8,7 @@ use super::survey::survey;
 use crate::jobs_text::take_reply;
 use crate::random::Random;
 use crate::world::{EPOCH, World};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::container::AllSettings;
 use std::collections::VecDeque;
 

@@ -4,7 +4,7 @@
 use super::{BEAT, FIRST_PAUSE, FIRST_SILENT_PAUSE, LONGEST_PAUSE, NOBODY, Owner, OwnerRow, Phase};
 use crate::postgres::messages::{Answer, Cursor, Fence, Reach, StoreEvent};
 use crate::store::HandedOver;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 
 impl Owner {
     pub(super) fn took(&mut self, row: &OwnerRow, now: Time) {

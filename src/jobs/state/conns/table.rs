@@ -6,10 +6,7 @@ use super::super::job::JobId;
 use super::super::watches::Watches;
 use super::{Conn, Held, HeldJob};
 use poolcounter_core::count::first_before;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::Time;
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{ConnId, Id, Metered as _, Time, TimerId};
 use std::cmp::Ordering::{Greater, Less};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
@@ -30,6 +27,8 @@ pub(in crate::state) struct Conns {
     pub roles: (usize, usize),
     /// Jobs of connections that have ended, by their serials.
     orphans: BTreeMap<u32, Orphans>,
+    /// Connections without a set of watches.
+    loose: BTreeSet<ConnId>,
     /// Bytes of the watches of connections.
     pub watch_bytes: usize,
 }
@@ -89,6 +88,7 @@ impl Default for Conns {
             last_serial: first_before(u32::MAX.into()) as u32,
             roles: (0, 0),
             orphans: BTreeMap::new(),
+            loose: BTreeSet::new(),
             watch_bytes: 0,
         }
     }
@@ -152,6 +152,7 @@ impl Conns {
     pub fn insert(&mut self, id: ConnId, used: TubeId, watches: Watches) -> &mut Conn {
         // The number 0 is that of idle connections.
         self.last_serial = self.last_serial.wrapping_add(1).max(1);
+        self.loose.insert(id);
         self.watch_bytes += watches.bytes;
         let conn = Conn { serial: self.last_serial, used, watches, is_in_order: true, ..Conn::default() };
         let slot = self.slot(id);
@@ -178,6 +179,7 @@ impl Conns {
         };
         self.roles.0 -= usize::from(conn.is_producer);
         self.roles.1 -= usize::from(conn.is_worker);
+        self.loose.remove(&id);
         self.watch_bytes -= conn.watches.bytes;
         Some(conn)
     }
@@ -196,7 +198,13 @@ impl Conns {
         if set.is_none() && self[id].set.is_none() {
             return None;
         }
+        let _ = if set.is_none() { self.loose.insert(id) } else { self.loose.remove(&id) };
         std::mem::replace(&mut self[id].set, set)
+    }
+
+    /// Returns the first connection from this place on that has no set of watches.
+    pub fn next_loose(&self, first: usize) -> Option<ConnId> {
+        self.loose.range(ConnId::from_index(first)..).next().copied()
     }
 
     /// Notes that a connection has put a job.
@@ -293,8 +301,10 @@ impl Conns {
         let number = |has: fn(&Conn) -> bool| self.iter().filter(|(_, conn)| has(conn)).count();
         let roles = (number(|conn| conn.is_producer), number(|conn| conn.is_worker));
         assert_eq!(self.roles, roles, "producers and workers are counted");
-        let used = self.iter().filter(|(id, _)| !self.is_idle(*id));
-        let watch_bytes: usize = used.map(|(_, conn)| conn.watches.bytes).sum();
+        let used = || self.iter().filter(|(id, _)| !self.is_idle(*id));
+        let loose = used().filter(|(_, conn)| conn.set.is_none()).map(|(id, _)| id);
+        assert!(loose.eq(self.loose.iter().copied()), "a loose connection has no set");
+        let watch_bytes: usize = used().map(|(_, conn)| conn.watches.bytes).sum();
         assert_eq!(self.watch_bytes, watch_bytes, "bytes of watches are counted");
         for (_, conn) in self.iter() {
             assert!(!self.orphans.contains_key(&conn.serial), "a connection that is there holds its own jobs");

@@ -3,8 +3,7 @@
 use crate::state::State;
 use crate::state::sums::{Part, SumBy};
 use crate::state::views::RunnerConn;
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Metered as _, Span, Time};
 
 /// Jobs of the tubes with the same last part: its figures, the age of the oldest ready job, and the tube of that job, or
 /// any of them if none is ready.

@@ -9,11 +9,7 @@ use crate::state::tally::{Counted, Tally};
 use crate::state::tube::Tube;
 use crate::state::{JobState, State, Watch};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::count::SmallCount;
-use poolcounter_core::histogram::Histogram;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::stats::Figures;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Figures, Histogram, Id, SmallCount, Span, Time};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 

@@ -1,8 +1,6 @@
 //! Tallies of a tube, of several, or of a runner: counts, times, and events a second over the last 1, 5 and 15 minutes.
 
-use poolcounter_core::count::{Count, SmallCount};
-use poolcounter_core::histogram::Histogram;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Count, Histogram, SmallCount, Span, Time};
 use serde::{Deserialize, Serialize};
 
 /// Event of a tube that is counted. Of the first three there are rates.

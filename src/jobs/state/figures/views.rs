@@ -8,8 +8,7 @@ use crate::state::sums::{MOST_SURVEYED, Part, Sum, SumBy, SumId};
 use crate::state::tally::{Counted, Tally};
 use crate::state::tube::Tube;
 use crate::state::{ALL_STATES, JobState, State};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Id, Span, Time};
 
 /// Name of the sums that are not followed, taken together.
 const OTHER: &[u8] = b"other";

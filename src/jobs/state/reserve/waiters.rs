@@ -3,8 +3,7 @@
 use super::NextJob;
 use crate::state::ids::{FeedId, SetId};
 use crate::state::{FEW, SLICE, State, Step, Task};
-use poolcounter_core::id::Id;
-use poolcounter_core::meter;
+use poolcounter_core::{Id, meter};
 
 /// Number of buckets and feeds that one request examines after a limit has opened. The rest follows in slices.
 const FREED_AT_ONCE: u32 = 64;

@@ -4,10 +4,9 @@
 use crate::state::ids::{GateId, SweepId};
 use crate::state::watches::Watches;
 use crate::state::{JobState, Reply, Step, Timer};
-use poolcounter_core::id::{ConnId, Id, index_by};
+use poolcounter_core::id::index_by;
 use poolcounter_core::slices::Slices;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{TimerId, Timers};
+use poolcounter_core::{ConnId, Id, Span, Time, TimerId, Timers};
 use slab::Slab;
 use std::sync::Arc;
 

@@ -2,14 +2,14 @@
 //! them. Each answer goes on from a position in a table, and shows entries as they are when their slice comes.
 
 use crate::state::conns::Held;
+use crate::state::feeds::Feed;
 use crate::state::ids::TubeId;
 use crate::state::job::{Job, JobId};
 use crate::state::queries::{JobStats, Summaries, Summary, TubeStats};
 use crate::state::sums::SumBy;
 use crate::state::tally::Counted;
 use crate::state::{JobState, State};
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::Time;
+use poolcounter_core::{Id as _, Metered as _, Time};
 use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -67,6 +67,8 @@ impl Listing {
 #[derive(Debug)]
 pub struct Watchers {
     tube: Box<[u8]>,
+    /// Connections before this one have their sets of watches; None if all have.
+    next_conn: Option<usize>,
     watching: u64,
     waiting: u64,
 }
@@ -74,23 +76,37 @@ pub struct Watchers {
 impl Watchers {
     /// Begins to count the connections that watch a tube.
     pub fn new(tube: TubeName<'_>) -> Self {
-        Watchers { tube: tube.bytes().into(), watching: 0, waiting: 0 }
+        Watchers { tube: tube.bytes().into(), next_conn: Some(0), watching: 0, waiting: 0 }
     }
 }
 
 impl State {
-    /// Counts the watchers among at most `most` connections, from the place `first` of their table on. Returns the next
-    /// place if there are more.
+    /// Counts the watchers in at most `most` sets of watches, from the place `first` of their table on, once every
+    /// connection has its set. Returns the next place if there are more.
     pub fn count_watchers(&mut self, watchers: &mut Watchers, first: usize, most: usize) -> Option<usize> {
-        let patterns: Vec<Vec<u8>> = self.feeds.by_pattern.patterns_of(&watchers.tube).collect();
-        let (conns, next) = self.conns.slice(first, most);
-        for (_, conn) in conns.metered() {
+        let before = self.visited;
+        while let Some(conn) = watchers.next_conn.and_then(|next| self.conns.next_loose(next)) {
+            if self.visited - before >= most {
+                return Some(first);
+            }
+            watchers.next_conn = Some(conn.index() + 1);
+            self.enter_set(conn);
             self.visited += 1;
-            if patterns.iter().any(|pattern| conn.watches.of(pattern).is_some()) {
-                watchers.watching += 1;
-                watchers.waiting += u64::from(conn.wait.is_some());
+        }
+        if watchers.next_conn.take().is_some() && *watchers.tube == *TubeName::DEFAULT.bytes() {
+            watchers.watching += self.conns.idle_count as u64;
+        }
+        let feeds: Vec<&Feed> = self.feeds.covering(&watchers.tube).map(|feed| &self.feeds[feed]).collect();
+        let (sets, next) = self.sets.slice(first, most);
+        let mut visited = feeds.len();
+        for (id, set) in sets.metered() {
+            visited += 1;
+            if feeds.iter().any(|feed| feed.sets.contains(&id)) {
+                watchers.watching += u64::from(set.conns);
+                watchers.waiting += u64::from(set.waiting.len());
             }
         }
+        self.visited += visited;
         next
     }
 

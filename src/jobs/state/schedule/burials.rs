@@ -4,8 +4,7 @@ use crate::state::background::{COST, Task, keep_timer_at};
 use crate::state::job::{JobId, JobKey, micros};
 use crate::state::{State, Step, Timer};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::Timers;
+use poolcounter_core::{Span, Time, Timers};
 use std::collections::BTreeSet;
 
 /// Buried jobs by the times of their burials, the same as [`Job::buried_at`](crate::state::job::Job::buried_at).

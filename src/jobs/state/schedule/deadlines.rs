@@ -5,8 +5,7 @@ use crate::state::commits::Change;
 use crate::state::job::JobPlacement;
 use crate::state::setting::SettingKind;
 use crate::state::{JobState, SLICE, State, Step};
-use poolcounter_core::meter::{self, Metered as _};
-use poolcounter_core::time::Time;
+use poolcounter_core::{Metered as _, Time, meter};
 use std::ops::Bound;
 
 impl State {

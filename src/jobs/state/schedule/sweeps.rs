@@ -5,9 +5,7 @@ use crate::state::ids::{GroupId, SweepId, TubeId};
 use crate::state::job::{Job, JobKey, JobPlacement};
 use crate::state::{JobState, Pattern, Reply, SLICE, State, Step};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Id, Metered as _, Span};
 use std::sync::Arc;
 
 impl State {

@@ -9,11 +9,7 @@ use crate::state::roots::Root;
 use crate::state::tally::Noted;
 use crate::state::tube::{Bucket, Rank};
 use crate::state::{PAUSE_BETWEEN_SLICES, State, Step, TUBE_BYTES, Timer};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::meter;
-use poolcounter_core::sorted::Sorted;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{TimerId, Timers};
+use poolcounter_core::{ConnId, Id, Sorted, Span, Time, TimerId, Timers, meter};
 
 /// Time for which the rates of a removed tube are kept: the longest window.
 const HIDDEN_KEPT: Span = Span::from_secs(15 * 60);

@@ -10,9 +10,8 @@ use crate::state::sums::{Part, Sum, SumBy, Sums, age_of};
 use crate::state::tally::{Counted, LastError, Noted, Tally};
 use crate::state::tube::{Bucket, Tube};
 use bytes::name_bytes;
-use poolcounter_core::id::{Id, index_by};
-use poolcounter_core::names::Names;
-use poolcounter_core::time::Time;
+use poolcounter_core::id::index_by;
+use poolcounter_core::{Id, Names, Time};
 use slab::Slab;
 use std::collections::BTreeSet;
 

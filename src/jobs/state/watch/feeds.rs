@@ -11,8 +11,8 @@
 
 use crate::state::ids::{FeedId, LaneId, SetId, TubeId};
 use poolcounter_core::count::first_before;
-use poolcounter_core::id::{Id, index_by};
-use poolcounter_core::meter;
+use poolcounter_core::id::index_by;
+use poolcounter_core::{Id, meter};
 use poolcounter_protocol::jobs::name::{Pattern, PatternMap};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};

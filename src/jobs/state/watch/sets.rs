@@ -6,8 +6,7 @@
 
 use crate::state::ids::{FeedId, TubeId};
 use crate::state::tube::Rank;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::list::List;
+use poolcounter_core::{ConnId, List};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 

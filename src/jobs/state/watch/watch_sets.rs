@@ -3,8 +3,8 @@
 use crate::state::ids::SetId;
 use crate::state::sets::{Watch, WatchSet};
 use poolcounter_core::count::first_before;
-use poolcounter_core::id::{ConnId, Id, index_by};
-use poolcounter_core::list::Links;
+use poolcounter_core::id::index_by;
+use poolcounter_core::{ConnId, Id, Links};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -57,6 +57,13 @@ impl WatchSets {
     pub fn at(&self, place: usize) -> (Option<SetId>, bool) {
         let is_there = self.all.contains(place);
         (is_there.then(|| SetId::from_index(place)), place < self.all.capacity())
+    }
+
+    /// Returns the sets in at most `most` places of the table from `first` on, and the next place if there are more.
+    pub fn slice(&self, first: usize, most: usize) -> (impl Iterator<Item = (SetId, &WatchSet)>, Option<usize>) {
+        let end = first.saturating_add(most).min(self.all.capacity());
+        let sets = (first..end).filter_map(|place| Some((SetId::from_index(place), self.all.get(place)?)));
+        (sets, (end < self.all.capacity()).then_some(end))
     }
 
     /// Returns the set of these sorted watches.

@@ -1,7 +1,7 @@
 //! Watches of a connection: found by their patterns, and listed in the order in which they came.
 
 use crate::state::sets::Watch;
-use poolcounter_core::meter::Metered as _;
+use poolcounter_core::Metered as _;
 use poolcounter_protocol::jobs::name::TubeName;
 
 /// Watches of different patterns.

@@ -6,8 +6,7 @@ use crate::state::sets::{Turn, WIDE, Watch, WatchSet};
 use crate::state::tube::Rank;
 use crate::state::{FEW, Pattern, Reply, State, Step};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::meter::{self, Metered as _};
+use poolcounter_core::{ConnId, Id, Metered as _, meter};
 
 /// Most watches of a connection: its set is made anew when they change.
 pub const MAX_WATCHES: usize = 1024;

@@ -1,7 +1,7 @@
 //! Effects of the requests.
 
 use super::{Backoff, Job, Jobs, Place, SECOND, Schedule, USUAL, by_literalness, matches};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 
 impl Jobs {
     /// Serves one request: a line, with a body behind it if it has one.

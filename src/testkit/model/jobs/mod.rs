@@ -9,7 +9,7 @@ mod manage;
 mod queries;
 mod reserve;
 
-use poolcounter_core::random::Random;
+use poolcounter_core::Random;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub const SECOND: u64 = 1_000_000;

@@ -3,10 +3,7 @@
 use super::{MOST_FOLLOWED, Part, SumBy, SumId, Sums};
 use crate::state::ids::TubeId;
 use crate::state::tally::{Counted, Tally};
-use poolcounter_core::count::Count;
-use poolcounter_core::id::Id;
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Count, Id, Metered as _, Span, Time};
 use std::collections::BTreeSet;
 
 /// Time between two choices of the followed sums.
