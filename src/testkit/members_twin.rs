@@ -2,7 +2,7 @@
 //! state afterwards must be the same.
 
 use super::lately::Lately;
-use super::model::members::{Due, Hints, Members};
+use super::model::members::{Hints, Members};
 use super::world::World;
 use poolcounter_core::{Span, Time};
 use poolcounter_counters::CountersSettings;
@@ -133,26 +133,18 @@ impl MembersTwin {
         while !self.is_tied {
             let next = self.world.next_work().map_or(target, |at| at.since(Time::START).as_micros().min(target));
             let next = next.max(self.now());
-            self.is_tied = self.has_tie(next);
+            self.world.advance(Span::from_micros(next - self.now()));
+            let told = self.collect();
+            self.is_tied = self.model.is_tied(next);
             if self.is_tied {
                 return;
             }
-            self.world.advance(Span::from_micros(next - self.now()));
-            let told = self.collect();
             self.model.tick(next);
             self.compare(told);
             if next >= target && self.world.next_work().is_none_or(|at| at.since(Time::START).as_micros() > target) {
                 return;
             }
         }
-    }
-
-    /// Returns whether several events are due that may happen in any order.
-    fn has_tie(&self, now: u64) -> bool {
-        let due: Vec<Due> =
-            self.model.deadlines().into_iter().filter(|(at, _)| *at <= now).map(|(_, due)| due).collect();
-        let is_backing_off = self.model.backoffs().any(|(low, high)| (low..=high).contains(&now));
-        due.len() > 1 || is_backing_off && due.iter().any(|due| matches!(due, Due::Start(_) | Due::Stage(_)))
     }
 
     fn now(&self) -> u64 {

@@ -181,6 +181,9 @@ pub enum Due {
     Cull(String),
 }
 
+/// Failure of a start, death of a checked member or end of a stop, with its pool and its provider.
+type Kind<'a> = Option<(&'static str, &'a str, usize)>;
+
 /// Position of a waiter in the order: lower comes first.
 type Rank = (u64, u64);
 
@@ -489,7 +492,12 @@ impl Members {
         self.replaced.extend(before);
         let Some(backoff) = old.map(|old| old.backoff).or(lost) else { return };
         self.conns.get_mut(&conn).expect("it is known").backoff = backoff;
-        for key in self.keys_of(pool) {
+        // They come free in one step: first the members that waiters have been seen to get.
+        let number =
+            |key: &Key| self.hints.leases.iter().find(|((_, of), _)| of == key).map_or(u64::MAX, |(_, at)| *at);
+        let mut keys = self.keys_of(pool);
+        keys.sort_by_key(number);
+        for key in keys {
             let member = self.member(&key);
             let is_its = match &member.owner {
                 Owner::Provider(owner) => Some(*owner) == before,
@@ -956,6 +964,36 @@ impl Members {
     /// Returns the earliest and latest end of each backoff.
     pub fn backoffs(&self) -> impl Iterator<Item = (u64, u64)> {
         self.conns.values().map(|conn| &conn.backoff).chain(self.lost.values()).filter_map(|backoff| backoff.ends)
+    }
+
+    /// Returns whether the order of due events matters, or that of a due event and the end of a backoff.
+    pub fn is_tied(&self, now: u64) -> bool {
+        let due = self.deadlines().into_iter().filter(|(at, _)| *at <= now);
+        let kinds: Vec<Kind<'_>> = due.map(|(_, due)| self.kind(&due)).collect();
+        let is_ending = |conn: usize| {
+            let ends = self.conns.get(&conn).and_then(|conn| conn.backoff.ends);
+            ends.is_some_and(|(low, high)| (low..=high).contains(&now))
+        };
+        let is_seen = !kinds.is_empty() && self.hints.starts.values().any(|(conn, _)| is_ending(*conn));
+        let mut failures = kinds.iter().flatten().filter(|(what, ..)| *what != "stops");
+        // Starts of one provider that fail together, or members that it has stopped, may change places.
+        let is_alike = kinds.iter().all(|kind| kind.is_some_and(|(what, ..)| what != "dies") && *kind == kinds[0]);
+        kinds.len() > 1 && !is_alike || is_seen || failures.any(|(.., conn)| is_ending(*conn))
+    }
+
+    fn kind(&self, due: &Due) -> Kind<'_> {
+        match due {
+            Due::Start(number) => self.starts.get(number).map(|start| ("fails", &*start.pool, start.conn)),
+            Due::Stage(key) => {
+                let (key, Member { owner, state, .. }) = self.members.get_key_value(key)?;
+                match (state, owner) {
+                    (State::Checking(_), Owner::Provider(conn)) => Some(("dies", &key.0, *conn)),
+                    (State::Stopping(_), Owner::Provider(conn)) => Some(("stops", &key.0, *conn)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
     }
 
     /// Passes over to another process.
