@@ -4,9 +4,7 @@ use super::Members;
 use super::sessions::Sessions;
 use super::state::State;
 use super::stats::Levels;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::Time;
+use poolcounter_core::{ConnId, Reader, Time, Writer};
 use poolcounter_service::contract::{
     Context, Handover, Inquire, Inspect, Lifecycle, Observe, Peers, Traffic, Unreadable, Wake,
 };

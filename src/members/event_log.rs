@@ -3,9 +3,8 @@
 
 use super::state::{Notice, Refusal};
 use log::{Level, log};
-use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{LogLimit, Span, Time};
 use std::collections::BTreeMap;
 
 /// Number of kinds of notices.

@@ -4,7 +4,7 @@
 use super::Members;
 use super::event_log::StartFailure;
 use super::state::{PoolHealth, Viewer};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::health::{Condition, ConditionInfo, Look, TOTAL, grouped, in_words, name_of, quoted};
 
 /// Most pools, members and waiters that one look examines.

@@ -6,7 +6,7 @@ use super::options::StoreKind;
 use super::state::{Clock, Event, RestoredKept, State, Step, What};
 use super::{Members, wire};
 use log::{info, warn};
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::text::escaped;
 use poolcounter_protocol::members::request::Refusal;

@@ -2,8 +2,8 @@
 
 use super::Members;
 use super::state::{Viewer, What};
+use poolcounter_core::Span;
 use poolcounter_core::text::unescaped;
-use poolcounter_core::time::Span;
 use poolcounter_protocol::members::request::{Named, Request};
 use poolcounter_protocol::members::wire::client::describe_refusal;
 use poolcounter_protocol::members::wire::replies::write_what;

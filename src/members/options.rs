@@ -5,7 +5,7 @@ mod store;
 pub use store::StoreKind;
 
 use super::state::DeclaredPool;
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, seconds};
 
 /// Settings of the members.

@@ -3,9 +3,8 @@
 use super::Members;
 use super::state::PoolReport;
 use super::stats::{Levels, MemberStat as Stat, misses_of};
-use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
-use poolcounter_core::top_keys;
+use poolcounter_core::{Figures, top_keys};
 use poolcounter_service::contract::Traffic;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table};
 

@@ -1,7 +1,7 @@
 //! Access rules for the members.
 
 use super::Members;
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_protocol::members::commands::{MemberCommand as Command, PROVIDE, TAKE};
 use poolcounter_protocol::members::pool_settings::{Change, Value};
 use poolcounter_protocol::members::request::{From, Named, Refusal, Request, Take, What};

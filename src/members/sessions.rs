@@ -7,9 +7,7 @@
 
 use super::state::{Event, Rank, Refusal, What};
 use crate::wire;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::record::{Reader, Unreadable, Writer};
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Reader, Span, Unreadable, Writer};
 use poolcounter_protocol::members::wire::Query;
 use poolcounter_service::contract::Context;
 use poolcounter_service::output::{FULL_BYTES, Output, Promise};

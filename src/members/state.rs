@@ -9,11 +9,10 @@
 //! demand.
 
 use poolcounter_core::count::first_before;
-use poolcounter_core::id::{ConnId, compact_id, id};
-use poolcounter_core::random::Random;
+use poolcounter_core::id::{compact_id, id};
 use poolcounter_core::record::KeptRecords;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
+use poolcounter_core::wheel::timer_keys;
+use poolcounter_core::{ConnId, Random, Span, Time, TimerId, Timers};
 use std::cell::Cell;
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
 //! Statistics of the members service, for each pool: names, units and help.
 
-use poolcounter_core::count::Count;
-use poolcounter_core::histogram::Histogram;
-use poolcounter_core::stats::{Figures, statistics};
+use poolcounter_core::stats::statistics;
+use poolcounter_core::{Count, Figures, Histogram};
 use serde::{Deserialize, Serialize};
 
 statistics! {

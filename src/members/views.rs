@@ -7,7 +7,7 @@ use super::state::{MemberRow, Moment, PastLease, Viewer, WaiterRow};
 use super::wire::write_filter;
 use memchr::memmem::Finder;
 use poolcounter_core::text::{escaped, title_of, unescaped};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use poolcounter_protocol::members::request::Named;
 use poolcounter_protocol::members::wire::replies::write_attributes;
 use poolcounter_service::contract::Peers;

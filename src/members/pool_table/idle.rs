@@ -2,8 +2,8 @@
 
 use crate::options::MembersSettings;
 use crate::state::DeclaredPool;
+use poolcounter_core::Span;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::Span;
 use poolcounter_protocol::members::pool_settings::{Key, OnLoss, Settings};
 
 /// Settings about members of providers, which have no effect in a pool that fixed members fill.

@@ -2,10 +2,7 @@
 
 use super::{AgentId, PoolId, Step, Timer};
 use loads::ByLoad;
-use poolcounter_core::id::{ConnId, Id as _};
-use poolcounter_core::side_table::SideTable;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{ConnId, Id as _, SideTable, Span, Time, TimerId};
 use room::Rooms;
 use serde::{Deserialize, Serialize};
 use slab::Slab;

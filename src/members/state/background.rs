@@ -5,8 +5,8 @@
 use super::history::{End, Ending};
 use super::waiters::Place;
 use super::{AgentId, GroupId, HoldingId, Lost, MemberId, NoMembers, Phase, PoolId, Stat, State, Step, Timer, What};
+use poolcounter_core::Timers;
 use poolcounter_core::slices::Slices;
-use poolcounter_core::wheel::Timers;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

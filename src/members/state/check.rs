@@ -1,7 +1,7 @@
 //! Invariants of the state. The checks change nothing.
 
 use super::{AgentId, HoldingId, MemberId, Phase, Place, Pool, PoolId, State, Task};
-use poolcounter_core::time::Time;
+use poolcounter_core::Time;
 
 impl State {
     /// Checks each owner, and then the relations between them.

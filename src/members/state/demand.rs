@@ -5,9 +5,7 @@ use super::{
     AgentId, Answer, DONE, GroupId, Notice, Phase, Place, Pool, PoolId, Start, StartId, State, Step, background,
 };
 use crate::stats::MemberStat as Stat;
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{ConnId, Span, Time, TimerId};
 use poolcounter_protocol::members::pool_settings::Settings;
 use poolcounter_protocol::members::request::{Attributes, NoMembers, Refusal, What};
 

@@ -1,8 +1,7 @@
 //! Effects of a step: replies and messages to connections, and messages to the operator.
 
 use super::{Ending, Refusal, What};
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Span};
 use std::borrow::Cow;
 use std::sync::Arc;
 

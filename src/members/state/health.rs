@@ -3,8 +3,7 @@
 use super::queries::{MemberRow, PoolRow};
 use super::waiters::Place;
 use super::{Phase, PoolId, State, Viewer};
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::Span;
+use poolcounter_core::{Metered as _, Span};
 
 /// Most members and most waiters of a pool that are examined.
 const MOST_OF_POOL: usize = 256;

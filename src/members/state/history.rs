@@ -2,7 +2,7 @@
 
 use super::{Lease, LeaseId, Member, Moment, Notice, State, Step};
 use crate::stats::MemberStat as Stat;
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_protocol::members::request::{Lost, Named, Refusal};
 use poolcounter_protocol::members::wire::replies::lost_of;
 use serde::{Deserialize, Serialize};

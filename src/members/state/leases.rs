@@ -1,13 +1,8 @@
 //! Table of the leases: the member of each, its holder, its token, and the rule of access that it counts for.
 
 use super::{HoldingId, LeaseId, Marks, MemberId, PoolId, Step, Timer};
-use poolcounter_core::id::{ConnId, Id as _};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::names::{Hash, Names};
-use poolcounter_core::side_table::SideTable;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::names::Hash;
+use poolcounter_core::{ConnId, Id as _, Links, List, Metered as _, Names, SideTable, Span, Time, TimerId};
 use poolcounter_protocol::members::pool_settings::Settings;
 use poolcounter_protocol::members::request::Token;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,7 @@ use super::{
     Answer, DONE, HoldingId, Lease, LeaseId, Member, MemberId, Notice, Phase, Reason, Stat, State, Step, Task, Waiter,
     background,
 };
-use poolcounter_core::id::{ConnId, Id as _};
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Id as _, Span};
 use poolcounter_protocol::members::pool_settings::{OnLoss, Settings};
 use poolcounter_protocol::members::request::Condition;
 use poolcounter_protocol::members::request::{LeaseName, Lost, LostBy, Taken, Token, What};

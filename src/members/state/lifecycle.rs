@@ -4,9 +4,7 @@ use super::waiters::Place;
 use super::{
     AgentId, Answer, DONE, Member, MemberId, Notice, PROVEN_AGE, Phase, Pool, PoolId, Reason, Stat, State, Step, Timer,
 };
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::Span;
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{ConnId, Span, TimerId};
 use poolcounter_protocol::members::request::{Attributes, What};
 use std::sync::Arc;
 

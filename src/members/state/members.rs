@@ -6,12 +6,7 @@ use super::{
     AgentId, FailedCleanings, GroupId, LeaseId, Marks, MemberId, PastLease, Phase, PoolId, Reason, Step, Timer,
 };
 use attributes::MemberAttributes;
-use poolcounter_core::id::Id;
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::side_table::SideTable;
-use poolcounter_core::sorted::Sorted;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{Id, Links, List, SideTable, Sorted, Span, Time, TimerId};
 use poolcounter_protocol::members::pool_settings::Settings;
 use poolcounter_protocol::members::request::Attributes;
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,8 @@
 //! Index of attributes: a name with its value, once for each owner that knows it.
 
 use super::PairId;
-use poolcounter_core::id::Id as _;
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::names::{Hash, Names};
+use poolcounter_core::names::Hash;
+use poolcounter_core::{Id as _, Metered as _, Names};
 use slab::Slab;
 
 /// A name with its value, and the owner's data for it.

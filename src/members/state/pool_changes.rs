@@ -1,7 +1,7 @@
 //! Declaration, change and removal of pools, by requests and by the configuration file.
 
 use super::{Answer, DONE, MOST_POOLS, Member, Notice, Pool, PoolId, State, Step, Task, background};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};
 use poolcounter_protocol::members::request::{Attributes, Refusal};
 use std::collections::HashSet;

@@ -2,11 +2,7 @@
 
 use super::{Class, GroupId, Marks, PoolId, Stat, Step, Timer};
 use crate::stats::Times;
-use poolcounter_core::id::Id as _;
-use poolcounter_core::list::Queue;
-use poolcounter_core::stats::Figures;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{Figures, Id as _, Queue, Span, Time, TimerId};
 use poolcounter_protocol::members::pool_settings::Settings;
 use poolcounter_protocol::members::request::Refusal;
 use serde::{Deserialize, Serialize};

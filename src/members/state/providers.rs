@@ -5,8 +5,7 @@ use super::{
     Agent, AgentId, Answer, ComingHold, DONE, Member, MemberId, Notice, Phase, Pool, PoolId, Reason, Stat, State, Step,
     Task, Timer,
 };
-use poolcounter_core::id::ConnId;
-use poolcounter_core::time::Span;
+use poolcounter_core::{ConnId, Span};
 use poolcounter_protocol::members::pool_settings::Settings;
 use poolcounter_protocol::members::request::{Attributes, Lost, Named, Refusal, What};
 

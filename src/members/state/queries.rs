@@ -3,9 +3,7 @@
 use super::{Agent, KeptOut, MemberId, Phase, Place, Pool, PoolId, State};
 use crate::stats::MemberStat as Stat;
 use crate::stats::{Times, misses_of};
-use poolcounter_core::id::ConnId;
-use poolcounter_core::stats::Figures;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Figures, Span, Time};
 use poolcounter_protocol::members::request::{Attributes, From, Named, Refusal};
 use std::cmp::Reverse;
 

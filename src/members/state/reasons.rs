@@ -1,7 +1,7 @@
 //! Reasons for which members are kept out, for operators.
 
 use super::{Beside, Member, MemberId, Phase, State};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use poolcounter_protocol::members::wire::NO_CLEANER;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

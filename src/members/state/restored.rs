@@ -5,7 +5,7 @@ use super::saved::Saved;
 use super::{
     AgentId, GroupId, HoldingId, Member, Phase, Place, PoolId, SavedMember, State, Step, Task, Timer, Waiter, saved,
 };
-use poolcounter_core::record::{Reader, Unreadable};
+use poolcounter_core::{Reader, Unreadable};
 use poolcounter_protocol::members::pool_settings::Filter;
 use std::collections::BTreeMap;
 

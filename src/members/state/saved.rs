@@ -8,10 +8,8 @@ use super::{
     Agent, AgentId, GroupId, Holding, HoldingId, KeptMember, Member, MemberId, Phase, Pool, PoolId, SavedMember, Start,
     State, Timer, Waiter,
 };
-use poolcounter_core::id::{ConnId, Id as _};
-use poolcounter_core::record::{Writer, push_bytes, take_array, take_bytes};
-use poolcounter_core::time::Time;
-use poolcounter_core::wheel::Timers;
+use poolcounter_core::record::{push_bytes, take_array, take_bytes};
+use poolcounter_core::{ConnId, Id as _, Time, Timers, Writer};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;

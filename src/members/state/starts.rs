@@ -1,11 +1,7 @@
 //! Table of the starts under way. A start that has failed is not remembered: an answer to it is late.
 
 use super::{AgentId, PoolId, StartId, Step, Timer};
-use poolcounter_core::id::Id as _;
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::side_table::SideTable;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{Id as _, Links, List, SideTable, Span, Time, TimerId};
 use slab::Slab;
 use std::collections::BTreeMap;
 

@@ -3,9 +3,7 @@
 use super::pools::Part;
 use super::waiters::Place;
 use super::{Answer, GroupId, MOST_AT_ONCE, MemberId, Phase, PoolId, Rank, Stat, State, Step, Waiter, Wanted};
-use poolcounter_core::id::ConnId;
-use poolcounter_core::meter;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{ConnId, Span, Time, meter};
 use poolcounter_protocol::members::pool_settings::{Filter, Order};
 use poolcounter_protocol::members::request::{From, NoMembers, Refusal, Take, What};
 use std::cmp::Reverse;

@@ -2,12 +2,7 @@
 
 use super::{GroupId, PairId, PoolId, Step, Timer, WaiterId};
 use classes::Classes;
-use poolcounter_core::id::{ConnId, Id as _};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::side_table::SideTable;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{ConnId, Id as _, Links, List, Metered as _, SideTable, Span, Time, TimerId};
 use poolcounter_protocol::members::pool_settings::Filter;
 use poolcounter_protocol::members::request::{Attributes, Take};
 use serde::{Deserialize, Serialize};

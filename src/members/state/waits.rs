@@ -3,7 +3,7 @@
 use super::takes::Picked;
 use super::waiters::{Place, Turn};
 use super::{Answer, GroupId, Member, MemberId, Phase, PoolId, Stat, State, Step, Task, Waiter, WaiterId, background};
-use poolcounter_core::id::ConnId;
+use poolcounter_core::ConnId;
 use poolcounter_protocol::members::request::{NoMembers, Refusal, What};
 
 /// Cost of an offer of a member, and of a pool or a kind of waiters to whom members are offered again.

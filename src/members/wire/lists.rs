@@ -1,7 +1,7 @@
 //! Lines of the daemon: messages to connections, and lists.
 
 use crate::state::{Event, Filter, KeptOut, MemberRow, Moment, PastLease, PoolRow, Utilization, WaiterRow};
-use poolcounter_core::time::Span;
+use poolcounter_core::Span;
 use poolcounter_protocol::members::wire::replies::{write, write_attributes, write_escaped, write_what, write_words};
 
 /// Writes a message to a connection, with its line feed.

@@ -1,8 +1,7 @@
 //! Agents of a pool by the number of members that they clean.
 
 use super::{Agent, AgentId, Agents, BTreeSet, PoolAgents, PoolId};
-use poolcounter_core::id::Id as _;
-use poolcounter_core::meter::Metered as _;
+use poolcounter_core::{Id as _, Metered as _};
 
 /// Agents by the number of members that they clean, and by arrival.
 pub(super) type ByLoad = BTreeSet<(u32, u64, AgentId)>;

@@ -1,7 +1,7 @@
 //! Providers by the room that they have left, for starts.
 
 use super::{Agent, AgentId, Agents, BTreeSet, PoolId};
-use poolcounter_core::id::Id as _;
+use poolcounter_core::Id as _;
 use std::cmp::Reverse;
 
 /// Most starts that a provider has under way: its loss ends them all in one step.

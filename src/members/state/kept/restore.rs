@@ -6,7 +6,7 @@ use super::{
     SavedMember, State, Step, Timer, VERSION,
 };
 use crate::state::{LeaseToken, MOST_POOLS};
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::{Span, Time};
 use poolcounter_protocol::members::request::Token;
 use poolcounter_store::ledger;
 use serde::de::DeserializeOwned;

@@ -1,7 +1,7 @@
 //! Comparison of the tables of leases with each other.
 
 use super::{Holding, HoldingId, Leases, MemberId, PoolId};
-use poolcounter_core::id::Id as _;
+use poolcounter_core::Id as _;
 use std::collections::BTreeMap;
 
 impl Leases {

@@ -2,7 +2,7 @@
 
 use super::{LeaseId, Leases};
 use crate::state::State;
-use poolcounter_core::id::Id as _;
+use poolcounter_core::Id as _;
 use std::sync::Arc;
 
 impl State {

@@ -7,9 +7,8 @@
 
 use super::{MemberId, MemberTable, Phase, PoolId};
 use crate::state::{MOST_AT_ONCE, PairId, Pairs};
-use poolcounter_core::id::{Id as _, id};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::meter;
+use poolcounter_core::id::id;
+use poolcounter_core::{Id as _, Links, List, meter};
 use poolcounter_protocol::members::pool_settings::Filter;
 use poolcounter_protocol::members::request::Attributes;
 use slab::Slab;

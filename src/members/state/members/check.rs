@@ -1,7 +1,7 @@
 //! Comparison of the tables of members with each other.
 
 use super::{Beside, Member, MemberId, MemberTable, Phase, PoolId, PoolMembers};
-use poolcounter_core::list::List;
+use poolcounter_core::List;
 use std::cmp::Reverse;
 use std::sync::Arc;
 

@@ -1,11 +1,7 @@
 //! The queues and counts of the phases.
 
 use super::{AgentId, GroupId, Member, MemberId, MemberTable, Phase, PoolId, PoolMembers, Reason, Step, Timer};
-use poolcounter_core::id::Id as _;
-use poolcounter_core::list::List;
-use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::Span;
-use poolcounter_core::wheel::TimerId;
+use poolcounter_core::{Id as _, List, Metered as _, Span, TimerId};
 use poolcounter_protocol::members::pool_settings::Settings;
 use std::cmp::Reverse;
 

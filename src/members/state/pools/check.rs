@@ -1,7 +1,7 @@
 //! Comparison of the tables of pools with each other. It changes nothing.
 
 use super::{GroupId, Pools};
-use poolcounter_core::id::Id as _;
+use poolcounter_core::Id as _;
 use std::cmp::Reverse;
 
 impl Pools {

@@ -2,7 +2,7 @@
 
 use super::super::agents::Share;
 use super::{GroupId, PoolId, Pools};
-use poolcounter_core::id::Id as _;
+use poolcounter_core::Id as _;
 use poolcounter_protocol::members::request::NoMembers;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,8 +4,7 @@
 
 use super::{Place, Turn, Waiter};
 use crate::state::{PairId, Pairs};
-use poolcounter_core::id::Id as _;
-use poolcounter_core::meter::Metered as _;
+use poolcounter_core::{Id as _, Metered as _};
 use poolcounter_protocol::members::pool_settings::Filter;
 use poolcounter_protocol::members::request::Attributes;
 use slab::Slab;
