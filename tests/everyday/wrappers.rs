@@ -216,7 +216,7 @@ impl Wrapper {
 
     /// Waits until this is seen, and that lasts; returns what is seen. What is free while the work runs is seen at once.
     fn wait_for(&self, address: Option<SocketAddr>, wanted: &str, event: &Event) -> String {
-        let deadline = Instant::now() + patience(wanted);
+        let deadline = Instant::now() + if event.name == CABLE { 6 * PATIENCE } else { patience(wanted) };
         let is_early = |seen: &str| event.place != Place::Daemon && self.is_early(seen);
         loop {
             let mut seen = self.look(address);
