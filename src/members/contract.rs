@@ -8,8 +8,7 @@ use poolcounter_core::{ConnId, Reader, Time, Writer};
 use poolcounter_service::contract::{
     Context, Handover, Inquire, Inspect, Lifecycle, Observe, Peers, Traffic, Unreadable, Wake,
 };
-use poolcounter_service::health::Look;
-use poolcounter_service::report::{Counted, Report, Series, View};
+use poolcounter_service::report::{Counted, Look, Report, Series, View};
 use std::io;
 use std::sync::Arc;
 

@@ -5,7 +5,8 @@ use super::Members;
 use super::event_log::StartFailure;
 use super::state::{PoolHealth, Viewer};
 use poolcounter_core::Span;
-use poolcounter_service::health::{Condition, ConditionInfo, Look, TOTAL, grouped, in_words, name_of, quoted};
+use poolcounter_service::health::{TOTAL, grouped, in_words, name_of, quoted};
+use poolcounter_service::report::{Condition, ConditionInfo, Look};
 
 /// Most pools, members and waiters that one look examines.
 const MOST_AT_ONCE: usize = 2048;

@@ -139,7 +139,7 @@ impl Keeping {
         (self.stage != Stage::Off).then(|| FormerLedger { place: self.named(), is_unreadable: self.is_unreadable() })
     }
 
-    /// Takes what another process says of its ledger; None if it has opened none.
+    /// Takes the former process's ledger; None if that process opened no ledger.
     ///
     /// # Errors
     ///
@@ -192,15 +192,10 @@ impl Keeping {
         }
     }
 
-    /// Returns the commit of the present batch, which has no other changes, and begins another one.
-    fn next_batch(&mut self, commit: Option<u64>) -> u64 {
-        match (commit, self.under_way.back_mut()) {
-            (Some(commit), _) => self.under_way.push_back((commit, self.collecting)),
-            (None, Some((_, last))) => *last = self.collecting,
-            (None, None) => {}
-        }
+    /// Ends the present batch, which this commit makes durable, and begins another one.
+    fn next_batch(&mut self, commit: u64) {
+        self.under_way.push_back((commit, self.collecting));
         self.collecting += 1;
-        self.collecting - 1
     }
 }
 
@@ -239,15 +234,8 @@ impl Members {
             return;
         }
         let changes = self.with_clock(context, State::take_changes);
-        if changes.is_empty() {
-            let batch = self.keeping.next_batch(None);
-            if self.keeping.under_way.is_empty() {
-                self.keeping.release(batch, context);
-            }
-            return;
-        }
         let commit = self.keeping.ledger.write(changes);
-        self.keeping.next_batch(Some(commit));
+        self.keeping.next_batch(commit);
         self.complete_keeping(context);
     }
 
@@ -255,7 +243,7 @@ impl Members {
     fn write_all(&mut self, context: &mut Context<'_>) {
         let rows = self.with_clock(context, State::all_rows);
         let commit = self.keeping.ledger.replace(rows);
-        self.keeping.next_batch(Some(commit));
+        self.keeping.next_batch(commit);
     }
 
     fn with_clock<T>(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &Clock<'_, '_>) -> T) -> T {

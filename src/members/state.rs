@@ -279,7 +279,7 @@ impl State {
             Request::Cleaning { member } => self.cleaning(conn, member, step),
             Request::Offer { named, attributes } => self.offer(conn, named, attributes, step),
             Request::Withdraw { named, now } => self.withdraw(conn, named, now, step),
-            Request::Add { named, attributes } => self.add(conn, named, attributes, step),
+            Request::Add { named, attributes } => self.add(named, attributes, step),
             Request::Delete { named, now } => self.delete(conn, named, now, step),
             Request::Repair { named, as_is: false } => self.release_from(conn, named, cleaning::REPAIR, step),
             Request::Repair { named, as_is: true } => self.release_from(conn, named, cleaning::REPAIR_AS_IS, step),
@@ -344,9 +344,9 @@ impl State {
             } else if self.has_room()
                 && let Some(id) = self.pools.cramped.pop_front()
             {
-                // It may start members now.
+                // There is room again: the pool that has waited longest may start members. Pools behind it are settled
+                // once it was.
                 if !step.timers.spend(background::COST) {
-                    // The others follow it.
                     self.fall_behind(id);
                     break;
                 }

@@ -416,4 +416,10 @@ fn a_take_from_a_group_looks_at_few_pools() {
     assert_eq!(ask(&mut timed, OTHER, "TAKEGROUP g 0 kind=gpu"), "NO_MEMBERS at_capacity");
     timed.say(OPERATOR, "RECONFIGURE p4000 group=");
     assert_eq!(ask(&mut timed, OTHER, "TAKEGROUP g 0 kind=gpu"), "ERROR NO_SUCH_MEMBER");
+    // An attribute of many pools, of which none has a free member.
+    for n in 0..100 {
+        timed.say(OPERATOR, &format!("ADD p{n} board{n} kind=board"));
+        assert!(ask(&mut timed, CONSUMER, "TAKEGROUP g 0 kind=board").contains(&format!(" board{n} ")));
+    }
+    assert_eq!(ask(&mut timed, OTHER, "TAKEGROUP g 0 kind=board"), "NO_MEMBERS at_capacity");
 }

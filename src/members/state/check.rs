@@ -31,6 +31,9 @@ impl State {
             self.members.in_pool(id).all().for_each(|member| self.check_member(member, pool));
         }
         assert_eq!(members, self.members.len(), "each member is of a pool that exists");
+        let is_followed = self.pools.iter().any(|(_, pool)| pool.is_behind);
+        let is_served = self.pools.cramped.is_empty() || !self.has_room() || is_followed;
+        assert!(is_served, "pools that lacked room are settled once there is some");
         self.check_agents();
         self.check_references();
     }

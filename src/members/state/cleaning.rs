@@ -28,13 +28,23 @@ pub(super) struct FailedCleanings {
     pub by: Option<u64>,
 }
 
-/// Request of an operator that ends the time in which a member is kept out: the phases that it ends, its word in the log,
-/// and whether the member is cleaned.
-pub(super) type Release = (&'static [Phase], &'static str, bool);
-pub(super) const REPAIR: Release = (&[Phase::Quarantined], "repaired", true);
-pub(super) const REPAIR_AS_IS: Release =
-    (&[Phase::Quarantined, Phase::Unclean, Phase::CleanLater], "repaired, and not cleaned,", false);
-pub(super) const FREE: Release = (&[Phase::Held], "freed", true);
+/// Request of an operator that ends the time in which a member is kept out.
+pub(super) struct Release {
+    /// Phases that it ends.
+    ends: &'static [Phase],
+    /// Its word in the log.
+    word: &'static str,
+    /// Whether the member is cleaned, if its pool cleans.
+    is_cleaned: bool,
+}
+
+pub(super) const REPAIR: Release = Release { ends: &[Phase::Quarantined], word: "repaired", is_cleaned: true };
+pub(super) const REPAIR_AS_IS: Release = Release {
+    ends: &[Phase::Quarantined, Phase::Unclean, Phase::CleanLater],
+    word: "repaired, and not cleaned,",
+    is_cleaned: false,
+};
+pub(super) const FREE: Release = Release { ends: &[Phase::Held], word: "freed", is_cleaned: true };
 
 impl State {
     /// Frees a member that was used, lost, held or in quarantine, after its cleaning if its pool cleans. A member that
@@ -202,13 +212,13 @@ impl State {
         &mut self,
         conn: ConnId,
         named: Named<'_>,
-        (phases, release, is_cleaned): Release,
+        Release { ends, word, is_cleaned }: Release,
         step: &mut Step<'_, '_>,
     ) -> Answer {
         let id = self.find_member(named)?;
-        if phases.contains(&self.phase_of(id)) {
+        if ends.contains(&self.phase_of(id)) {
             let ((pool, member), by) = (self.names_of(id), self.who(conn, step));
-            step.notices.push(Notice::Released { pool, member, release, by });
+            step.notices.push(Notice::Released { pool, member, release: word, by });
             self.leave_state(id, step);
             match is_cleaned {
                 true => self.return_member(id, step),

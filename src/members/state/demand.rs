@@ -1,6 +1,6 @@
 //! Demand: the number of members that a pool or a group needs, the starts that bring them, and the idle ones that end.
 
-use super::pools::{Part, Supply};
+use super::pools::{PARTS, Part, Supply};
 use super::{
     AgentId, Answer, DONE, GroupId, Notice, Phase, Place, Pool, PoolId, Start, StartId, State, Step, background,
 };
@@ -63,21 +63,20 @@ impl State {
         }
         let roomiest = self.agents.roomiest(id, settings.max).filter(|_| self.has_slot(id));
         let (reason, queued) = (self.miss_reason(id), self.waiters.queued(Place::Pool(id)));
-        Supply {
-            parts: [
-                self.under_way(id).saturating_sub(self.need(id)),
-                group.map_or(0, |group| self.kept(id, Place::Group(group))),
-                settings.max.into(),
-                1,
-                self.members.in_pool(id).is_fixed().into(),
-                self.agents.is_provided(id).into(),
-                (reason == NoMembers::Starting).into(),
-                (reason == NoMembers::AtCapacity).into(),
-            ],
-            room: roomiest.map(|(share, _)| share),
-            places: settings.queue.saturating_sub(queued),
-            limit,
+        let mut parts = [0; PARTS];
+        for (part, number) in [
+            (Part::Spare, self.under_way(id).saturating_sub(self.need(id))),
+            (Part::Kept, group.map_or(0, |group| self.kept(id, Place::Group(group)))),
+            (Part::Most, settings.max.into()),
+            (Part::Lasting, 1),
+            (Part::Fixed, self.members.in_pool(id).is_fixed().into()),
+            (Part::Provided, self.agents.is_provided(id).into()),
+            (Part::Starting, (reason == NoMembers::Starting).into()),
+            (Part::AtCapacity, (reason == NoMembers::AtCapacity).into()),
+        ] {
+            parts[part as usize] = number;
         }
+        Supply { parts, room: roomiest.map(|(share, _)| share), places: settings.queue.saturating_sub(queued), limit }
     }
 
     /// Offers the free members of a group's pools again if they are to be, and starts the members that its waiters

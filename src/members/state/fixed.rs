@@ -4,7 +4,7 @@
 use super::background;
 use super::pool_changes::{DeclaredMember, NOT_CHECKED, checks_of};
 use super::{
-    Answer, Attributes, ConnId, DONE, MemberId, Named, Notice, PoolId, Refusal, Span, State, Step, Timer, TimerId, What,
+    Answer, Attributes, ConnId, DONE, MemberId, Named, Notice, PoolId, Refusal, Span, State, Step, Timer, TimerId,
 };
 use std::sync::Arc;
 
@@ -13,18 +13,11 @@ const TRY_AGAIN: Span = Span::from_secs(1);
 
 impl State {
     /// `ADD pool member [attr=value ...]`.
-    pub(super) fn add(
-        &mut self,
-        conn: ConnId,
-        named: Named<'_>,
-        attributes: Attributes,
-        step: &mut Step<'_, '_>,
-    ) -> Answer {
+    pub(super) fn add(&mut self, named: Named<'_>, attributes: Attributes, step: &mut Step<'_, '_>) -> Answer {
         let pool = self.lasting_pool(named.pool)?;
         self.check_fixed(pool, named.member, step)?;
-        step.tell(conn, What::Ok);
         self.add_fixed(pool, named.member, attributes, step);
-        Ok(None)
+        DONE
     }
 
     /// Checks that a pool can have a new fixed member of this name.

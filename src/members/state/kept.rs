@@ -54,6 +54,10 @@ impl<K: Ord + Clone> Marks<K> {
         }
     }
 
+    pub fn forget(&mut self, key: &K) {
+        self.changed.remove(key);
+    }
+
     fn take(&mut self) -> BTreeSet<K> {
         std::mem::take(&mut self.changed)
     }
@@ -202,14 +206,14 @@ impl State {
             put(OF_POOL, &name, pool.as_ref(), &mut changes);
         }
         for token in self.leases.marks.take() {
-            let lease = self.leases.find_token(&token);
-            let member = lease.map(|lease| self.leases.get(lease).member);
-            if let Some(fixed) = member.filter(|id| self.member(*id).owner.is_none()) {
-                self.members.mark(fixed);
+            let member = self.leases.find_token(&token).map(|lease| self.leases.get(lease).member);
+            match member.filter(|id| self.member(*id).owner.is_none()) {
+                Some(fixed) => self.members.mark(fixed),
+                None => {
+                    let kept = member.and_then(|id| self.to_keep(id, clock));
+                    put(OF_TOKEN, &token, kept.as_ref(), &mut changes);
+                }
             }
-            let kept = member.filter(|id| self.member(*id).owner.is_some());
-            let kept = kept.and_then(|id| self.to_keep(id, clock));
-            put(OF_TOKEN, &token, kept.as_ref(), &mut changes);
         }
         for name in self.members.marks.take() {
             let kept = match self.members.find_fixed(&name) {
@@ -282,12 +286,7 @@ impl State {
     /// if the record contradicts itself.
     pub(super) fn resume(&mut self, id: MemberId, saved: SavedMember, step: &mut Step<'_, '_>) -> Option<()> {
         let SavedMember { member: Member { phase, .. }, until, beside, lease, .. } = saved;
-        let is_sound = match phase {
-            Phase::InUse | Phase::Unclean | Phase::Orphaned => until.is_none(),
-            Phase::Free | Phase::Cleaning | Phase::Quarantined => true,
-            Phase::Checking | Phase::Stopping | Phase::Held | Phase::Delayed | Phase::CleanLater => until.is_some(),
-        };
-        (is_sound && lease.is_some() == (phase == Phase::InUse)).then_some(())?;
+        (phase.may_be(until.is_some()) && lease.is_some() == (phase == Phase::InUse)).then_some(())?;
         (beside.reason.is_none() || Phase::REASONED.contains(&phase)).then_some(())?;
         if !beside.is_empty() {
             *self.members.beside_mut(id) = beside;

@@ -13,12 +13,13 @@ use poolcounter_service::access::Holds;
 use std::sync::Arc;
 
 impl State {
-    /// Hands out free members for a take, and returns the reply to it.
-    pub(super) fn hand_out(&mut self, take: &Waiter, members: &[MemberId], step: &mut Step<'_, '_>) -> What {
-        match (take.count, members) {
+    /// Hands out free members for a take.
+    pub(super) fn hand_out(&mut self, take: &Waiter, members: &[MemberId], step: &mut Step<'_, '_>) {
+        let what = match (take.count, members) {
             (None, [only]) => What::Member(self.begin_lease(take, *only, step)),
             _ => What::Members(members.iter().map(|member| self.begin_lease(take, *member, step)).collect()),
-        }
+        };
+        step.tell(take.conn, what);
     }
 
     fn begin_lease(&mut self, take: &Waiter, member: MemberId, step: &mut Step<'_, '_>) -> Taken {
@@ -75,6 +76,10 @@ impl State {
         }
         self.detach_lease(id);
         let lease = self.leases.remove(id, step);
+        if let Some(token) = lease.token.as_ref().filter(|_| self.member(lease.member).owner.is_none()) {
+            // The row of a fixed member has its lease.
+            self.leases.marks.forget(&token.token);
+        }
         self.note_end(&lease, holder, end, step);
         let Lease { member, since, .. } = lease;
         // Its pool is settled once it has its next phase.
@@ -87,30 +92,31 @@ impl State {
     /// Ends a lease, and returns, fails or loses its member, as the end says.
     fn conclude(&mut self, id: LeaseId, end: End<'_>, step: &mut Step<'_, '_>) {
         let (ending, lease) = (end.ending, self.leases.get(id));
-        let why = match ending {
-            Ending::Returned => "",
-            Ending::Failed => "returned as failed",
-            Ending::Gone => "lost",
-            Ending::Lost(Lost::TakenBack) => "an operator took it back",
-            Ending::Lost(Lost::HeldTooLong) => "held for longer than max_hold",
-            Ending::Lost(_) if lease.token.as_ref().is_some_and(|token| token.span > Span::ZERO) => "its lease ran out",
-            Ending::Lost(_) => "lost in a restart",
+        let (why, failure) = match ending {
+            Ending::Returned => {
+                let member = self.end_lease(id, end, step);
+                return self.return_member(member, step);
+            }
+            Ending::Failed => ("returned as failed", Some(Stat::Failed)),
+            Ending::Gone => ("lost", None),
+            Ending::Lost(Lost::TakenBack) => ("an operator took it back", None),
+            Ending::Lost(Lost::HeldTooLong) => ("held for longer than max_hold", Some(Stat::HeldTooLong)),
+            Ending::Lost(_) if lease.token.as_ref().is_some_and(|token| token.span > Span::ZERO) => {
+                ("its lease ran out", None)
+            }
+            Ending::Lost(_) => ("lost in a restart", None),
         };
         let Member { owner, pool, .. } = *self.member(lease.member);
         let is_kept_out = owner.is_none() || self.pool(pool).settings.loss_delay > Span::ZERO;
-        let has_holder = is_kept_out && ending != Ending::Returned;
         let by = match ending {
             Ending::Lost(Lost::TakenBack) => end.by.clone(),
-            _ if has_holder => self.leases.holder_text(id, step.peer),
+            _ if is_kept_out => self.leases.holder_text(id, step.peer),
             _ => String::new(),
         };
         let member = self.end_lease(id, end, step);
-        let reason = Reason::new(why, by);
-        match ending {
-            Ending::Returned => self.return_member(member, step),
-            Ending::Failed => self.fail_member(member, Stat::Failed, reason, step),
-            Ending::Lost(Lost::HeldTooLong) => self.fail_member(member, Stat::HeldTooLong, reason, step),
-            Ending::Gone | Ending::Lost(_) => self.lose_member(member, reason, step),
+        match failure {
+            Some(stat) => self.fail_member(member, stat, Reason::new(why, by), step),
+            None => self.lose_member(member, Reason::new(why, by), step),
         }
     }
 

@@ -12,7 +12,6 @@ use poolcounter_protocol::members::request::Attributes;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::cmp::Reverse;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -377,10 +376,10 @@ impl MemberTable {
 
     /// Takes one of the facts beside a member. A member without any has no place in the table.
     fn take_beside<T>(&mut self, id: MemberId, take: impl FnOnce(&mut Beside) -> Option<T>) -> Option<T> {
-        let Entry::Occupied(mut entry) = self.beside.entry(id) else { return None };
-        let taken = take(entry.get_mut());
-        if entry.get().is_empty() {
-            entry.remove();
+        let beside = self.beside.get_mut(&id)?;
+        let taken = take(beside);
+        if beside.is_empty() {
+            self.beside.remove(&id);
         }
         taken
     }

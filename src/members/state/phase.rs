@@ -40,6 +40,15 @@ impl Phase {
     /// Phases in which a member is cleaned or waits for that.
     pub const CLEANED: [Phase; 3] = [Phase::Unclean, Phase::Cleaning, Phase::CleanLater];
 
+    /// Returns whether a member may be in this phase with a timer, or without one.
+    pub fn may_be(self, is_timed: bool) -> bool {
+        match self {
+            Phase::InUse | Phase::Unclean | Phase::Orphaned => !is_timed,
+            Phase::Free | Phase::Cleaning | Phase::Quarantined => true,
+            Phase::Checking | Phase::Stopping | Phase::Held | Phase::Delayed | Phase::CleanLater => is_timed,
+        }
+    }
+
     /// Returns the name in the protocol.
     pub fn name(self) -> &'static str {
         match self {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 mod check;
 mod groups;
 
-pub(super) use groups::{Group, Part, Supply};
+pub(super) use groups::{Group, PARTS, Part, Supply};
 
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Pool {

@@ -146,9 +146,8 @@ impl State {
     /// appends nothing, if there is more to say of it.
     fn pack(&self, id: MemberId, block: &mut Vec<u8>) -> bool {
         let Member { name, pool, owner, born, since, proved, uses, share, phase, timer, .. } = self.member(id);
-        // A free member has no reason and is not to be held.
         let (Some(agent), Phase::Free, None) = (owner, phase, timer) else { return false };
-        if self.members.attributes(id).is_some() || self.members.beside(id).failed.is_some() {
+        if self.members.attributes(id).is_some() || !self.members.beside(id).is_empty() {
             return false;
         }
         for index in [pool.index(), agent.index()] {

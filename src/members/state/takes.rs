@@ -13,8 +13,8 @@ use std::ops::Deref;
 /// Most free members that a take scans for some that are kept for no waiter: more than are kept, except while they are
 /// checked or stopped.
 const MOST_KEPT: usize = 2 * MOST_AT_ONCE as usize;
-/// Most pools with an attribute that a take from a group brings into the order of their free members.
-const MOST_FEW: usize = 64;
+/// Most pools with an attribute that a take from a group sorts by their free members: a step may visit some more.
+const MOST_SORTED: usize = 1024;
 
 /// Members that were chosen together. One alone, as for most takes, needs no memory of its own.
 pub(super) enum Picked {
@@ -69,7 +69,10 @@ impl State {
         }
         let to_check = found.as_ref().map(|members| self.unproved(members, step.now, step.now)).unwrap_or_default();
         match found.filter(|_| to_check.is_empty()) {
-            Some(members) => Ok(Some(self.hand_out(&waiter, &members, step))),
+            Some(members) => {
+                self.hand_out(&waiter, &members, step);
+                Ok(None)
+            }
             None => self.take_later(waiter, &to_check, step),
         }
     }
@@ -274,7 +277,7 @@ impl State {
             None => {
                 let most = self.pools.group(group).pools.len() / 8;
                 let pools = self.members.attributes.pools_with(&filter.attributes);
-                let pools = pools.filter(|pools| pools.len() <= most.min(MOST_FEW))?;
+                let pools = pools.filter(|pools| pools.len() <= most.min(MOST_SORTED))?;
                 let mut few: Vec<PoolId> =
                     self.in_group(pools, group).filter(|pool| self.free_count(*pool) > 0).collect();
                 few.sort_unstable_by_key(|pool| Reverse((self.free_count(*pool), Reverse(*pool))));

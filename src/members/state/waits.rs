@@ -71,8 +71,7 @@ impl State {
         if unproved.is_empty() {
             let waiter = self.end_wait(id, step);
             self.pools.times(self.member(member).pool).wait.record(step.now.since(waiter.since));
-            let what = self.hand_out(&waiter, &members, step);
-            step.tell(waiter.conn, what);
+            self.hand_out(&waiter, &members, step);
             return true;
         }
         // One check under way for each waiter is enough.

@@ -492,7 +492,7 @@ impl Members {
         self.replaced.extend(before);
         let Some(backoff) = old.map(|old| old.backoff).or(lost) else { return };
         self.conns.get_mut(&conn).expect("it is known").backoff = backoff;
-        // They come free in one step: first the members that waiters have been seen to get.
+        // The members come free in one step: members that waiters were seen to get are first.
         let number =
             |key: &Key| self.hints.leases.iter().find(|((_, of), _)| of == key).map_or(u64::MAX, |(_, at)| *at);
         let mut keys = self.keys_of(pool);

@@ -125,7 +125,10 @@ impl Player {
         for change in self.state.take_changes(&clock) {
             match change.value {
                 Some(value) => _ = self.rows.insert(change.key, value),
-                None => _ = self.rows.remove(&change.key),
+                None => {
+                    let was_there = self.rows.remove(&change.key).is_some();
+                    assert!(was_there || change.key[0] != b'4', "only tokens with rows are deleted");
+                }
             }
         }
     }

@@ -48,6 +48,7 @@ impl MemberTable {
             let kind = member.phase;
             counts[kind as usize] += 1;
             fixed += u32::from(member.owner.is_none());
+            assert!(kind.may_be(member.timer.is_some()), "a phase has a timer if it ends by itself");
             let is_idle = matches!(kind, Phase::Free | Phase::Checking);
             let is_queued = is_idle || matches!(kind, Phase::Unclean | Phase::Cleaning);
             assert_eq!(self.free_links.is_linked(*id), kind == Phase::Free, "free members are in the free list");

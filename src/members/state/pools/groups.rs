@@ -31,7 +31,7 @@ pub(in crate::state) struct Group {
     pub is_touched: bool,
 }
 
-/// Number of which a group has the sum over its pools. A pool that is being removed has none.
+/// Number that a group sums over its pools. A pool that is being removed counts as zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::state) enum Part {
     /// Starts and checks under way that no waiter for the pool alone needs.
@@ -52,7 +52,7 @@ pub(in crate::state) enum Part {
     AtCapacity,
 }
 
-const PARTS: usize = Part::AtCapacity as usize + 1;
+pub(in crate::state) const PARTS: usize = Part::AtCapacity as usize + 1;
 
 /// Supply of a pool for its group.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
