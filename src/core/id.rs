@@ -40,12 +40,14 @@ macro_rules! index_by {
         $(impl std::ops::Index<$id> for $table {
             type Output = $entry;
 
+            #[inline]
             fn index(&self, id: $id) -> &$entry {
                 &self.$field[$crate::id::Id::index(id)]
             }
         }
 
         impl std::ops::IndexMut<$id> for $table {
+            #[inline]
             fn index_mut(&mut self, id: $id) -> &mut $entry {
                 &mut self.$field[$crate::id::Id::index(id)]
             }

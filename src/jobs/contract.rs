@@ -9,8 +9,7 @@ use poolcounter_service::contract::{
     Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
     Traffic, Unreadable, Wake,
 };
-use poolcounter_service::health::Look;
-use poolcounter_service::report::{Counted, Report, Series, View};
+use poolcounter_service::report::{Counted, Look, Report, Series, View};
 use std::io;
 
 impl Lifecycle for JobQueue {

@@ -5,12 +5,11 @@ use super::JobQueue;
 use super::options::Warnings;
 use super::state::health::PartHealth;
 use super::state::views::RunnerConn;
-use super::state::{JobState, Part, State};
+use super::state::{Counted, JobState, Part, State};
 use super::store::Ownership;
-use poolcounter_core::{Count, Span, Time};
-use poolcounter_service::health::{
-    Condition, ConditionInfo, Growth, Look, Sweep, TOTAL, grouped, in_words, name_of, per_second, quoted,
-};
+use poolcounter_core::{Span, Time};
+use poolcounter_service::health::{Growth, Sweep, TOTAL, grouped, in_words, name_of, per_second, quoted};
+use poolcounter_service::report::{Condition, ConditionInfo, Look};
 use std::collections::BTreeMap;
 
 /// Most last parts, and connections, that one step examines.
@@ -174,7 +173,7 @@ impl Watcher {
         });
         let (parts, next) = state.parts_health(first, MOST_AT_ONCE, now);
         for part in &parts {
-            self.oldest[1] = self.oldest[1].max(part.1);
+            self.oldest[1] = self.oldest[1].max(part.oldest);
             self.conditions_of(part, path, has_runner, now)
                 .into_iter()
                 .for_each(|condition| self.parts.found(condition));
@@ -189,8 +188,8 @@ impl Watcher {
         if self.warnings.hold < Span::FOREVER {
             let (held, next) =
                 state.held_for(self.warnings.hold, self.runners.begin_part().unwrap_or(0), MOST_AT_ONCE, now);
-            for held in held {
-                self.runners.found(stuck(&held, look, self.warnings.hold));
+            for condition in held.iter().filter_map(|held| stuck(held, look, self.warnings.hold)) {
+                self.runners.found(condition);
             }
             self.runners.end_part(next, look);
         }
@@ -243,9 +242,10 @@ impl Watcher {
     }
 
     fn conditions_of(&mut self, part: &PartHealth<'_>, path: &str, has_runner: bool, now: Time) -> Vec<Condition> {
-        let (Part { name: of, counts, tally, .. }, oldest, tube) = part;
+        let PartHealth { part: Part { name: of, counts, tally, .. }, oldest, tube } = part;
         let (&of, [ready, reserved_now, _, buried_now]) = (of, *counts);
-        let [_, reserves, deletes, _, _, failures] = tally.counts.map(Count::get);
+        let count = |event: Counted| tally.counts[event as usize].get();
+        let [reserves, deletes, failures] = [Counted::Reserve, Counted::Delete, Counted::Failure].map(count);
         let warnings = self.warnings;
         let followed = self.follow(of, [reserves, deletes, failures], now);
         let mut all = Vec::new();
@@ -317,8 +317,8 @@ pub(super) fn pattern_of(tube: &[u8], last_part: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the condition of a runner that has held a job for longer than the limit.
-fn stuck(held: &RunnerConn<'_>, look: &Look<'_>, limit: Span) -> Condition {
-    let (job, tube, span) = held.job.expect("a connection holds only jobs that there are");
+fn stuck(held: &RunnerConn<'_>, look: &Look<'_>, limit: Span) -> Option<Condition> {
+    let (job, tube, span) = held.job?;
     let peer = look.peers.peer(held.conn);
     let runner = if held.runner.is_empty() { peer } else { name_of(held.runner) };
     let sentence = format!("{runner} has held job {job} of {} for {}", name_of(tube), in_words(span));
@@ -326,5 +326,5 @@ fn stuck(held: &RunnerConn<'_>, look: &Look<'_>, limit: Span) -> Condition {
     if held.runner.is_empty() {
         (condition.subject, condition.link) = (runner.into_bytes(), "/".into());
     }
-    condition.helped_by(Some(format!("jobs stats {job}"))).lasting(span, limit)
+    Some(condition.helped_by(Some(format!("jobs stats {job}"))).lasting(span, limit))
 }

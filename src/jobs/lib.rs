@@ -180,7 +180,7 @@ impl JobQueue {
 
 impl Drop for JobQueue {
     fn drop(&mut self) {
-        // It asks for all jobs if it has lost them.
+        // The store asks for all jobs if it has lost them.
         while let Some(verdict) = self.store.end() {
             self.hand_over_asked(&verdict);
         }

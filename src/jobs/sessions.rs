@@ -107,7 +107,11 @@ impl Query {
         let gathered = match &self.question {
             Question::RunnerSummary(runners) | Question::Runners(runners) => runners.len() * RUNNER_BYTES,
             Question::Jobs(listing) => listing.bytes(),
-            _ => 0,
+            Question::Tubes
+            | Question::Settings(_)
+            | Question::Tube(_)
+            | Question::TubeSummary
+            | Question::SumSummary(_) => 0,
         };
         gathered + self.text.capacity()
     }

@@ -62,7 +62,7 @@ pub use tally::{Counted, Rates, Tally, WINDOWS};
 pub use watching::MAX_WATCHES;
 
 pub use poolcounter_protocol::jobs::name::{Pattern, TubeName};
-pub use poolcounter_protocol::jobs::request::{ALL_STATES, JobId, JobState, Until};
+pub use poolcounter_protocol::jobs::request::{JobId, JobState, Until};
 pub use poolcounter_protocol::jobs::values::{
     Backoff, Body, Failure, JobChange, JobsOf, Limit, LimitOf, ManyEntry, Peek, Put, PutOptions, Refusal, Reply,
     Reserve, Scope,

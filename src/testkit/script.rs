@@ -176,7 +176,8 @@ impl Action {
             return Ok(Action::Happen(words.into()));
         }
         let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-        let client = line[..digits].parse().map_err(|_| "a step begins with the number of a client, or with +")?;
+        let client =
+            line[..digits].parse().map_err(|_| "a step begins with the number of a client, with + or with \"= \"")?;
         let rest = &line[digits..];
         let (sign, text) = rest.split_once(' ').unwrap_or((rest, ""));
         let action = match sign {

@@ -9,7 +9,7 @@ use poolcounter_service::access::Rule;
 use poolcounter_service::container::{AllSettings, PerService, Services};
 use poolcounter_service::contract::{Info, Wake};
 use poolcounter_service::health::HealthLine;
-use poolcounter_service::loop_stats::LoopStats;
+use poolcounter_service::report::LoopStats;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};

@@ -419,3 +419,37 @@ fn a_put_costs_the_same_for_one_job_with_its_key_and_for_very_many() {
     assert_eq!(ask(&mut service, 2, newer), format!("DUPLICATE {}", JOBS + 2));
     service.state.check();
 }
+
+/// A slice of `stats-tube` takes the same time for each entry that it counts, whatever is watched.
+#[test]
+fn stats_of_a_tube_count_each_look_up() {
+    const CONNS: usize = 1_024;
+    let stage = |patterns: usize, watches: usize| {
+        let mut service = Service::without_store(Bounds::default());
+        for bits in 1..=patterns {
+            let parts = [0, 1, 2, 3, 4].map(|place| if bits >> place & 1 == 1 { "*" } else { "a" });
+            service.send(2, format!("watch {}\r\n", parts.join("/")).as_bytes());
+        }
+        service.send(2, b"reserve-with-timeout 0\r\n");
+        let shared: String = (0..watches).map(|tube| format!("watch t{tube}\r\n")).collect();
+        for conn in 0..CONNS {
+            let own = format!("{shared}watch own/{conn}\r\nreserve-with-timeout 0\r\n");
+            service.send(10 + conn, own.as_bytes());
+        }
+        service
+    };
+    let cost = |service: &mut Service| {
+        let tube = TubeName::parse(b"a/a/a/a/a").expect("is a name");
+        let (mut watchers, mut next, before) = (Watchers::new(tube), Some(0), service.state.visited);
+        let begun = cpu_time();
+        while let Some(first) = next {
+            meter::begin_step();
+            next = service.state.count_watchers(&mut watchers, first, 1_024);
+        }
+        (cpu_time() - begun).as_secs_f64() / (service.state.visited - before) as f64
+    };
+    let (mut few, mut many) = (stage(1, 1), stage(31, 15));
+    let rounds: Vec<[f64; 2]> = (0..ROUNDS).map(|_| [cost(&mut few), cost(&mut many)]).collect();
+    let [few, many] = [0, 1].map(|which| rounds.iter().map(|round| round[which]).fold(f64::MAX, f64::min));
+    assert!(many < f64::from(MOST) * few, "an entry: {few:e} s, with 31 patterns {many:e} s");
+}

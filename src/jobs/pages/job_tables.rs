@@ -1,8 +1,8 @@
 //! Tables of jobs, and of the settings, schedules and root jobs that they have to do with.
 
 use super::tables::{
-    JOBS, OF_BURIED, ROOTS, Shown, TUBES, after, count, error, id, key, linked, name, name_or_nothing, number, seconds,
-    table, text, time_if,
+    JOBS, OF_BURIED, ROOTS, Shown, TUBES, after, count, error, id, key, name, name_or_nothing, number, seconds, table,
+    text, time_if,
 };
 use crate::state::periodic::text_of;
 use crate::state::queries::JobStats;
@@ -20,7 +20,7 @@ const ATTEMPTS: &str = "Attempts that failed since it was put, kicked or moved."
 pub(crate) fn buried(jobs: &[JobRow<'_>]) -> Table {
     let columns: [Shown<JobRow<'_>>; 7] = [
         (Column { actions: OF_BURIED, ..key("id", "job", "Number of the job.") }, |(job, _)| id(job.id)),
-        (linked("tube", "tube", TUBES, "Its tube."), |(job, _)| name_or_nothing(job.tube)),
+        (Column::linked("tube", "tube", TUBES, "Its tube."), |(job, _)| name_or_nothing(job.tube)),
         (seconds("buried", "for", "Time since it was buried."), |(_, span)| Cell::time(*span)),
         age(),
         reserves(),
@@ -35,7 +35,7 @@ pub(crate) fn buried(jobs: &[JobRow<'_>]) -> Table {
 /// Jobs of a tube that wait for a runner.
 pub(crate) fn ready_jobs(jobs: &[JobRow<'_>]) -> Table {
     let columns: [Shown<JobRow<'_>>; 8] = [
-        (linked("id", "job", JOBS, "Number of the job."), |(job, _)| id(job.id)),
+        (Column::linked("id", "job", JOBS, "Number of the job."), |(job, _)| id(job.id)),
         (seconds("ready", "for", "Time for which it has been ready."), |(_, span)| Cell::time(*span)),
         priority(),
         age(),
@@ -81,7 +81,7 @@ pub(crate) fn schedules(schedules: &[ShownSchedule<'_>]) -> Table {
     let skipped = "Times at which a periodic job was not put, by schedule.";
     let columns: [Shown<ShownSchedule<'_>>; 8] = [
         (name("name", "name", "Its name.").label("schedule"), |schedule| Cell::text(schedule.name)),
-        (linked("tube", "tube", TUBES, "Tube into which it is put."), |schedule| {
+        (Column::linked("tube", "tube", TUBES, "Tube into which it is put."), |schedule| {
             schedule.options().map_or(Cell::Nothing, |(options, _)| name_or_nothing(&options.tube))
         }),
         (text("times", "times", "Expression of cron and zone, or seconds."), |schedule| {
@@ -118,7 +118,7 @@ pub(crate) fn job(job: JobRow<'_>) -> Table {
     };
     let buttons = Column { actions: OF_BURIED, ..key("id", "buried", "Its number, with buttons, if it is buried.") };
     let columns: [Shown<JobRow<'_>>; 17] = [
-        (linked("tube", "tube", TUBES, "Its tube."), |(job, _)| Cell::text(job.tube)),
+        (Column::linked("tube", "tube", TUBES, "Its tube."), |(job, _)| Cell::text(job.tube)),
         (text("state", "state", "State of the job."), |(job, _)| Cell::text(job.state.word())),
         (seconds("for", "for", "Time for which it has been ready or buried."), since),
         (seconds("left", "left", "Time until its delay or its time to run ends."), left),
@@ -135,7 +135,7 @@ pub(crate) fn job(job: JobRow<'_>) -> Table {
         (number("kicks", "kicks", "Number of times that it was kicked."), |(job, _)| count(job.history.kicks)),
         (name("key", "key", "Its key."), |(job, _)| name_or_nothing(job.key)),
         (name("group", "group", "Its group."), |(job, _)| name_or_nothing(job.group)),
-        (linked("root", "root job", ROOTS, "Tube and signature of its root job."), |(job, _)| {
+        (Column::linked("root", "root job", ROOTS, "Tube and signature of its root job."), |(job, _)| {
             job.root.map_or(Cell::Nothing, |signature| Cell::text([job.tube, b" ", signature].concat()))
         }),
         (buttons, |(job, _)| if job.state == JobState::Buried { id(job.id) } else { Cell::Nothing }),
@@ -150,7 +150,7 @@ type Root<'a> = (&'a [u8], &'a [u8], u64, Span);
 pub(crate) fn root(root: Root<'_>) -> Table {
     let changed = "Time since its last change; it is kept for 28 days from that.";
     let columns: [Shown<Root<'_>>; 4] = [
-        (linked("tube", "tube", TUBES, "Tube of its leaves."), |(tube, ..)| Cell::text(tube)),
+        (Column::linked("tube", "tube", TUBES, "Tube of its leaves."), |(tube, ..)| Cell::text(tube)),
         (name("signature", "signature", "Signature that leaves give."), |(_, signature, ..)| Cell::text(signature)),
         (text("newest", "newest timestamp", "Newest of its timestamps."), |(_, _, newest, _)| {
             Cell::text(newest.to_string())
@@ -165,7 +165,7 @@ pub(crate) fn root(root: Root<'_>) -> Table {
 /// Root jobs that a search has found.
 pub(crate) fn roots(roots: &[(&[u8], &[u8])]) -> Table {
     let columns: [Shown<(&[u8], &[u8])>; 1] =
-        [(linked("root", "root job", ROOTS, "Tube and signature of the root job."), |(tube, signature)| {
+        [(Column::linked("root", "root job", ROOTS, "Tube and signature of the root job."), |(tube, signature)| {
             Cell::text([tube, &b" "[..], signature].concat())
         })];
     table("roots", "Root jobs", roots, columns)

@@ -5,7 +5,7 @@ use crate::operations::OPERATIONS;
 use crate::options::PartNames;
 use crate::state::queries::{JobStats, Summaries, Summary};
 use crate::state::views::RunnerConn;
-use crate::state::{JobId, JobState};
+use crate::state::{Counted, JobId, JobState};
 use crate::store::Health;
 use poolcounter_core::{SmallCount, Span, Time};
 use poolcounter_service::contract::Peers;
@@ -112,8 +112,8 @@ impl SumRow {
         rows.into_iter().map(row).collect()
     }
 
-    fn count(&self, n: usize) -> Cell {
-        Cell::Number(self.of.tally.counts[n].get())
+    fn count(&self, event: Counted) -> Cell {
+        Cell::Number(self.of.tally.counts[event as usize].get())
     }
 
     fn jobs(&self, state: JobState) -> u64 {
@@ -156,12 +156,14 @@ fn sums(word: &str, path: String, has_metrics_of_times: bool, rows: Summaries, n
         (number("put_rate", "put/min", "Jobs put in a minute."), |row| row.rates[0].clone()),
         (number("reserve_rate", "reserved/min", "Jobs reserved in a minute."), |row| row.rates[1].clone()),
         (number("delete_rate", "deleted/min", "Jobs deleted in a minute."), |row| row.rates[2].clone()),
-        (count("put", "put", "Jobs put"), |row| row.count(0)),
-        (count("reserves", "reserves", "Reservations"), |row| row.count(1)),
-        (count("deletes", "deleted", "Jobs deleted by clients").marked(Work), |row| row.count(2)),
-        (count("duplicates", "duplicates", "Jobs not queued because of their key"), |row| row.count(3)),
-        (count("superseded", "superseded", superseded), |row| row.count(4)),
-        (count("failures", "failures", failures).marked(Caution), |row| row.count(5)),
+        (count("put", "put", "Jobs put"), |row| row.count(Counted::Put)),
+        (count("reserves", "reserves", "Reservations"), |row| row.count(Counted::Reserve)),
+        (count("deletes", "deleted", "Jobs deleted by clients").marked(Work), |row| row.count(Counted::Delete)),
+        (count("duplicates", "duplicates", "Jobs not queued because of their key"), |row| {
+            row.count(Counted::Duplicate)
+        }),
+        (count("superseded", "superseded", superseded), |row| row.count(Counted::Superseded)),
+        (count("failures", "failures", failures).marked(Caution), |row| row.count(Counted::Failure)),
         (text("error", "last error", "Text of the last failure."), |SumRow { of, .. }| {
             of.tally.last_error.as_ref().map_or(Cell::Nothing, |error| Cell::prose(&error.text))
         }),
@@ -195,13 +197,13 @@ pub(crate) fn runners(rows: Summaries, now: Time) -> Table {
         (level("reserved", "runner_reserved", "Reserved jobs, by runner.").marked(Work), |row| {
             Cell::Number(row.of.counts.iter().sum())
         }),
-        (linked("tube", "works on", TUBES, "Tube of the job held longest."), |row| {
+        (Column::linked("tube", "works on", TUBES, "Tube of the job held longest."), |row| {
             row.of.busy.as_ref().map_or(Cell::Nothing, |(tube, _)| Cell::text(tube))
         }),
         (seconds("busy", "for", busy).each("runner_busy"), |row| time_if(row.of.busy.as_ref().map(|(_, span)| *span))),
         (Column { title: "reserved/min".into(), ..reserved }, |row| row.rates[1].clone()),
         (Column { title: "deleted/min".into(), ..deleted }, |row| row.rates[2].clone()),
-        (level("failures", "runner_failures", failures).marked(Caution), |row| row.count(5)),
+        (level("failures", "runner_failures", failures).marked(Caution), |row| row.count(Counted::Failure)),
     ];
     table("runners", "Runners", &SumRow::all(rows, now), columns)
         .help("Grouped by the name given with identify. Rates are those of the last minute.")
@@ -233,10 +235,10 @@ pub(crate) fn connections(conns: Vec<RunnerConn<'_>>, shows_tubes: bool, peers: 
         (runner_name("runner", "Name of the runner."), |(_, conn, shows_tube)| {
             if *shows_tube { Cell::Nothing } else { name_or_nothing(conn.runner) }
         }),
-        (linked("job", "job", JOBS, "Number of the job."), |(_, conn, _)| {
+        (Column::linked("job", "job", JOBS, "Number of the job."), |(_, conn, _)| {
             conn.job.map_or(Cell::Nothing, |(job, ..)| id(job))
         }),
-        (linked("tube", "tube", TUBES, "Its tube."), |(_, conn, shows_tube)| {
+        (Column::linked("tube", "tube", TUBES, "Its tube."), |(_, conn, shows_tube)| {
             conn.job.filter(|_| *shows_tube).map_or(Cell::Nothing, |(_, tube, _)| Cell::text(tube))
         }),
         (seconds("busy", "for", "Time since the reservation of that job."), |(_, conn, _)| {
@@ -311,10 +313,6 @@ pub(super) fn number(name: &'static str, title: &'static str, help: &'static str
 
 pub(super) fn seconds(name: &'static str, title: &'static str, help: &'static str) -> Column {
     Column::new(name, title, ColumnUnit::Seconds, help)
-}
-
-pub(super) fn linked(name: &'static str, title: &'static str, path: &'static str, help: &'static str) -> Column {
-    Column::linked(name, title, path, help)
 }
 
 pub(super) fn text(name: &'static str, title: &'static str, help: &'static str) -> Column {

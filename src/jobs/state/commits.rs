@@ -280,7 +280,7 @@ impl State {
     /// Hides the job until the current batch is committed.
     pub(super) fn wait_for_commit(&mut self, key: JobKey) {
         let commit = self.commits.current;
-        self.jobs[key].links = ((commit.0 >> 32) as u32, commit.0 as u32);
+        self.jobs[key].set_commit(commit.0);
         self.commits.pending.push_back((commit, self.jobs[key].id));
     }
 

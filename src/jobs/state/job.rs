@@ -176,6 +176,11 @@ impl Job {
         self.at.as_micros().cast_signed()
     }
 
+    /// Sets the commit that a pending job waits for.
+    pub fn set_commit(&mut self, commit: u64) {
+        self.links = ((commit >> 32) as u32, commit as u32);
+    }
+
     /// Returns the commit that a pending job waits for.
     pub fn commit(&self) -> u64 {
         u64::from(self.links.0) << 32 | u64::from(self.links.1)

@@ -327,12 +327,14 @@ impl JobPage {
 impl Index<JobKey> for Jobs {
     type Output = Job;
 
+    #[inline]
     fn index(&self, key: JobKey) -> &Job {
         at(&self.pages, key)
     }
 }
 
 impl IndexMut<JobKey> for Jobs {
+    #[inline]
     fn index_mut(&mut self, key: JobKey) -> &mut Job {
         let page = self.pages[key.index() / PAGE].as_mut().expect("a job's page is there");
         page.jobs[key.index() % PAGE].as_mut().expect("a job is where its key says")

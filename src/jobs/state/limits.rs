@@ -76,6 +76,14 @@ pub(super) struct Group {
     pub gate: GateId,
 }
 
+/// Place of rates in [`Limits::shared`].
+pub(super) const RATES: usize = 1;
+
+/// Returns the place of the gates of such limits in [`Limits::shared`].
+pub(super) fn place_of(limit: Limit) -> usize {
+    if limit.per.is_some() { RATES } else { 0 }
+}
+
 /// The limits, and the groups and lanes they apply to.
 #[derive(Default)]
 pub(super) struct Limits {
@@ -84,7 +92,7 @@ pub(super) struct Limits {
     pub lane_of: BTreeMap<Box<[GateId]>, LaneId>,
     pub groups: Slab<Group>,
     pub group_names: Names<GroupId>,
-    /// Gates of limits that count several tubes together, and of such rates, by their patterns.
+    /// Gates of limits that count several tubes together, and at [`RATES`] of such rates, by their patterns.
     pub shared: [BTreeMap<Box<[u8]>, GateId>; 2],
     pub rates: Rates,
     /// Gates that have opened and still hold lanes or buckets back.
@@ -110,7 +118,7 @@ impl Limits {
             let set = settings.matching(kind, name).filter_map(|(pattern, value)| Some((pattern, value.limit()?)));
             for (index, (pattern, limit)) in set.enumerate() {
                 is_exempt |= limit.most == 0;
-                if let Some(gate) = self.shared[usize::from(limit.per.is_some())].get(pattern) {
+                if let Some(gate) = self.shared[place_of(limit)].get(pattern) {
                     limits.counted.push(*gate);
                     limits.held.extend((!is_exempt).then_some(*gate));
                 } else if index == 0 {

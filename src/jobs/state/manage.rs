@@ -39,7 +39,8 @@ impl State {
                     Some(key) => {
                         let is_there = *self.tubes[self.jobs[key].tube].name == *name.bytes();
                         let is_moved = !is_there && self.move_one(key, name.bytes(), step);
-                        self.promise(conn, Reply::Moved(is_moved.into()), id, step);
+                        let after = self.this_commit();
+                        step.reply_after_of(conn, Reply::Moved(is_moved.into()), after, id);
                     }
                 }
             }

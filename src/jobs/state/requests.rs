@@ -134,7 +134,8 @@ impl State {
         };
         let Some(key) = self.visible(id).filter(waits) else { return step.reply(conn, Reply::NotFound) };
         self.kick_one(key, step);
-        self.promise(conn, Reply::KickedJob, id, step);
+        let after = self.this_commit();
+        step.reply_after_of(conn, Reply::KickedJob, after, id);
     }
 
     /// Returns the state of a job; None if there is no such job, or its put is not committed.

@@ -1,5 +1,6 @@
 //! Settings for people: each with its value as in its command, and with its origin.
 
+use super::limits::RATES;
 use super::periodic::line_of;
 use super::setting::{Progress, SettingKind, Value};
 use super::{Pattern, Scope, State};
@@ -74,7 +75,7 @@ impl State {
     fn left_of_rate(&self, kind: SettingKind, own: &[u8], of: Option<Pattern<'_>>, now: Time) -> Option<Span> {
         let limits = &self.limits;
         let gate = match kind {
-            SettingKind::Rate => limits.shared[1].get(own).copied(),
+            SettingKind::Rate => limits.shared[RATES].get(own).copied(),
             SettingKind::GroupRate => Some(limits.groups[limits.find_group(own)?.index()].gate),
             _ => return None,
         };

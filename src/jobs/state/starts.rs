@@ -4,7 +4,7 @@
 use super::background::keep_timer_at;
 use super::ids::{GateId, GroupId, TubeId};
 use super::job::JobKey;
-use super::limits::{Gate, Group, Limits};
+use super::limits::{Gate, Group, Limits, RATES, place_of};
 use super::rates::{OF_GROUP, OF_PATTERN, OF_TUBE, Rate, Rates, SavedStarts};
 use super::setting::SettingKind;
 use super::{Limit, Scope, State, Step, Timer};
@@ -26,7 +26,8 @@ impl State {
         if limit.per.is_some() {
             self.limits.rates.forget(&Rates::log_of(OF_PATTERN, pattern));
         }
-        let shared = &mut self.limits.shared[usize::from(limit.per.is_some())];
+        let place = place_of(limit);
+        let shared = &mut self.limits.shared[place];
         let known = shared.get(pattern).copied();
         let Some(new) = new.filter(|limit| limit.scope == Scope::All) else {
             shared.remove(pattern);
@@ -37,7 +38,7 @@ impl State {
             Some(known) => self.change_gate(known, |known| (known.limit, known.rate) = (gate.limit, gate.rate)),
             None => {
                 let gate = GateId::from_index(self.limits.gates.insert(gate));
-                self.limits.shared[usize::from(new.per.is_some())].insert(pattern.into(), gate);
+                self.limits.shared[place].insert(pattern.into(), gate);
             }
         }
         None
@@ -123,7 +124,7 @@ impl State {
                 }
                 None
             }
-            OF_PATTERN => self.limits.shared[1].get(name).copied(),
+            OF_PATTERN => self.limits.shared[RATES].get(name).copied(),
             _ => self.limits.find_group(name).map(|group| self.limits.groups[group.index()].gate),
         };
         if let Some(gate) = gate {

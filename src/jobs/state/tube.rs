@@ -141,6 +141,7 @@ impl Rare {
 impl Deref for Tube {
     type Target = Rare;
 
+    #[inline]
     fn deref(&self) -> &Rare {
         static NONE: LazyLock<Rare> = LazyLock::new(Rare::default);
         self.rare.as_deref().unwrap_or_else(|| &NONE)
@@ -179,11 +180,13 @@ impl Tube {
     }
 
     /// Returns true if none of its jobs can be reserved through watches.
+    #[inline]
     pub fn is_blocked(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| rare.paused.is_some()) || self.is_at_limit()
     }
 
     /// Returns true if it has reached its limit of reserved jobs, or of starts.
+    #[inline]
     pub fn is_at_limit(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| {
             rare.limit > 0 && self.reserved >= rare.limit || rare.rate.as_ref().is_some_and(|rate| rate.is_full)
@@ -229,7 +232,7 @@ impl Tube {
         }
     }
 
-    /// Returns its jobs by state, in the order of [`super::ALL_STATES`].
+    /// Returns its jobs by state, in the order of [`JobState::ALL`].
     pub fn counts(&self) -> [u64; 4] {
         let [ready, reserved, buried] = [self.waiting.len, self.reserved, self.buried.len].map(u64::from);
         [ready, reserved, self.delayed.len() as u64, buried]

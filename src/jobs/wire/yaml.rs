@@ -1,8 +1,7 @@
 //! Statistics and lists as YAML, as beanstalkd writes them.
 
-use crate::state::ALL_STATES;
 use crate::state::queries::{JobStats, Summary, TubeStats};
-use crate::state::{ShownSchedule, ShownSetting};
+use crate::state::{Counted, JobState, ShownSchedule, ShownSetting};
 use crate::stats::Jobs;
 use poolcounter_core::{Figures, Time};
 use poolcounter_protocol::jobs::commands::{self, JobCommand};
@@ -166,7 +165,7 @@ pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_run
     if is_runner {
         put!(bytes, "  connections: {}\n  waiting: {}", summary.conns, summary.waiting);
     }
-    for (state, count) in ALL_STATES.into_iter().zip(summary.counts) {
+    for (state, count) in JobState::ALL.into_iter().zip(summary.counts) {
         put!(bytes, "  {}: {count}", state.word());
     }
     put!(bytes, "  retrying: {}", summary.retrying);
@@ -183,7 +182,8 @@ pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_run
             put!(bytes, "  {event}-rate-{minutes}: {rate:.3}");
         }
     }
-    let [.., duplicates, superseded, failures] = summary.tally.counts;
+    let count = |event: Counted| summary.tally.counts[event as usize];
+    let [duplicates, superseded, failures] = [Counted::Duplicate, Counted::Superseded, Counted::Failure].map(count);
     put!(bytes, "  duplicates: {duplicates}\n  superseded: {superseded}\n  failures: {failures}");
     if let Some((_, span)) = &summary.busy {
         put!(bytes, "  busy: {:.3}", seconds(span.as_micros()));

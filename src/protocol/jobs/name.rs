@@ -227,12 +227,6 @@ impl<V> PatternMap<V> {
         entries.map(|(pattern, value)| (&**pattern, value))
     }
 
-    /// Returns a name, and the patterns that match it and whose arrangement of `*` is held.
-    pub fn patterns_of<'s>(&'s self, name: &'s [u8]) -> impl Iterator<Item = Vec<u8>> {
-        let masks = self.masks_of(parts(name).count() as u8).filter(|mask| mask.stars > 0);
-        masks.filter_map(|mask| mask.apply(name)).chain([name.to_vec()])
-    }
-
     /// Returns the masks of patterns with this number of parts, the most literal first.
     fn masks_of(&self, parts: u8) -> impl Iterator<Item = &Mask> {
         let first = Mask { parts, stars: 0, places: Vec::new() };

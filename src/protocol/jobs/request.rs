@@ -1,5 +1,6 @@
 //! Terms of both sides of a connection: jobs, their states, and the kinds of summaries.
 
+use poolcounter_core::words;
 #[cfg(feature = "daemon")]
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -20,64 +21,38 @@ pub enum Until {
     Deleted,
 }
 
-/// States of jobs in commands and replies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum JobState {
-    /// Ready for a runner.
-    Ready,
-    /// Held by a runner.
-    Reserved,
-    /// Delayed.
-    Delayed,
-    /// Buried until a kick.
-    Buried,
+words! {
+    /// States of jobs in commands and replies, in the order of beanstalkd's figures.
+    pub enum JobState, word {
+        /// Ready for a runner.
+        Ready = "ready",
+        /// Held by a runner.
+        Reserved = "reserved",
+        /// Delayed.
+        Delayed = "delayed",
+        /// Buried until a kick.
+        Buried = "buried",
+    }
 }
 
-/// Every state, in the order of beanstalkd's figures.
-pub const ALL_STATES: [JobState; 4] = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
-
-/// Kind of a summary.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SummaryBy {
-    /// Sums by the first part of tubes' names.
-    Wiki,
-    /// Sums by the last part.
-    Type,
-    /// Each tube.
-    Tube,
-    /// Sums by the names of runners.
-    Runner,
+words! {
+    /// Kind of a summary.
+    pub enum SummaryBy, word {
+        /// Sums by the first part of tubes' names.
+        Wiki = "wiki",
+        /// Sums by the last part.
+        Type = "type",
+        /// Each tube.
+        Tube = "tube",
+        /// Sums by the names of runners.
+        Runner = "runner",
+    }
 }
 
 impl JobState {
-    /// Returns its word.
-    pub fn word(self) -> &'static str {
-        match self {
-            JobState::Ready => "ready",
-            JobState::Reserved => "reserved",
-            JobState::Delayed => "delayed",
-            JobState::Buried => "buried",
-        }
-    }
-
     /// Returns the state of a word; None for an unknown one.
     pub fn of_word(word: &str) -> Option<JobState> {
-        ALL_STATES.into_iter().find(|state| state.word() == word)
-    }
-}
-
-impl SummaryBy {
-    /// All kinds.
-    pub const ALL: [SummaryBy; 4] = [SummaryBy::Wiki, SummaryBy::Type, SummaryBy::Tube, SummaryBy::Runner];
-
-    /// Returns its word.
-    pub fn word(self) -> &'static str {
-        match self {
-            SummaryBy::Wiki => "wiki",
-            SummaryBy::Type => "type",
-            SummaryBy::Tube => "tube",
-            SummaryBy::Runner => "runner",
-        }
+        JobState::ALL.into_iter().find(|state| state.word() == word)
     }
 }
 

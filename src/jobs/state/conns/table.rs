@@ -318,12 +318,14 @@ impl Conns {
 impl Index<ConnId> for Conns {
     type Output = Conn;
 
+    #[inline]
     fn index(&self, id: ConnId) -> &Conn {
         self.get(id).expect("a connection is opened before its first request")
     }
 }
 
 impl IndexMut<ConnId> for Conns {
+    #[inline]
     fn index_mut(&mut self, id: ConnId) -> &mut Conn {
         self.get_mut(id).expect("a connection is opened before its first request")
     }

@@ -5,9 +5,15 @@ use crate::state::sums::{Part, SumBy};
 use crate::state::views::RunnerConn;
 use poolcounter_core::{Metered as _, Span, Time};
 
-/// Jobs of the tubes with the same last part: its figures, the age of the oldest ready job, and the tube of that job, or
-/// any of them if none is ready.
-pub type PartHealth<'a> = (Part<'a>, Span, &'a [u8]);
+/// Jobs of the tubes with the same last part.
+pub struct PartHealth<'a> {
+    /// Its figures.
+    pub part: Part<'a>,
+    /// Age of the oldest ready job.
+    pub oldest: Span,
+    /// Tube of that job, or any of them if none is ready.
+    pub tube: &'a [u8],
+}
 
 impl State {
     /// Returns the last parts at the `most` positions from `first` on, and the next position.
@@ -16,7 +22,7 @@ impl State {
         let health = sums.metered().map(|sum| {
             let (part, oldest) = (self.tubes.part(sum), self.tubes.by_age(sum).next());
             let tube = oldest.or(sum.tubes().next().map(|tube| &self.tubes[tube])).map_or(part.name, |tube| &tube.name);
-            (part, oldest.map_or(Span::ZERO, |tube| self.oldest_of(tube, now)), tube)
+            PartHealth { part, oldest: oldest.map_or(Span::ZERO, |tube| self.oldest_of(tube, now)), tube }
         });
         (health.collect(), next)
     }

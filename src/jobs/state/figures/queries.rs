@@ -205,7 +205,8 @@ impl State {
     pub fn largest_sums(&self, by: SumBy, has: &dyn Fn(&[u8]) -> bool, most: usize, now: Time) -> Summaries {
         let known = self.tubes.sums.surveyed(by).map(|(id, sum)| (id, self.tubes.part(sum)));
         let known = known.filter(|(_, part)| has(part.name));
-        let sizes = known.map(|(id, part)| (part.counts.iter().sum(), part.tally.counts[0].get(), id.index()));
+        let sizes = known
+            .map(|(id, part)| (part.counts.iter().sum(), part.tally.counts[Counted::Put as usize].get(), id.index()));
         let largest = largest_of(sizes.collect(), most).map(|place| &self.tubes.sums[SumId::from_index(place)]);
         sorted(largest.map(|sum| self.summary_of(sum, now)).collect(), most)
     }
@@ -277,7 +278,9 @@ impl Summary {
 
 /// Returns the `most` largest summaries, the largest first.
 fn sorted(mut all: Summaries, most: usize) -> Summaries {
-    let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.tally.counts[0].get());
+    let size = |summary: &Summary| {
+        (summary.counts.iter().sum::<u64>(), summary.conns, summary.tally.counts[Counted::Put as usize].get())
+    };
     all.sort_by(|(name, one), (other_name, other)| size(other).cmp(&size(one)).then_with(|| name.cmp(other_name)));
     all.truncate(most);
     all

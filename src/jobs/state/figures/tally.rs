@@ -81,9 +81,7 @@ impl Tally {
     #[inline]
     pub(in crate::state) fn note(&mut self, (event, time): Noted, now: Time) -> usize {
         self.counts[event as usize].bump();
-        if (event as usize) < RATED {
-            self.rates.count(event, now);
-        }
+        self.rates.count(event, now);
         let Some(time) = time else { return 0 };
         let histogram = if event == Counted::Delete { &mut self.runs } else { &mut self.pickups };
         let before = histogram.bytes();
@@ -116,9 +114,12 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Counts an event. The averages are updated at most once a second.
+    /// Counts an event, if there are rates of it. The averages are updated at most once a second.
     #[inline]
     pub fn count(&mut self, event: Counted, now: Time) {
+        if event as usize >= RATED {
+            return;
+        }
         let second = second_of(now);
         if second > self.second {
             self.go_to(second);
@@ -126,7 +127,7 @@ impl Rates {
         self.counts[event as usize].bump();
     }
 
-    /// Returns the events a second over each of [`WINDOWS`].
+    /// Returns the events a second over each of [`WINDOWS`]: of puts, reserves or deletes, as there are no other rates.
     pub fn of(&self, event: Counted, now: Time) -> [f64; 3] {
         let second = second_of(now);
         std::array::from_fn(|window| self.faded(event as usize, window, second).into())

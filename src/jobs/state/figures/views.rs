@@ -7,7 +7,7 @@ use crate::state::queries::{JobStats, Summaries, Summary, largest_of};
 use crate::state::sums::{MOST_SURVEYED, Part, Sum, SumBy, SumId};
 use crate::state::tally::{Counted, Tally};
 use crate::state::tube::Tube;
-use crate::state::{ALL_STATES, JobState, State};
+use crate::state::{JobState, State};
 use poolcounter_core::{ConnId, Id, Span, Time};
 
 /// Name of the sums that are not followed, taken together.
@@ -177,7 +177,7 @@ impl State {
     pub fn followed(&self, by: SumBy, now: Time) -> Summaries {
         let mut followed: Vec<&Sum> = self.tubes.sums.followed(by).collect();
         followed.sort_by_key(|sum| std::cmp::Reverse(self.tubes.part(sum).tally.counts[Counted::Put as usize]));
-        let total = ALL_STATES.map(|state| self.count_in(state));
+        let total = JobState::ALL.map(|state| self.count_in(state));
         let parts = || followed.iter().map(|sum| self.tubes.part(sum));
         let counts = std::array::from_fn(|n| total[n] - parts().map(|part| part.counts[n]).sum::<u64>());
         let others = self.tubes.sums.surveyed(by).filter(|(_, sum)| sum.followed_from.is_none());

@@ -9,7 +9,7 @@ use crate::state::queries::{JobStats, Summaries, Summary, TubeStats};
 use crate::state::sums::SumBy;
 use crate::state::tally::Counted;
 use crate::state::{JobState, State};
-use poolcounter_core::{Id as _, Metered as _, Time};
+use poolcounter_core::{Id as _, Metered as _, Time, meter};
 use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -97,15 +97,18 @@ impl State {
             watchers.watching += self.conns.idle_count as u64;
         }
         let feeds: Vec<&Feed> = self.feeds.covering(&watchers.tube).map(|feed| &self.feeds[feed]).collect();
-        let (sets, next) = self.sets.slice(first, most);
+        // Each set is looked up in each feed.
+        let of_set = 1 + feeds.len();
+        let (sets, next) = self.sets.slice(first, most.div_ceil(of_set));
         let mut visited = feeds.len();
-        for (id, set) in sets.metered() {
-            visited += 1;
+        for (id, set) in sets {
+            visited += of_set;
             if feeds.iter().any(|feed| feed.sets.contains(&id)) {
                 watchers.watching += u64::from(set.conns);
                 watchers.waiting += u64::from(set.waiting.len());
             }
         }
+        meter::visit_many(visited);
         self.visited += visited;
         next
     }

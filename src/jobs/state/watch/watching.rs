@@ -74,6 +74,9 @@ impl State {
             return set;
         }
         let watches = &self.conns[id].watches.sorted;
+        // The look-up compares lists of watches.
+        meter::visit_many(watches.len() / FEW);
+        self.visited += watches.len() / FEW;
         let known = self.sets.find(watches);
         let set = known.unwrap_or_else(|| self.make_set(self.conns[id].watches.sorted.as_slice().into()));
         self.sets.join(set);

@@ -2,7 +2,7 @@
 
 use crate::jobs::name::{Pattern, TubeName};
 use crate::jobs::request::JobId;
-use crate::jobs::request::{ALL_STATES, JobState, SummaryBy};
+use crate::jobs::request::{JobState, SummaryBy};
 use crate::jobs::values::{JobChange, JobsOf, MOST_LISTED};
 use memchr::memchr_iter;
 
@@ -150,7 +150,7 @@ impl<'a> Words<'a> {
 
     pub fn state(&mut self) -> Result<JobState, Wrong> {
         let word = self.word()?;
-        ALL_STATES.into_iter().find(|state| state.word().as_bytes() == word).ok_or(Wrong)
+        JobState::ALL.into_iter().find(|state| state.word().as_bytes() == word).ok_or(Wrong)
     }
 
     /// Reads the state of jobs that are kicked.
