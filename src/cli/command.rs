@@ -35,7 +35,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// Defaults of most commands: words among the options, of which there are only those that every command has.
+    /// Defaults of most commands: words may stand anywhere among the options, which are --help and --version alone.
     pub const BLANK: Command = Command {
         name: "",
         usage: "[options]",
@@ -86,7 +86,7 @@ impl Command {
     }
 }
 
-/// Returns the command with the name, module, usage and purpose, and further fields of the row.
+/// Row of a command whose module has its `OPTIONS` and its `run`: module, name, usage, purpose, and other fields.
 macro_rules! command {
     ($module:ident $name:literal, $usage:literal, $summary:literal $(, $field:ident: $value:expr)*) => {
         $crate::command::Command {

@@ -74,7 +74,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     server.begin()?;
     let addresses = enumerate(&server.addresses(http::INFO.name));
     info!("poolcounter {VERSION} with the page of {count} servers listens on {addresses}");
-    Ok(serve(server).map(|()| ExitCode::SUCCESS)?)
+    serve(server)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the host and port of a server's page, from its name or the URL of the page; None if the text is neither.

@@ -13,8 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::{env, fs};
-use std::{io, process};
+use std::{env, fs, io, process};
 
 /// Variable of the environment: name and value.
 pub type Variable = (Vec<u8>, Vec<u8>);

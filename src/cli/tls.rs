@@ -90,9 +90,9 @@ pub const OPTIONS: &[Opt<TlsSettings>] = option_table!(TlsSettings;
         |settings, _| assign(&mut settings.is_rehearsal, Ok(true)), hidden();
     "-v, --verbose", "Log connections. RUST_LOG overrides it.",
         |settings, _| {
-        settings.verbosity = settings.verbosity.saturating_add(1);
-        Ok(())
-    };
+            settings.verbosity = settings.verbosity.saturating_add(1);
+            Ok(())
+        };
 );
 
 /// Runs the command: serves until a signal ends it, or only checks whether it could serve, or take over.

@@ -12,6 +12,7 @@ use fetch::Told;
 use poolcounter_service::contract::Wake;
 use poolcounter_service::operations::PendingOperations;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Snapshot, Table};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Limit of views under way: enough for a few viewers, and a bound of threads and memory.
@@ -60,7 +61,9 @@ impl Fleet {
         let is_view = matches!(page.resource, Resource::View(..));
         let number = self.waiting.begin(page.conn, page);
         let spawned = fetch::spawn(move || {
-            let content = shown(own, &settings.servers, fetch::ask_all(&settings, &target), is_view);
+            let merged = || shown(own, &settings.servers, fetch::ask_all(&settings, &target), is_view);
+            // A fault in a view gives its place back, too.
+            let content = catch_unwind(AssertUnwindSafe(merged)).unwrap_or_default();
             // The fleet may have ended meanwhile.
             _ = finished.send((number, content));
             wake.wake();
@@ -114,7 +117,7 @@ mod tests {
     use crate::snapshots::tests::{of_overview, overview};
     use crate::wire::{AfterResponse, Method};
     use poolcounter_core::id::{ConnId, Id};
-    use poolcounter_service::loop_stats::LoopStats;
+    use poolcounter_service::report::LoopStats;
     use poolcounter_service::report::room::{MOST_ROWS, Room};
     use poolcounter_service::report::snapshot::Remembered;
 

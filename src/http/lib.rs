@@ -3,7 +3,7 @@
 
 mod contract;
 mod exposition;
-pub mod fleet;
+mod fleet;
 pub mod host;
 mod metrics;
 mod operations;
@@ -352,11 +352,10 @@ mod tests {
     use poolcounter_core::histogram::Histogram;
     use poolcounter_core::stats::{Metric, Unit};
     use poolcounter_core::time::Time;
-    use poolcounter_service::loop_stats::LoopStats;
     use poolcounter_service::output::FULL_BYTES;
     use poolcounter_service::report::room::MOST_ROWS;
     use poolcounter_service::report::snapshot::Remembered;
-    use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, SeriesInfo, ServiceReport};
+    use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, LoopStats, Overview, SeriesInfo, ServiceReport};
     use std::collections::BTreeMap;
 
     fn snapshot_of(overview: Overview, samples: &Samples) -> Snapshot {

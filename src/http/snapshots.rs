@@ -69,11 +69,10 @@ pub(crate) mod tests {
     use poolcounter_core::time::{Span, Time};
     use poolcounter_service::container::{AllSettings, Services};
     use poolcounter_service::contract::{Info, NoPeers, NoProcessInfo, Peers, Process};
-    use poolcounter_service::loop_stats::LoopStats;
-    use poolcounter_service::report::Moment;
     use poolcounter_service::report::room::{MOST_ROWS, Room};
     use poolcounter_service::report::snapshot::{Remembered, Snapshot};
     use poolcounter_service::report::{Cell, Column, ColumnUnit, Overview};
+    use poolcounter_service::report::{LoopStats, Moment};
 
     /// Services with tables of every kind.
     const SERVICES: &[&Info] = &[
@@ -145,8 +144,9 @@ pub(crate) mod tests {
 
     mod merged {
         use super::*;
-        use poolcounter_service::health::{Condition, ConditionInfo, ConditionOn, HealthLine, Level};
+        use poolcounter_service::health::{ConditionOn, HealthLine};
         use poolcounter_service::report::matrix::{Heat, Matrix, MatrixLine};
+        use poolcounter_service::report::{Condition, ConditionInfo, Level};
         use serde_json::Value;
 
         const SERVICES: [&str; 5] = ["pools", "counters", "members", "jobs", "admin"];

@@ -13,7 +13,7 @@ use warnings::share;
 
 use super::state::{Bounds, Setting};
 use poolcounter_core::Span;
-use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, seconds_or_forever};
+use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, option_table, seconds_or_forever};
 
 /// Settings of the jobs.
 #[derive(Clone, PartialEq, Debug)]
@@ -109,154 +109,97 @@ pub const LISTENING: &[Opt<Endpoint>] = listening!(
     "Serve a job queue over the beanstalkd protocol too. See SERVICES in poolcounter(8)."
 );
 
-/// Returns an option with its names, the hint of its value and its default, its description, and what it sets.
-const fn option(
-    [long, key]: [&'static str; 2],
-    [hint, default]: [&'static str; 2],
-    doc: &'static str,
-    set: fn(&mut JobsSettings, &str) -> Result<(), String>,
-) -> Opt<JobsSettings> {
-    Opt { long, key, hint, default, doc, set, ..Opt::BLANK }
-}
-
 /// The other options.
-pub const OPTIONS: &[Opt<JobsSettings>] = &[
-    option(
-        ["jobs-store", "jobs.store"],
-        ["STORE", r#""sqlite:""#],
-        "Store of the jobs: sqlite:PATH, postgres:URL, or memory (default: jobs.db in $STATE_DIRECTORY or the \
-         working directory). See docs/stores.md. sqlite:PATH keeps the jobs in a file of SQLite, which is made if \
-         it does not exist. postgres:URL keeps them in a database that several daemons share: one of them serves \
-         jobs, the others stand by. memory keeps them for as long as the daemon runs, upgrades included. A reload \
-         that names another store is refused: poolcounter jobs copy takes the jobs there while the daemon is \
-         stopped. The default is sqlite: without a path, which is jobs.db in the directory that systemd names in \
-         STATE_DIRECTORY, else in the working directory.",
-        |settings, value| assign(&mut settings.store, StoreKind::parse(value)),
-    ),
-    Opt {
-        idle: store::not_kept,
-        ..option(
-            ["jobs-required", "jobs.required"],
-            ["", "false"],
-            "Do not start if the file of the jobs is damaged, or is not a file of this program. Without the option, \
-             all other services are served then, and every request for jobs is answered with INTERNAL_ERROR. Damage \
-             that is found only when the jobs are read, after the start, closes the jobs in both cases.",
-            |settings, value| assign(&mut settings.required, flag(value)),
-        )
-    },
-    option(
-        ["jobs-name", "jobs.name"],
-        ["NAME", r#""""#],
-        "Name of the queue in the log, on the page and in metrics (default: the file or database of its store). \
-         It is also in conditions, and in metrics it is the label queue. It has at most 64 letters, digits and \
-         the characters -, ., _ and /. Daemons that share a queue in PostgreSQL have the same name.",
-        |settings, value| assign(&mut settings.name, store::name(value)),
-    ),
-    Opt {
-        idle: store::not_kept,
-        ..option(
-            ["jobs-store-timeout", "jobs.store_timeout"],
-            ["SECONDS", "30"],
-            "Time for which a reply waits for a failing store before it is INTERNAL_ERROR; 0: without limit (default: \
-             30). It applies to replies that depend on a commit. After INTERNAL_ERROR the change may be done or not.",
-            |settings, value| assign(&mut settings.store_timeout, seconds_or_forever(value)),
-        )
-    },
-    Opt {
-        idle: store::not_kept,
-        ..option(
-            ["jobs-store-queue", "jobs.store_queue"],
-            ["CHANGES[,MEGABYTES]", r#""65536,64""#],
-            "Maximum number of uncommitted changes, and their maximum size in megabytes; above it, writers are paused \
-             (default: 65536,64). Connections that would change more are not read until there is room.",
-            |settings, value| assign(&mut settings.queue, store::queue(value)),
-        )
-    },
-    option(
-        ["jobs-max-size", "jobs.max_size"],
-        ["BYTES", "65535"],
-        "Maximum size of the body of a job, at most 536870912 (default: 65535). A longer body is read to its end \
-         and answered with JOB_TOO_BIG.",
+pub const OPTIONS: &[Opt<JobsSettings>] = option_table!(JobsSettings;
+    "--jobs-store STORE",
+        "Store of the jobs: sqlite:PATH, postgres:URL, or memory (default: jobs.db in $STATE_DIRECTORY or the working \
+         directory). See docs/stores.md. sqlite:PATH keeps the jobs in a file of SQLite, which is made if it does not \
+         exist. postgres:URL keeps them in a database that several daemons share: one of them serves jobs, the others \
+         stand by. memory keeps them for as long as the daemon runs, upgrades included. A reload that names another \
+         store is refused: poolcounter jobs copy takes the jobs there while the daemon is stopped. The default is \
+         sqlite: without a path, which is jobs.db in the directory that systemd names in STATE_DIRECTORY, else in the \
+         working directory.",
+        |settings, value| assign(&mut settings.store, StoreKind::parse(value)), in_file("jobs.store", r#""sqlite:""#);
+    "--jobs-required",
+        "Do not start if the file of the jobs is damaged, or is not a file of this program. Without the option, all \
+         other services are served then, and every request for jobs is answered with INTERNAL_ERROR. Damage that is \
+         found only when the jobs are read, after the start, closes the jobs in both cases.",
+        |settings, value| assign(&mut settings.required, flag(value)), in_file("jobs.required", "false"),
+        idle_if(store::not_kept);
+    "--jobs-name NAME",
+        "Name of the queue in the log, on the page and in metrics (default: the file or database of its store). It is \
+         also in conditions, and in metrics it is the label queue. It has at most 64 letters, digits and the \
+         characters -, ., _ and /. Daemons that share a queue in PostgreSQL have the same name.",
+        |settings, value| assign(&mut settings.name, store::name(value)), in_file("jobs.name", r#""""#);
+    "--jobs-store-timeout SECONDS",
+        "Time for which a reply waits for a failing store before it is INTERNAL_ERROR; 0: without limit (default: 30). \
+         It applies to replies that depend on a commit. After INTERNAL_ERROR the change may be done or not.",
+        |settings, value| assign(&mut settings.store_timeout, seconds_or_forever(value)),
+        in_file("jobs.store_timeout", "30"),
+        idle_if(store::not_kept);
+    "--jobs-store-queue CHANGES[,MEGABYTES]",
+        "Maximum number of uncommitted changes, and their maximum size in megabytes; above it, writers are paused \
+         (default: 65536,64). Connections that would change more are not read until there is room.",
+        |settings, value| assign(&mut settings.queue, store::queue(value)),
+        in_file("jobs.store_queue", r#""65536,64""#),
+        idle_if(store::not_kept);
+    "--jobs-max-size BYTES",
+        "Maximum size of the body of a job, at most 536870912 (default: 65535). A longer body is read to its end and \
+         answered with JOB_TOO_BIG.",
         |settings, value| assign(&mut settings.max_size, number(value, 1..=MOST_SIZE)),
-    ),
-    option(
-        ["jobs-max-memory", "jobs.max_memory"],
-        ["MEGABYTES", "1024"],
-        "Maximum memory of jobs; above it, puts are answered OUT_OF_MEMORY (default: 1024). The memory is \
-         estimated as 150 bytes for each job and its body, key, signature and error text, with about a kilobyte \
-         for each tube, and for each first and last part of their names, settings, watches, the orders of tubes \
-         that patterns watch, incomplete requests, and unsent answers. Above the maximum, lists and summaries are \
-         answered with OUT_OF_MEMORY as well; above it by a sixteenth, also a use or a watch of a new tube, and a \
-         reserve through a pattern that no other connection watches.",
+        in_file("jobs.max_size", "65535");
+    "--jobs-max-memory MEGABYTES",
+        "Maximum memory of jobs; above it, puts are answered OUT_OF_MEMORY (default: 1024). The memory is estimated as \
+         150 bytes for each job and its body, key, signature and error text, with about a kilobyte for each tube, and \
+         for each first and last part of their names, settings, watches, the orders of tubes that patterns watch, \
+         incomplete requests, and unsent answers. Above the maximum, lists and summaries are answered with \
+         OUT_OF_MEMORY as well; above it by a sixteenth, also a use or a watch of a new tube, and a reserve through a \
+         pattern that no other connection watches.",
         |settings, value| {
             let bytes = number(value, 1..=1_000_000).map(|megabytes: usize| megabytes << 20);
             assign(&mut settings.max_memory, bytes)
-        },
-    ),
-    option(
-        ["jobs-max-tubes", "jobs.max_tubes"],
-        ["N", "1048576"],
+        }, in_file("jobs.max_memory", "1024");
+    "--jobs-max-tubes N",
         "Maximum number of tubes (default: 1048576).",
         |settings, value| assign(&mut settings.max_tubes, number(value, 1..=100_000_000)),
-    ),
-    option(
-        ["jobs-bury-ttl", "jobs.bury_ttl"],
-        ["SECONDS", "0"],
-        "Time from the burial after which a buried job is deleted, across restarts and upgrades; 0: never \
-         (default: 0).",
-        |settings, value| assign(&mut settings.bury_ttl, seconds_or_forever(value)),
-    ),
-    option(
-        ["jobs-admin", "jobs.admin"],
-        ["", "false"],
-        "Allow clients on other machines to drain, undrain, clear and copy jobs, too (default: off). Their \
-         commands are drain, undrain, clear and store-copy.",
-        |settings, value| assign(&mut settings.admin, flag(value)),
-    ),
-    option(
-        ["jobs-show-bodies", "jobs.show_bodies"],
-        ["WHO", "\"local\""],
-        "Browsers to which pages show bodies of jobs: local, all or none (default: local). local browsers are on \
-         this machine and come without a proxy; all are all browsers that may read the pages.",
+        in_file("jobs.max_tubes", "1048576");
+    "--jobs-bury-ttl SECONDS",
+        "Time from the burial after which a buried job is deleted, across restarts and upgrades; 0: never (default: \
+         0).",
+        |settings, value| assign(&mut settings.bury_ttl, seconds_or_forever(value)), in_file("jobs.bury_ttl", "0");
+    "--jobs-admin",
+        "Allow clients on other machines to drain, undrain, clear and copy jobs, too (default: off). Their commands \
+         are drain, undrain, clear and store-copy.",
+        |settings, value| assign(&mut settings.admin, flag(value)), in_file("jobs.admin", "false");
+    "--jobs-show-bodies WHO",
+        "Browsers to which pages show bodies of jobs: local, all or none (default: local). local browsers are on this \
+         machine and come without a proxy; all are all browsers that may read the pages.",
         |settings, value| assign(&mut settings.show_bodies, show_bodies(value)),
-    ),
-    Opt {
-        idle: |JobsSettings { warnings: Warnings { age, alarm_age, .. }, .. }| {
+        in_file("jobs.show_bodies", "\"local\"");
+    "--jobs-warn-age SECONDS",
+        "Age of a ready job above which the status warns; 0: never (default: 600).",
+        |settings, value| assign(&mut settings.warnings.age, seconds_or_forever(value)),
+        in_file("jobs.warn_age", "600"),
+        idle_if(|JobsSettings { warnings: Warnings { age, alarm_age, .. }, .. }| {
             (*age != Span::FOREVER && alarm_age <= age).then_some("jobs.alarm_age is not longer")
-        },
-        ..option(
-            ["jobs-warn-age", "jobs.warn_age"],
-            ["SECONDS", "600"],
-            "Age of a ready job above which the status warns; 0: never (default: 600).",
-            |settings, value| assign(&mut settings.warnings.age, seconds_or_forever(value)),
-        )
-    },
-    option(
-        ["jobs-alarm-age", "jobs.alarm_age"],
-        ["SECONDS", "3600"],
+        });
+    "--jobs-alarm-age SECONDS",
         "Age of a ready job above which the status is critical; 0: never (default: 3600).",
         |settings, value| assign(&mut settings.warnings.alarm_age, seconds_or_forever(value)),
-    ),
-    option(
-        ["jobs-warn-hold", "jobs.warn_hold"],
-        ["SECONDS", "600"],
+        in_file("jobs.alarm_age", "3600");
+    "--jobs-warn-hold SECONDS",
         "Time after which the status warns of a runner that holds one job; 0: never (default: 600).",
         |settings, value| assign(&mut settings.warnings.hold, seconds_or_forever(value)),
-    ),
-    option(
-        ["jobs-warn-failures", "jobs.warn_failures"],
-        ["SHARE", "0.1"],
+        in_file("jobs.warn_hold", "600");
+    "--jobs-warn-failures SHARE",
         "Share of failed attempts above which the status warns; 1: never (default: 0.1). It is the share of the \
          attempts of the last five minutes, for each last part of tubes' names.",
-        |settings, value| assign(&mut settings.warnings.failures, share(value)),
-    ),
-    option(
-        ["jobs-part-names", "jobs.part_names"],
-        ["FIRST,LAST", r#""wiki,type""#],
-        "Words for the first and the last part of tubes' names on pages and in metrics (default: wiki,type). \
-         Pages, their paths, the members of the JSON and metrics are named after them: with app,task, there are \
-         /jobs/app/NAME, the table apps and the metric poolcounter_jobs_app_ready. They are two different words \
-         of a to z and _, each of 20 letters at most.",
+        |settings, value| assign(&mut settings.warnings.failures, share(value)), in_file("jobs.warn_failures", "0.1");
+    "--jobs-part-names FIRST,LAST",
+        "Words for the first and the last part of tubes' names on pages and in metrics (default: wiki,type). Pages, \
+         their paths, the members of the JSON and metrics are named after them: with app,task, there are \
+         /jobs/app/NAME, the table apps and the metric poolcounter_jobs_app_ready. They are two different words of a \
+         to z and _, each of 20 letters at most.",
         |settings, value| assign(&mut settings.part_names, PartNames::parse(value)),
-    ),
-];
+        in_file("jobs.part_names", r#""wiki,type""#);
+);

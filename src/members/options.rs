@@ -6,7 +6,7 @@ pub use store::StoreKind;
 
 use super::state::DeclaredPool;
 use poolcounter_core::Span;
-use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, seconds};
+use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, option_table, seconds};
 
 /// Settings of the members.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,60 +49,33 @@ pub const LISTENING: &[Opt<Endpoint>] = listening!(
 );
 
 /// The other options.
-pub const OPTIONS: &[Opt<MembersSettings>] = &[
-    Opt {
-        long: "members-max",
-        key: "members.max",
-        default: "1048576",
-        hint: "N",
-        doc: "Maximum of members, starts under way and waiting takes together (default: 1048576). Requests that need \
-              more are answered with ERROR TOO_MANY.",
-        set: |settings, value| assign(&mut settings.most, number(value, 1..=100_000_000)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "members-admin",
-        key: "members.admin",
-        default: r#""local""#,
-        hint: "WHO",
-        doc: "Clients that may declare, change and remove pools and fixed members, and take members back: all (true), \
-              none (false), or clients on this machine (local) (default: local).",
-        set: |settings, value| assign(&mut settings.admin, admin(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "members-warn-wait",
-        key: "members.warn_wait",
-        default: "60",
-        hint: "SECONDS",
-        doc: "Time after which the status warns of a waiting take; 0: never (default: 60).",
-        set: |settings, value| assign(&mut settings.warn_wait, seconds(value).map(Span::from)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "members-store",
-        key: "members.store",
-        default: r#""sqlite:""#,
-        hint: "STORE",
-        doc: "Store of what must outlive a restart of fixed members and leases with a token: sqlite:PATH or memory \
-              (default: members.db in $STATE_DIRECTORY or the working directory). sqlite:PATH keeps it in a file of \
-              SQLite, which is made if it does not exist. memory keeps it for as long as the daemon runs, upgrades \
-              included: after a restart every fixed member is free.",
-        set: |settings, value| assign(&mut settings.store, StoreKind::parse(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "members-restart-grace",
-        key: "members.restart_grace",
-        default: "60",
-        hint: "SECONDS",
-        doc: "Time after a restart for which a fixed member is kept for a holder that was connected before it (default: \
-              60). The holder takes it back with RENEW; later the member counts as lost with its holder.",
-        set: |settings, value| assign(&mut settings.restart_grace, seconds(value).map(Span::from)),
-        idle: |settings| (settings.store == StoreKind::Memory).then_some("members.store is memory"),
-        ..Opt::BLANK
-    },
-];
+pub const OPTIONS: &[Opt<MembersSettings>] = option_table!(MembersSettings;
+    "--members-max N",
+        "Maximum of members, starts under way and waiting takes together (default: 1048576). Requests that need more \
+         are answered with ERROR TOO_MANY.",
+        |settings, value| assign(&mut settings.most, number(value, 1..=100_000_000)), in_file("members.max", "1048576");
+    "--members-admin WHO",
+        "Clients that may declare, change and remove pools and fixed members, and take members back: all (true), none \
+         (false), or clients on this machine (local) (default: local).",
+        |settings, value| assign(&mut settings.admin, admin(value)), in_file("members.admin", r#""local""#);
+    "--members-warn-wait SECONDS",
+        "Time after which the status warns of a waiting take; 0: never (default: 60).",
+        |settings, value| assign(&mut settings.warn_wait, seconds(value).map(Span::from)),
+        in_file("members.warn_wait", "60");
+    "--members-store STORE",
+        "Store of what must outlive a restart of fixed members and leases with a token: sqlite:PATH or memory \
+         (default: members.db in $STATE_DIRECTORY or the working directory). sqlite:PATH keeps it in a file of SQLite, \
+         which is made if it does not exist. memory keeps it for as long as the daemon runs, upgrades included: after \
+         a restart every fixed member is free.",
+        |settings, value| assign(&mut settings.store, StoreKind::parse(value)),
+        in_file("members.store", r#""sqlite:""#);
+    "--members-restart-grace SECONDS",
+        "Time after a restart for which a fixed member is kept for a holder that was connected before it (default: \
+         60). The holder takes it back with RENEW; later the member counts as lost with its holder.",
+        |settings, value| assign(&mut settings.restart_grace, seconds(value).map(Span::from)),
+        in_file("members.restart_grace", "60"),
+        idle_if(|settings| (settings.store == StoreKind::Memory).then_some("members.store is memory"));
+);
 
 fn admin(text: &str) -> Result<Option<bool>, String> {
     match text {

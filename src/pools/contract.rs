@@ -7,13 +7,12 @@ use poolcounter_service::contract::{
     Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
     Requester, Shown, Traffic, Unreadable,
 };
-use poolcounter_service::report::room::{self};
-use poolcounter_service::report::{Counted, Look, Remembered, Report, Room, Series, Snapshot, View};
+use poolcounter_service::report::{Counted, Look, MOST_ROWS, Remembered, Report, Room, Series, Snapshot, View};
 use std::io;
 
 /// Largest tables in an answer to `STATS REPORT`: they fit into the room that the output of a full connection still
 /// has.
-const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000 };
+const REPORT_ROOM: Room = Room { rows: MOST_ROWS, bytes: 500_000 };
 
 impl Lifecycle for PoolsService {
     fn begin(&mut self, _: bool, context: &mut Context<'_>) -> Result<(), String> {

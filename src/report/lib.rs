@@ -56,8 +56,7 @@ pub use matrix::{Heat, Matrix};
 pub use moment::Moment;
 pub use room::{MOST_ROWS, Room};
 pub use snapshot::{
-    Remembered, ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownHistory, ShownPast, ShownProcess,
-    ShownService, Snapshot, Values,
+    Remembered, ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownPast, ShownService, Snapshot, Values,
 };
 pub use tables::{Cell, NAME_BYTES, Table, Times};
 

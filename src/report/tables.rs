@@ -189,7 +189,7 @@ impl Column {
         }
     }
 
-    /// Reads its cell in a row of the JSON, as [`RowByColumn`] writes it.
+    /// Reads the cell of this column in a row of JSON, as [`RowByColumn`] writes it.
     pub(super) fn read_cell(&self, row: &Value) -> Cell {
         let cell = Cell::deserialize(&row[&*self.name]).unwrap_or(Cell::Nothing);
         match (cell, row[&format!("{}_key", self.name)].as_str()) {

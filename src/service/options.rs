@@ -41,8 +41,9 @@ pub struct Opt<S> {
     pub idle: fn(&S) -> Option<&'static str>,
 }
 
-/// Sets a field of an `S` to a text, or to bytes. The error describes valid values.
+/// Sets a field of an `S` to a text. The error describes valid values.
 type SetText<S> = fn(&mut S, &str) -> Result<(), String>;
+/// Sets a field of an `S` to bytes. The error describes valid values.
 type SetBytes<S> = fn(&mut S, &[u8]) -> Result<(), String>;
 
 /// Table that a configuration file may contain any number of times, such as `[[members.pool]]`; each sets fields of an

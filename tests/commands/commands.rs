@@ -354,6 +354,10 @@ fn misuse_has_one_status_and_a_correction() {
         assert!(stderr.contains(named) && stderr.lines().count() == 1, "{arguments:?}: {stderr}");
         assert_eq!(status, Some(64), "{arguments:?}");
     }
+    for command in ["serve", "status", "doctor", "config", "top", "page", "demo", "tls"] {
+        let Ended { status, stderr, .. } = run(&[command, "surplus"]);
+        assert!(status == Some(64) && stderr.contains("unexpected argument \"surplus\""), "{command}: {stderr}");
+    }
     let Ended { status, stderr, .. } = run(&["counter", "-s", "127.0.0.1:1", "noop"]);
     assert_eq!(
         (status, &*stderr),

@@ -6,7 +6,8 @@ use poolcounter_jobs::options::{JobsSettings, StoreKind};
 use poolcounter_members::MembersSettings;
 use poolcounter_pools::PoolsSettings;
 use poolcounter_service::container::AllSettings;
-use poolcounter_service::health::{HealthLine, Level};
+use poolcounter_service::health::HealthLine;
+use poolcounter_service::report::Level;
 use poolcounter_testkit::frames;
 use poolcounter_testkit::world::World;
 

@@ -5,8 +5,8 @@ use poolcounter_core::time::Span;
 use poolcounter_pools::PoolsSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::REQUESTS_PER_TURN;
-use poolcounter_service::loop_stats::Budget;
 use poolcounter_service::output::FULL_BYTES;
+use poolcounter_service::report::Budget;
 use poolcounter_testkit::world::World;
 
 fn world() -> World {

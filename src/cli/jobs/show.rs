@@ -13,7 +13,7 @@ use std::process::ExitCode;
 const COLUMNS: &str = "READY=ready RESERVED=reserved DELAYED=delayed BURIED=buried OLDEST_S=oldest-ready \
     PICKUP99_S=pickup-delay-99 PUT/S=put-rate-1 DELETE/S=delete-rate-1 DUPLICATES=duplicates FAILURES=failures";
 
-/// The same of a runner, which has only reserved jobs.
+/// Columns of a summary of runners, which have only reserved jobs.
 const COLUMNS_OF_RUNNERS: &str = "CONNECTIONS=connections WAITING=waiting RESERVED=reserved RESERVE/S=reserve-rate-1 \
     DELETE/S=delete-rate-1 BUSY_S=busy FAILURES=failures";
 
@@ -245,7 +245,7 @@ fn print_rows(
     if is_json {
         return print_json(producer, name, &rows.into());
     }
-    let columns = || columns.split(' ').filter_map(|column| column.split_once('='));
+    let columns = || columns.split(' ').map(|column| column.split_once('=').expect("a column is HEAD=member"));
     let heads = columns().map(|(head, _)| head.to_string()).collect();
     let cells = |row: &Value| columns().map(|(_, member)| cell_of(&row[member])).collect();
     let lines = aligned(&[heads].into_iter().chain(rows.iter().map(cells)).collect::<Vec<Vec<String>>>());

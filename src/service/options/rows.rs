@@ -2,8 +2,8 @@
 
 use super::{Opt, SetBytes, SetText};
 
-/// Declares a table of options: for each its usage, as for [`Opt::new`], its text, its setter, and the calls that
-/// follow; or `=>` and any other [`Opt`].
+/// Declares a table of options. A row is `USAGE, TEXT, SETTER, CALL ...;`, with the usage of [`Opt::new`] and calls of
+/// its methods, such as `repeated()`; or `=> OPTION;`.
 #[macro_export]
 macro_rules! option_table {
     ($of:ty; $($($usage:literal, $doc:expr, $set:expr $(, $call:ident $arguments:tt)*)? $(=> $row:expr)?;)*) => {
@@ -37,7 +37,10 @@ impl<S> Opt<S> {
     pub const fn new(usage: &'static str, doc: &'static str, set: SetText<S>) -> Opt<S> {
         let (short, rest) = match usage.as_bytes() {
             [b'-', b'-', ..] => ("", usage),
-            _ => (usage.split_at("-".len()).1.split_at(1).0, usage.split_at("-k, ".len()).1),
+            [b'-', _, b',', b' ', b'-', b'-', ..] => {
+                (usage.split_at(1).1.split_at(1).0, usage.split_at("-k, ".len()).1)
+            }
+            _ => panic!("a usage is --key KEY, or -k, --key KEY"),
         };
         let name = rest.split_at("--".len()).1;
         let mut end = 0;
@@ -54,22 +57,22 @@ impl<S> Opt<S> {
         Opt { set_bytes: Some(set), ..Opt::new(usage, doc, |_, _| Ok(())) }
     }
 
-    /// Returns the same with a key and a default for the file.
+    /// Returns the option with its key in the configuration file, and its default as written there.
     pub const fn in_file(self, key: &'static str, default: &'static str) -> Opt<S> {
         Opt { key, default, ..self }
     }
 
-    /// Returns the same with several values.
+    /// Returns the option as one that may be given several times.
     pub const fn repeated(self) -> Opt<S> {
         Opt { repeats: true, ..self }
     }
 
-    /// Returns the same, hidden from help and manual.
+    /// Returns the option, hidden from help and manual.
     pub const fn hidden(self) -> Opt<S> {
         Opt { is_hidden: true, ..self }
     }
 
-    /// Returns the same with a reason for which it has no effect.
+    /// Returns the option with the function that says why it has no effect.
     pub const fn idle_if(self, idle: fn(&S) -> Option<&'static str>) -> Opt<S> {
         Opt { idle, ..self }
     }

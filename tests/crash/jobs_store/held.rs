@@ -7,7 +7,7 @@ use poolcounter_http::{self as http, HttpSettings};
 use poolcounter_jobs::JobsSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Info;
-use poolcounter_service::loop_stats::Budget;
+use poolcounter_service::report::Budget;
 use poolcounter_testkit::world::World;
 
 #[test]
