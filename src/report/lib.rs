@@ -58,7 +58,7 @@ pub use room::{MOST_ROWS, Room};
 pub use snapshot::{
     Remembered, ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownPast, ShownService, Snapshot, Values,
 };
-pub use tables::{Cell, NAME_BYTES, Table, Times};
+pub use tables::{Cell, NAME_BYTES, Table, Times, cell_of};
 
 use crate::peer::Traffic;
 use poolcounter_core::{Histogram, Row};
