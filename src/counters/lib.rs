@@ -62,6 +62,7 @@ impl Configure for CountersSettings {
 }
 
 /// The counters service.
+#[derive(Default)]
 pub struct CountersService {
     state: CountersState,
     /// True while no units are granted, because the daemon ends once all are released.
@@ -106,14 +107,8 @@ enum RequestProgress {
 impl CountersService {
     /// Returns a service without counters.
     pub fn new(settings: CountersSettings) -> Self {
-        CountersService {
-            warn_refusals: settings.warn_refusals,
-            state: CountersState::new(settings),
-            refuses_new: false,
-            sessions: Vec::new(),
-            minute: Growth::default(),
-            refused: BTreeMap::new(),
-        }
+        let warn_refusals = settings.warn_refusals;
+        CountersService { warn_refusals, state: CountersState::new(settings), ..CountersService::default() }
     }
 
     /// Returns the statistics, with present levels.

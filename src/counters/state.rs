@@ -87,6 +87,7 @@ timer_keys! {
 }
 
 /// All counters, and the holdings of each connection.
+#[derive(Default)]
 pub struct CountersState {
     settings: CountersSettings,
     names: Names<CounterId>,
@@ -123,27 +124,7 @@ pub struct CountersState {
 impl CountersState {
     /// Returns a state without counters.
     pub fn new(settings: CountersSettings) -> Self {
-        CountersState {
-            settings,
-            names: Names::with_capacity(0),
-            counters: Slab::new(),
-            latest: CounterId::from_index(0),
-            slots: 0,
-            maxima: Vec::new(),
-            refusals: Refusals::default(),
-            name_bytes: 0,
-            idle: Idle::default(),
-            clients: Vec::new(),
-            holdings: 0,
-            closing: Slices::default(),
-            loading: None,
-            interval: 0,
-            interval_end: Time::START,
-            sweep: None,
-            timer: None,
-            conflicts: Cell::new(0),
-            figures: Figures::default(),
-        }
+        CountersState { settings, names: Names::with_capacity(0), ..CountersState::default() }
     }
 
     /// Returns the number of counters, including expired counters.

@@ -19,7 +19,7 @@ pub const KEPT_OF_THINGS: usize = 101;
 pub const HOUR_OF_THINGS: (Span, usize) = (Span::from_secs(30), 121);
 
 /// Samples of several series.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Samples {
     interval: Span,
     most: usize,
@@ -50,14 +50,7 @@ struct SavedSamples {
 impl Samples {
     /// Returns a history without samples, of at most `most` samples at this interval.
     pub fn every(interval: Span, most: usize) -> Self {
-        Samples {
-            interval,
-            most,
-            next: Time::default(),
-            curves: BTreeMap::new(),
-            begins_at_zero: false,
-            has_begun: false,
-        }
+        Samples { interval, most, ..Samples::default() }
     }
 
     /// Returns a history without samples for things that come and go: counts of new ones start at 0.

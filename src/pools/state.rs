@@ -114,6 +114,7 @@ enum ClaimPhase {
 }
 
 /// All pools, and the claims of each connection in them.
+#[derive(Default)]
 pub struct PoolsState {
     settings: PoolsSettings,
     /// True while no request is granted a lock or waits for one.
@@ -155,29 +156,7 @@ impl PoolsState {
     /// Returns a state without pools.
     pub fn new(mut settings: PoolsSettings) -> Self {
         let ceilings = Ceilings::new(std::mem::take(&mut settings.ceilings));
-        PoolsState {
-            settings,
-            refuses_new: false,
-            names: Names::default(),
-            pools: Slab::new(),
-            latest: PoolId::from_index(0),
-            emptied: EmptiedPools::default(),
-            spare_keys: Vec::new(),
-            claims: Slab::new(),
-            whos: ClaimOwners::default(),
-            parts: Parts::default(),
-            clients: Vec::new(),
-            links_by_client: Links::default(),
-            links_by_pool: Links::default(),
-            held: HeldLocks::default(),
-            kept: KeptLocks::default(),
-            figures: Figures::default(),
-            types: Types::default(),
-            top_keys: TopKeys::default(),
-            refusing_since: None,
-            ceilings,
-            background: Background::default(),
-        }
+        PoolsState { settings, ceilings, ..PoolsState::default() }
     }
 
     /// Handles `ACQ4ME` and `ACQ4ANY`: grants a lock at once, queues the request, or refuses it. Ceilings reduce the

@@ -29,7 +29,7 @@ words! {
 }
 
 /// Figures of the loop.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LoopStats {
     /// Durations of ticks in microseconds: from the first clock reading after waking up until the loop sleeps again.
     pub durations: Histogram,
@@ -51,19 +51,6 @@ pub struct Reload {
     pub at: Time,
     /// True if all settings were applied.
     pub has_worked: bool,
-}
-
-impl Default for LoopStats {
-    fn default() -> Self {
-        LoopStats {
-            durations: Histogram::default(),
-            turns: Histogram::default(),
-            reload: None,
-            spent: vec![Count::default(); Budget::ALL.len()],
-            begun: None,
-            turns_now: Count::ZERO,
-        }
-    }
 }
 
 impl LoopStats {
@@ -88,9 +75,9 @@ impl LoopStats {
 
     /// Counts a budget that was used up with work left.
     pub fn count_spent(&mut self, budget: Budget) {
-        // Restored figures may lack newer budgets.
+        // Figures that are new, or were handed over, may lack budgets.
         if self.spent.len() < Budget::ALL.len() {
-            self.spent.resize(Budget::ALL.len(), Count::ZERO);
+            self.spent.resize(Budget::ALL.len(), Count::default());
         }
         self.spent[budget as usize].bump();
     }

@@ -315,7 +315,7 @@ impl fmt::Display for End {
             End::Lost => f.write_str("it is lost"),
             End::Refused(error) => error.fmt(f),
             End::TooLong => f.write_str("its first message is too long"),
-            End::Nameless(reason) => reason.fmt(f),
+            End::Nameless(reason) => f.write_str(reason.text()),
             End::Unreachable(error) => write!(f, "the server cannot be reached: {error}"),
         }
     }

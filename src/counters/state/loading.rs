@@ -4,13 +4,12 @@
 use super::saved::CountersHead;
 use super::saved::block::{CounterReader, HoldingReader, PackedCounter};
 use super::{Counter, CounterId, CountersState, CountersStep, Holdings};
-use poolcounter_core::record::KeptBlocks;
 use poolcounter_core::{ConnId, Id, Reader, Unreadable};
 
 /// Counters and holdings that are not read yet.
 pub(super) struct Loading {
-    counters: CounterReader<KeptBlocks>,
-    holdings: HoldingReader<KeptBlocks>,
+    counters: CounterReader,
+    holdings: HoldingReader,
     /// Free slots among the slots that are read. A value takes the place of each.
     gaps: Vec<usize>,
     /// Connection whose holdings are read now.
@@ -23,13 +22,6 @@ struct LoadingClient {
     len: usize,
     /// Holdings that are read.
     read: Vec<(CounterId, u32)>,
-}
-
-impl Loading {
-    /// Returns the progress before the first counter.
-    pub fn new(counters: CounterReader<KeptBlocks>, holdings: HoldingReader<KeptBlocks>) -> Self {
-        Loading { counters, holdings, gaps: Vec::new(), client: None }
-    }
 }
 
 impl CountersState {
@@ -45,7 +37,7 @@ impl CountersState {
         self.make_room_for(head.counters, head.slots);
         let counters = CounterReader::new(saved.keep_blocks()?, head.slots);
         let holdings = HoldingReader::new(saved.keep_blocks()?, head.slots);
-        self.loading = Some(Loading::new(counters, holdings).into());
+        self.loading = Some(Loading { counters, holdings, gaps: Vec::new(), client: None }.into());
         Ok(())
     }
 
