@@ -235,13 +235,6 @@ impl KeptBlocks {
     }
 }
 
-impl Unreadable {
-    /// Returns the error of a service whose part of the handover has an unknown version.
-    pub fn version(service: &str, version: u16) -> Unreadable {
-        Unreadable(format!("{service}: the handover's part has version {version}, which this program does not read"))
-    }
-}
-
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

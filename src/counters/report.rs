@@ -4,11 +4,11 @@ use super::CountersService;
 use super::state::{CLIENTS_LOOKED_AT, LevelOf, SLOTS_LOOKED_AT};
 use memchr::memmem::Finder;
 use poolcounter_core::text::{title_of, unescaped};
-use poolcounter_core::top_keys;
-use poolcounter_service::contract::Peers;
+use poolcounter_core::{Time, top_keys};
+use poolcounter_service::contract::{Observe, Peers, Traffic};
 use poolcounter_service::report::Emphasis::{Alarm, Caution, Work};
 use poolcounter_service::report::tables::client_of;
-use poolcounter_service::report::{Cell, Report, Series, SeriesInfo, Table, View, table};
+use poolcounter_service::report::{Cell, Look, Report, Series, SeriesInfo, Table, View, table};
 use std::cmp::Reverse;
 
 /// Most counters in a table, and most holders.
@@ -36,16 +36,53 @@ fn busiest_table<'a>(counters: impl IntoIterator<Item = LevelOf<'a>>) -> Table {
 static UNITS_HELD: SeriesInfo = SeriesInfo::level("holdings", "Holdings of counters", "holdings", Work);
 static REFUSED: SeriesInfo = SeriesInfo::rate("refused", "Refused by counters", Alarm);
 
-impl CountersService {
-    /// Returns the values for curves.
-    pub(super) fn series(&self) -> [Series; 2] {
-        let refusals = self.state.refusals();
-        [
-            (&UNITS_HELD, self.state.holdings()),
-            (&REFUSED, refusals.at_maximum.get().saturating_add(refusals.for_memory.get())),
-        ]
+impl Observe for CountersService {
+    fn look(&mut self, look: &mut Look<'_>) {
+        self.note_conditions(look);
     }
 
+    fn at_risk(&self) -> u64 {
+        self.state.holdings()
+    }
+
+    fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
+        Report { figures: self.figures(traffic).rows().collect(), tables: self.tables(), ..Report::default() }
+    }
+
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        let refusals = &self.state.refusals;
+        note((&UNITS_HELD, self.state.holdings()));
+        note((&REFUSED, refusals.at_maximum.get().saturating_add(refusals.for_memory.get())));
+    }
+
+    /// Returns the page of one object: `counter/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on other
+    /// pages.
+    fn view(&self, path: &[u8], _: Time, peers: &dyn Peers) -> Option<View> {
+        let at = path.iter().position(|byte| *byte == b'/')?;
+        let text = str::from_utf8(&path[at + 1..]).unwrap_or_default();
+        let mut name = if text.is_empty() { path[at + 1..].to_vec() } else { unescaped(text) };
+        let (word, tables) = match &path[..at] {
+            b"counter" => {
+                if let Some(whole) = self.completed(&name, text) {
+                    name = whole.to_vec();
+                }
+                ("Counter", self.tables_of_counter(&name, peers))
+            }
+            b"client" => ("Client", vec![self.holdings_of_client(text, peers)]),
+            b"find" => {
+                let finder = Finder::new(&name);
+                let found = self.busiest(|level| finder.find(level.name).is_some());
+                let (title, empty) = ("Counters".into(), "No counter in use matches.".into());
+                ("Search:", vec![Table { title, empty, ..found }])
+            }
+            _ => return None,
+        };
+        let title = title_of(word, &name);
+        Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
+    }
+}
+
+impl CountersService {
     /// Returns the tables, each of at most [`MOST_ROWS`] rows.
     pub(super) fn tables(&self) -> Vec<Table> {
         let share = |level: &LevelOf<'_>| u64::from(level.units) * 100 / u64::from(level.maximum.unwrap_or(0).max(1));
@@ -68,32 +105,6 @@ impl CountersService {
         let is_cut = self.state.slots() > SLOTS_LOOKED_AT;
         let note = is_cut.then(|| format!("Only the first {SLOTS_LOOKED_AT} counters are searched."));
         Table { note, ..busiest_table(busiest) }
-    }
-
-    /// Returns the page of one object: `counter/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on other
-    /// pages.
-    pub(super) fn view_of(&self, path: &[u8], peers: &dyn Peers) -> Option<View> {
-        let at = path.iter().position(|byte| *byte == b'/')?;
-        let text = str::from_utf8(&path[at + 1..]).unwrap_or_default();
-        let mut name = if text.is_empty() { path[at + 1..].to_vec() } else { unescaped(text) };
-        let (word, tables) = match &path[..at] {
-            b"counter" => {
-                if let Some(whole) = self.completed(&name, text) {
-                    name = whole.to_vec();
-                }
-                ("Counter", self.tables_of_counter(&name, peers))
-            }
-            b"client" => ("Client", vec![self.holdings_of_client(text, peers)]),
-            b"find" => {
-                let finder = Finder::new(&name);
-                let found = self.busiest(|level| finder.find(level.name).is_some());
-                let (title, empty) = ("Counters".into(), "No counter in use matches.".into());
-                ("Search:", vec![Table { title, empty, ..found }])
-            }
-            _ => return None,
-        };
-        let title = title_of(word, &name);
-        Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
     }
 
     /// Returns the busiest counter that begins with a name which a table has cut, unless one has just that name.
@@ -151,7 +162,7 @@ mod tests {
     use poolcounter_core::id::{ConnId, Id};
     use poolcounter_core::meter;
     use poolcounter_core::text::visible;
-    use poolcounter_core::time::{Span, Time};
+    use poolcounter_core::time::Span;
     use poolcounter_core::wheel::{Owner, Wheel};
     use poolcounter_service::container::tests::Numbered;
     use poolcounter_service::report::tables::NAME_BYTES;
@@ -203,7 +214,7 @@ mod tests {
 
     #[test]
     fn holders_of_units_are_listed() {
-        let view = |path: &str| held().view_of(path.as_bytes(), &Numbered).map(|view| view.report.tables);
+        let view = |path: &str| held().view(path.as_bytes(), Time::START, &Numbered).map(|view| view.report.tables);
         let tables = view("counter/full").expect("there are such views");
         assert_eq!(
             (names(&tables[0]), names(&tables[1])),
@@ -228,7 +239,7 @@ mod tests {
             [(long("a"), 1), (long("b"), 2)].into_iter().chain(others).chain([("last".into(), 1)]),
         );
         let shown = |name: &str| {
-            let view = service.view_of(format!("counter/{name}").as_bytes(), &Numbered).expect("is one");
+            let view = service.view(format!("counter/{name}").as_bytes(), Time::START, &Numbered).expect("is one");
             let tables = view.report.tables;
             (tables[0].rows.first().map(|row| row[1].clone()), names(&tables[1]))
         };
@@ -249,7 +260,7 @@ mod tests {
         acquire(&mut service, 1, (0..10_000).map(|n| (format!("counter-{n}"), 1)));
         for path in ["counter/counter-9999", "client/10.0.0.1", "client/10.0.0.1:7@1", "counter/none"] {
             meter::begin_step();
-            service.view_of(path.as_bytes(), &Numbered).expect("is one");
+            service.view(path.as_bytes(), Time::START, &Numbered).expect("is one");
             meter::end_step();
         }
     }

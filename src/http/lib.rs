@@ -41,9 +41,6 @@ use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
 /// Limit of requests of one connection answered in a turn; a page ends the turn, because it takes up to a millisecond.
 const ANSWERS_PER_TURN: usize = 4;
-/// Version of the saved format: the samples of services and of things.
-const SAVED_VERSION: u16 = 1;
-
 /// Limit of open connections: viewers must not take descriptors from clients.
 const MAX_CONNECTIONS: u64 = 100;
 

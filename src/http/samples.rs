@@ -24,7 +24,7 @@ pub struct Samples {
     interval: Span,
     most: usize,
     /// Time of the next sample.
-    next: Time,
+    pub next: Time,
     /// Curves by their subject: the name of a service, or that with a slash and the path of a thing.
     curves: BTreeMap<Box<[u8]>, Vec<Curve>>,
     /// True if new subjects did not exist before, so that their counts start at 0.
@@ -64,11 +64,6 @@ impl Samples {
         let all = self.most - 1;
         let points = range.map_or(all, |range| range.points(self.interval));
         (points <= all).then_some((self.interval, points))
-    }
-
-    /// Returns the time of the next sample.
-    pub fn next(&self) -> Time {
-        self.next
     }
 
     /// Records the current values, which have been the same since the last tick, if a sample is due. `tell` is called
@@ -205,13 +200,13 @@ mod tests {
     fn gaps_are_flat() {
         let mut samples = new();
         note(&mut samples, at(0), 0);
-        assert!(samples.next() > at(2));
+        assert!(samples.next > at(2));
         note(&mut samples, at(2), 3);
         assert_eq!(values(&samples), [0], "none was due");
         note(&mut samples, at(13), 6);
         assert_eq!(values(&samples), [0, 6, 6, 6, 6]);
         assert_eq!(rates(&samples), [2.0, 0.0, 0.0, 0.0]);
-        assert!(samples.next() <= at(15) && samples.next() > at(14));
+        assert!(samples.next <= at(15) && samples.next > at(14));
     }
 
     #[test]
@@ -229,7 +224,7 @@ mod tests {
         note(&mut samples, at(0), 0);
         note(&mut samples, at(1_000_000_000), 1);
         assert_eq!(values(&samples), [1; KEPT]);
-        assert!(samples.next() > at(1_000_000_000) && samples.next() <= at(1_000_000_003), "its rhythm goes on");
+        assert!(samples.next > at(1_000_000_000) && samples.next <= at(1_000_000_003), "its rhythm goes on");
         note(&mut samples, at(1_000_000_003), 2);
         assert_eq!((values(&samples).len(), values(&samples)[KEPT - 2..].to_vec()), (KEPT, vec![1, 2]));
         assert_eq!(rates(&samples).len(), 200);

@@ -6,9 +6,9 @@ use poolcounter_core::text::escaped;
 use poolcounter_core::top_keys::TopKey;
 use poolcounter_core::{Count, Figures, Span, Time, top_keys};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
-use poolcounter_service::contract::{Peers, Traffic};
+use poolcounter_service::contract::{Observe, Peers, Traffic};
 use poolcounter_service::report::Emphasis::{self, Alarm, Caution, Work};
-use poolcounter_service::report::{Cell, Counted, Series, SeriesInfo, Table, table};
+use poolcounter_service::report::{Cell, Counted, Look, Report, Series, SeriesInfo, Table, View, table};
 use std::cmp::Reverse;
 
 /// Most keys or holders in a list of the report.
@@ -58,22 +58,6 @@ pub(super) fn types_table<'a>(types: impl IntoIterator<Item = &'a WorkType>) -> 
     .of_kinds()
 }
 
-/// The tables of a search.
-pub(super) fn busiest_found(table: Table) -> Table {
-    Table { title: "Keys in use".into(), empty: "No key in use matches.".into(), ..table }
-}
-pub(super) fn hottest_found(table: Table) -> Table {
-    Table { empty: "".into(), ..table }
-}
-/// The row of a single key.
-pub(super) fn hottest_key(table: Table) -> Table {
-    Table {
-        title: "Refused and waited".into(),
-        empty: "No request for this key was refused or had to wait recently.".into(),
-        ..table
-    }
-}
-
 static ACQUIRED: SeriesInfo = SeriesInfo::rate("acquired", "Locks granted", Emphasis::None);
 static HELD: SeriesInfo = SeriesInfo::level("working", "Working", "locks held", Work);
 static WAITERS: SeriesInfo = SeriesInfo::level("waiting", "Waiting", "requests", Caution);
@@ -81,6 +65,50 @@ static TIMEOUTS: SeriesInfo = SeriesInfo::rate("timeouts", "Timeouts", Alarm);
 static REFUSED: SeriesInfo = SeriesInfo::rate("refused", "Refused, queue full", Alarm);
 
 static KEY_REFUSED: SeriesInfo = SeriesInfo::level("refused", "Refused", "per second", Alarm);
+
+impl Observe for PoolsService {
+    fn look(&mut self, look: &mut Look<'_>) {
+        self.note_conditions(look);
+    }
+
+    fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
+        let figures = self.figures(now, traffic).rows().collect();
+        Report { figures, tables: self.tables(now, peers), ..Report::default() }
+    }
+
+    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, now, peers)
+    }
+
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        note((&ACQUIRED, self.state.count_of(Stat::TotalAcquired)));
+        note((&REFUSED, self.state.count_of(Stat::FullQueues)));
+        note((&HELD, self.state.working()));
+        note((&WAITERS, self.state.waiting()));
+        note((&TIMEOUTS, self.state.timeouts()));
+    }
+
+    /// Notes the values of the keys with the most refusals and waits lately, of which their pages show curves.
+    fn sample_things(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
+        for hot in self.state.hottest(MOST_CURVES, now) {
+            let path = [b"key/", escaped(hot.key).as_bytes()].concat();
+            self.series_of_key(hot.key).into_iter().for_each(|series| note(&path, series));
+        }
+    }
+
+    /// Notes the counts of each type of work, in the order of the columns.
+    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        for one in self.state.types_in_use() {
+            let counts = [one.acquired, one.done, one.full, one.timeouts, one.lost, one.expired, one.given_up];
+            let counts = &counts.map(Count::get);
+            note(Counted { table: "types", name: &one.name, counts, times: &[&one.waits, &one.holds] });
+        }
+    }
+
+    fn at_risk(&self) -> u64 {
+        self.state.working() + self.state.waiting()
+    }
+}
 
 impl PoolsService {
     /// Returns the figures of the state, and of the connections' traffic.
@@ -92,40 +120,11 @@ impl PoolsService {
         figures
     }
 
-    /// Returns the series of the pools, without allocating.
-    pub(super) fn standing(&self) -> [Series; 5] {
-        let state = &self.state;
-        [
-            (&ACQUIRED, state.count_of(Stat::TotalAcquired)),
-            (&REFUSED, state.count_of(Stat::FullQueues)),
-            (&HELD, state.working()),
-            (&WAITERS, state.waiting()),
-            (&TIMEOUTS, state.timeouts()),
-        ]
-    }
-
-    /// Notes the values of the keys with the most refusals and waits lately, of which their pages show curves.
-    pub(super) fn sample_keys(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
-        for hot in self.state.hottest(MOST_CURVES, now) {
-            let path = [b"key/", escaped(hot.key).as_bytes()].concat();
-            self.series_of_key(hot.key).into_iter().for_each(|series| note(&path, series));
-        }
-    }
-
     /// Returns the series of a key: its locks and waits, and its refusals in a second.
     pub(super) fn series_of_key(&self, key: &[u8]) -> [Series; 3] {
         let (working, waiting) = self.state.busy_key(key).map_or((0, 0), |busy| (busy.working, busy.waiting));
         let refused = self.refusals.rate_of(key).round() as u64;
         [(&HELD, working.into()), (&WAITERS, waiting.into()), (&KEY_REFUSED, refused)]
-    }
-
-    /// Notes the counts of each type of work, in the order of the columns.
-    pub(super) fn tally_types(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        for one in self.state.types_in_use() {
-            let counts = [one.acquired, one.done, one.full, one.timeouts, one.lost, one.expired, one.given_up];
-            let counts = &counts.map(Count::get);
-            note(Counted { table: "types", name: &one.name, counts, times: &[&one.waits, &one.holds] });
-        }
     }
 
     /// Returns the tables of the pools. Each has at most [`MOST_ROWS`] rows, but that of the types has at most 257;
@@ -152,7 +151,7 @@ impl PoolsService {
         let mut keys = self.state.busiest(MOST_ROWS, which);
         // In this order, most keys stay in their rows from one look to the next.
         keys.sort_by_key(|busy| (Reverse((busy.working + busy.waiting).ilog2()), busy.key));
-        let note = self.state.is_too_much_to_look_at().then(|| {
+        let note = (self.state.keys() > KEYS_LOOKED_AT).then(|| {
             format!("There are {} keys; only {KEYS_LOOKED_AT} and the hottest ones are searched.", self.state.keys())
         });
         let busiest = table!(BusyKey<'_>, "busiest", "Busiest keys now", keys;
@@ -168,7 +167,7 @@ impl PoolsService {
     /// Returns the table of the hottest of some keys.
     pub(super) fn hottest(&self, include: impl Fn(&[u8]) -> bool, now: Time) -> Table {
         let hottest = self.state.hottest(usize::MAX, now).into_iter().filter(|hot| include(hot.key)).take(MOST_ROWS);
-        let error = self.state.hottest_error(now);
+        let error = self.state.top_keys.error(now);
         let note = (error > 0).then(|| format!("The real counts of a key may be higher by up to {error}."));
         let hottest = table!(TopKey<'_>, "hottest", "Hottest keys of the last hour", hottest;
             "key", "key", Name to(KEYS), KEY, |hot| Cell::text(hot.key);
@@ -216,7 +215,6 @@ mod tests {
     use super::*;
     use poolcounter_core::id::{ConnId, Id};
     use poolcounter_service::container::tests::{Numbered, report_after_lines};
-    use poolcounter_service::report::Report;
 
     fn at(seconds: u64) -> Time {
         Time::START + Span::from_secs(seconds)

@@ -2,8 +2,7 @@
 
 use super::operations::OF_HELD;
 use super::report::{
-    AGE, CLIENTS, KEY, KEYS, PEER, TYPES_PATH, WAITING, WHO, WORKING, busiest_found, ceilings_table, hottest_found,
-    hottest_key, types_table, who_of,
+    AGE, CLIENTS, KEY, KEYS, PEER, TYPES_PATH, WAITING, WHO, WORKING, ceilings_table, types_table, who_of,
 };
 use super::state::{CLIENTS_LOOKED_AT, WhichKeys};
 use super::{ClaimInfo, MOST_ROWS, PoolsService, Purpose};
@@ -27,11 +26,6 @@ const MOST_SUMMED: usize = 1024;
 const LONGEST_OF_BUTTON: usize = 120;
 /// Number of the first columns of claims that say more than the title of a key's page.
 const COLUMNS_OF_KEY: usize = 6;
-
-/// Claims of the connections that a search has found.
-fn claims_found(table: Table) -> Table {
-    Table { title: "Clients".into(), empty: "No client that holds a lock or waits for one matches.".into(), ..table }
-}
 
 /// Returns the limits of the last request for a key, and its waits.
 fn limits_table(of: Option<&KeyDetails>) -> Table {
@@ -99,8 +93,12 @@ impl PoolsService {
         claims.columns.truncate(COLUMNS_OF_KEY);
         claims.rows.iter_mut().for_each(|row| row.truncate(COLUMNS_OF_KEY));
         vec![
-            hottest_key(self.hottest(|hot| *hot == *top_keys::truncated(key), now)),
-            limits_table(self.state.details_of(key)),
+            Table {
+                title: "Refused and waited".into(),
+                empty: "No request for this key was refused or had to wait recently.".into(),
+                ..self.hottest(|hot| *hot == *top_keys::truncated(key), now)
+            },
+            limits_table(self.state.top_keys.details(key)),
             self.askers_of(key, now, peers),
             claims,
             ceilings_table(ceiling),
@@ -141,7 +139,7 @@ impl PoolsService {
 
     /// Returns the tables of a type of work; None if it has no counts.
     fn tables_of_type(&self, name: &[u8], now: Time, peers: &dyn Peers) -> Option<Vec<Table>> {
-        let one = self.state.type_of_name(name)?;
+        let one = self.state.types_in_use().find(|one| one.name == name)?;
         let prefix = [name, b":"].concat();
         Some(vec![
             types_table([one]),
@@ -167,10 +165,20 @@ impl PoolsService {
     fn tables_with(&self, bytes: &[u8], text: &str, now: Time, peers: &dyn Peers) -> Vec<Table> {
         let finder = Finder::new(bytes);
         let has_it = |claim: &ClaimInfo<'_>, peer: &str| finder.find(claim.who).is_some() || peer.contains(text);
+        let named = |title: &'static str, empty: &'static str, table| Table {
+            title: title.into(),
+            empty: empty.into(),
+            ..table
+        };
+        let hottest = self.hottest(|key| finder.find(key).is_some(), now);
         vec![
-            busiest_found(self.busiest(WhichKeys::With(bytes), now)),
-            hottest_found(self.hottest(|key| finder.find(key).is_some(), now)),
-            claims_found(self.claims_where(has_it, now, peers)),
+            named("Keys in use", "No key in use matches.", self.busiest(WhichKeys::With(bytes), now)),
+            Table { empty: "".into(), ..hottest },
+            named(
+                "Clients",
+                "No client that holds a lock or waits for one matches.",
+                self.claims_where(has_it, now, peers),
+            ),
         ]
     }
 

@@ -3,8 +3,8 @@
 
 use super::saved::CountersHead;
 use super::saved::block::{CounterReader, HoldingReader, PackedCounter};
-use super::{Counter, CounterId, CountersState, CountersStep, Holdings};
-use poolcounter_core::{ConnId, Id, Reader, Unreadable};
+use super::{Counter, CounterId, CountersState, CountersStep};
+use poolcounter_core::{ConnId, Reader, Unreadable};
 
 /// Counters and holdings that are not read yet.
 pub(super) struct Loading {
@@ -32,18 +32,14 @@ impl CountersState {
     /// Fails if a record is cut off.
     pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
         let head: CountersHead = saved.take()?;
-        self.restore_figures(&head.figures, head.conflicts);
+        self.figures.restore(&head.figures);
+        self.conflicts.set(head.conflicts);
         self.restore_interval(head.interval, step);
         self.make_room_for(head.counters, head.slots);
         let counters = CounterReader::new(saved.keep_blocks()?, head.slots);
         let holdings = HoldingReader::new(saved.keep_blocks()?, head.slots);
         self.loading = Some(Loading { counters, holdings, gaps: Vec::new(), client: None }.into());
         Ok(())
-    }
-
-    /// Returns true while counters of another process are not read.
-    pub(super) fn is_loading(&self) -> bool {
-        self.loading.is_some()
     }
 
     /// Reads a slice of the counters of another process. Returns true when there are no more.
@@ -97,9 +93,6 @@ impl CountersState {
 
     fn restore_client(&mut self, conn: ConnId, holdings: Vec<(CounterId, u32)>) {
         self.holdings += holdings.len() as u64;
-        if self.clients.len() <= conn.index() {
-            self.clients.resize_with(conn.index() + 1, Holdings::default);
-        }
-        self.clients[conn.index()] = holdings.into();
+        *self.clients.get_mut(conn) = holdings.into();
     }
 }

@@ -10,7 +10,7 @@ pub(super) mod block;
 use super::{Counter, CounterId, CountersState, CountersStep, Holdings, Names};
 use block::{CounterReader, CounterWriter, HoldingReader, PackedCounter, put_holdings};
 use poolcounter_core::record::BlockWriter;
-use poolcounter_core::{ConnId, Id, Reader, Span, Unreadable, Writer};
+use poolcounter_core::{Id, Reader, Span, Unreadable, Writer};
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::io;
@@ -52,8 +52,8 @@ impl CountersState {
         }
         counters.blocks.end(out)?;
         let mut holdings = BlockWriter::default();
-        for (index, client) in self.clients.iter().enumerate() {
-            put_holdings(&mut holdings, out, ConnId::from_index(index), client.len(), client.iter())?;
+        for (conn, client) in self.clients.iter() {
+            put_holdings(&mut holdings, out, conn, client.len(), client.iter())?;
         }
         holdings.end(out)
     }
@@ -101,11 +101,6 @@ impl CountersState {
         }
         let room = Vec::<Holdings>::new().try_reserve_exact(last + 1);
         room.map_err(|_| Unreadable("counters: there is no connection of so high a number".into()))
-    }
-
-    pub(super) fn restore_figures(&mut self, figures: &[(String, u64)], conflicts: u64) {
-        self.figures.restore(figures);
-        self.conflicts.set(conflicts);
     }
 
     /// Sets the interval. If intervals have another length now, or the date has been put back, all used counters count
