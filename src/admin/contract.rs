@@ -4,14 +4,11 @@ use super::stats::AdminStat as Stat;
 use super::{Admin, end_waits, note_result};
 use poolcounter_core::{Reader, Time, Writer};
 use poolcounter_service::contract::{
-    Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult,
-    Operations, Peers, Requester, Shown, Traffic, Unreadable,
+    Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, OperationResult, Operations, Peers, Requester,
+    Shown, Traffic, Unreadable,
 };
 use poolcounter_service::report::Report;
 use std::io;
-
-/// Version of the saved format.
-const SAVED_VERSION: u16 = 1;
 
 impl Lifecycle for Admin {
     fn begin(&mut self, _: bool, context: &mut Context<'_>) -> Result<(), String> {
@@ -26,19 +23,12 @@ impl Lifecycle for Admin {
 }
 
 impl Handover for Admin {
-    fn version(&self) -> u16 {
-        SAVED_VERSION
-    }
-
     fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
         let level = self.log_level.map(|level| level.as_str());
         out.put(&(&self.drain, &self.watchers, level, self.figures.save(), &self.reloads))
     }
 
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        if version != SAVED_VERSION {
-            return Err(Unreadable::version("admin", version));
-        }
+    fn restore(&mut self, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
         let (level, figures): (Option<String>, Vec<(String, u64)>);
         (self.drain, self.watchers, level, figures, self.reloads) = saved.take()?;
         self.figures.restore(&figures);
@@ -60,12 +50,6 @@ impl Observe for Admin {
         let mut figures = self.figures.clone();
         figures.set(Stat::Draining, u64::from(self.drain.is_some()));
         Report { figures: figures.rows().collect(), ..Report::default() }
-    }
-}
-
-impl Operate for Admin {
-    fn operate(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
-        self.run_operation(request, context)
     }
 }
 

@@ -4,7 +4,9 @@ use super::stats::AdminStat as Stat;
 use super::{Admin, AdminTimer, end_waits, who_is, wire};
 use log::warn;
 use poolcounter_core::{ConnId, Id, Span};
-use poolcounter_service::contract::{Context, Effect, OperationError, OperationResult, Requester, Telemetry, Wanted};
+use poolcounter_service::contract::{
+    Context, Effect, OperationError, OperationRequest, OperationResult, Requester, Telemetry, Wanted,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::mem::take;
@@ -58,14 +60,19 @@ pub(super) fn look(conn: Option<ConnId>, context: &mut Context<'_>) {
 
 impl Admin {
     /// Handles `DRAIN`: starts a drain unless one is in progress, and reports its progress to the connection.
-    pub(super) fn drain_for(&mut self, from: Requester, context: &mut Context<'_>) {
-        self.end_pending(from);
+    pub(super) fn drain_for(
+        &mut self,
+        OperationRequest { from, .. }: &OperationRequest,
+        context: &mut Context<'_>,
+    ) -> Option<OperationResult> {
+        self.end_pending(*from);
         if self.drain.is_none() {
             self.drain = Some(Drain { by: who_is(from.conn, context), looks: 0 });
             self.go_on_draining(context);
         }
         self.watchers.push(from.conn);
         look(Some(from.conn), context);
+        None
     }
 
     /// Refuses new requests in all services, and schedules the counts.

@@ -2,7 +2,7 @@
 
 use super::{Admin, wire};
 use poolcounter_core::ConnId;
-use poolcounter_service::contract::{Context, Effect, Requester};
+use poolcounter_service::contract::{Context, Effect, OperationRequest, OperationResult};
 use serde::{Deserialize, Serialize};
 use std::mem::take;
 
@@ -48,10 +48,15 @@ impl Reloads {
 
 impl Admin {
     /// Handles `RELOAD`: asks for a reload. The reply follows with the result, after the exchange of the process.
-    pub(super) fn reload_for(&mut self, from: Requester, context: &mut Context<'_>) {
-        self.end_pending(from);
+    pub(super) fn reload_for(
+        &mut self,
+        OperationRequest { from, .. }: &OperationRequest,
+        context: &mut Context<'_>,
+    ) -> Option<OperationResult> {
+        self.end_pending(*from);
         self.reloads.asked.push(from.conn);
-        context.output.reply_lines(from.conn, wire::write_wait);
+        context.output.reply_lines(from.conn, |bytes| wire::write_line(bytes, wire::WAIT, &"for the new program"));
         context.effects.push(Effect::Reload);
+        None
     }
 }

@@ -33,11 +33,7 @@ pub fn write_left(bytes: &mut Vec<u8>, left: &dyn Display) {
     write_line(bytes, LEFT, left);
 }
 
-/// Writes the line before the reply to `RELOAD`.
-pub fn write_wait(bytes: &mut Vec<u8>) {
-    write_line(bytes, WAIT, &"for the new program");
-}
-
-fn write_line(bytes: &mut Vec<u8>, word: &str, text: &dyn Display) {
+/// Writes a word and a text as a line.
+pub fn write_line(bytes: &mut Vec<u8>, word: &str, text: &dyn Display) {
     writeln!(bytes, "{word} {text}").expect("a vector takes every byte");
 }

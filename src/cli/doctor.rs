@@ -330,7 +330,8 @@ fn space(free: u64, folder: &Path) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use poolcounter_service::report::snapshot::{ShownFigure, ShownHealth, ShownProcess, ShownService};
+    use poolcounter_service::peer::ProcessUsage;
+    use poolcounter_service::report::snapshot::{ShownFigure, ShownHealth, ShownService};
 
     #[test]
     fn a_keepalive_shorter_than_the_clients_is_reported() {
@@ -355,7 +356,7 @@ mod tests {
 
     #[test]
     fn another_version_with_few_descriptors_is_reported() {
-        let process = ShownProcess { open_fds: 9, max_fds: 1024, ..ShownProcess::default() };
+        let process = ProcessUsage { open_fds: 9, max_fds: 1024, ..ProcessUsage::default() };
         let report = Snapshot { version: "0.1".into(), process, ..Snapshot::default() };
         let levels: Vec<_> = about_report(&report).iter().map(|finding| (finding.0, finding.1)).collect();
         assert_eq!(levels, ["version", "descriptors", "clock"].map(|about| (Level::Warning, about)));

@@ -54,8 +54,6 @@ const BUCKETS: usize = BOUND_COUNT + 1;
 static BOUNDS: [u64; BOUND_COUNT] = bounds();
 /// Bucket of each small value: most times of ticks, and most numbers.
 static SMALL: [u8; 1024] = small();
-/// First bucket that may hold a value, by its number of binary digits and the two digits behind the first.
-static FIRST_BY_DIGITS: [u8; 65 * 4] = first_by_digits();
 
 /// Counts of values by size. It takes 24 bytes, and 8 for each bucket up to that of its largest value, in steps of 128
 /// bytes.
@@ -122,35 +120,10 @@ const fn small() -> [u8; 1024] {
     small
 }
 
-const fn first_by_digits() -> [u8; 65 * 4] {
-    let bounds = bounds();
-    let mut first = [0; 65 * 4];
-    let (mut at, mut bucket) = (3 * 4, 0);
-    while at < first.len() {
-        let smallest = (4 + at as u64 % 4) << (at / 4 - 3);
-        while bucket < BOUND_COUNT && bounds[bucket] < smallest {
-            bucket += 1;
-        }
-        first[at] = bucket as u8;
-        at += 1;
-    }
-    first
-}
-
 #[inline]
 fn bucket_of(value: u64) -> usize {
-    if value < SMALL.len() as u64 { usize::from(SMALL[value as usize]) } else { large_bucket_of(value) }
-}
-
-fn large_bucket_of(value: u64) -> usize {
-    let digits = (u64::BITS - value.leading_zeros()) as usize;
-    let next_two = (value >> (digits - 3)) as usize % 4;
-    let mut bucket = usize::from(FIRST_BY_DIGITS[digits * 4 + next_two]);
-    // At most two steps: a quarter of a power of two has no more bounds.
-    while bucket < BOUND_COUNT && BOUNDS[bucket] < value {
-        bucket += 1;
-    }
-    bucket
+    let is_small = value < SMALL.len() as u64;
+    if is_small { SMALL[value as usize].into() } else { BOUNDS.partition_point(|bound| *bound < value) }
 }
 
 impl Histogram {

@@ -181,6 +181,11 @@ impl<K> Default for Queue<K> {
 }
 
 impl<K: Id> Queue<K> {
+    /// Returns the first entry.
+    pub fn front(&self) -> Option<K> {
+        self.list.front()
+    }
+
     /// Returns the number of ids in the queue.
     pub fn len(&self) -> u32 {
         self.list.len()

@@ -17,12 +17,6 @@ const MANY: usize = 16_384;
 /// empty long before the new one is full.
 const BUCKETS_EMPTIED: usize = 8;
 
-/// Number of parts of the table for which [`Names::fill`] collects keys: a part of the largest table still fits into a
-/// fast cache.
-const FILL_PARTS: usize = 256;
-/// Number of keys that are collected for a part: 16 MiB for all parts.
-const FILL_TOGETHER: usize = 4096;
-
 /// Index of entities by name.
 ///
 /// The hash is SipHash with random keys: names come from peers, which must not be able to make them collide.
@@ -120,29 +114,6 @@ impl<K: Id> Names<K> {
             self.empty_old(BUCKETS_EMPTIED, &hash_of);
         }
         self.table.insert_unique(hash.0, key, |key| hash_of(*key).0);
-    }
-
-    /// Adds very many keys, for which room must have been made. Keys of the same part of the table are added together,
-    /// because random access to a large table takes several times as long.
-    pub fn fill(&mut self, keys: impl Iterator<Item = (Hash, K)>) {
-        let buckets = self.table.num_buckets().max(FILL_PARTS);
-        let shift = buckets.ilog2() - FILL_PARTS.ilog2();
-        let mut parts: Vec<Vec<(Hash, K)>> = (0..FILL_PARTS).map(|_| Vec::new()).collect();
-        for (hash, key) in keys {
-            // The length of the table is a power of two, and its search for a key begins at the low bits of the hash.
-            let part = &mut parts[(hash.0 as usize & (buckets - 1)) >> shift];
-            part.push((hash, key));
-            if part.len() == FILL_TOGETHER {
-                self.insert_all(part);
-            }
-        }
-        parts.iter_mut().for_each(|part| self.insert_all(part));
-    }
-
-    fn insert_all(&mut self, keys: &mut Vec<(Hash, K)>) {
-        for (hash, key) in keys.drain(..) {
-            self.table.insert_unique(hash.0, key, |_| unreachable!("room was made before"));
-        }
     }
 
     /// Moves the keys in the next buckets of the old table.

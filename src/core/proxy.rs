@@ -1,8 +1,8 @@
 //! Header of the PROXY protocol, version 2: the facts about its client that a proxy sends before the first byte.
 //! Source: <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>. Version 1, which is text, is not read.
 
+use crate::words;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// First bytes of each header.
@@ -56,30 +56,19 @@ pub struct Tls {
     pub common_name: Option<String>,
 }
 
-/// Reason for which bytes are no header. The bytes after them cannot be trusted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Malformed {
-    /// The bytes do not begin with the signature.
-    Signature,
-    /// The version or the command is unknown.
-    Command,
-    /// The header is longer than [`MAX_HEADER`].
-    TooLong,
-    /// Its addresses or fields are cut off, or longer than the header.
-    CutOff,
-    /// A name is no text, or longer than [`MAX_COMMON_NAME`].
-    Name,
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Malformed::Signature => "it does not begin with a PROXY header, version 2",
-            Malformed::Command => "its PROXY header has an unknown command",
-            Malformed::TooLong => "its PROXY header is too long",
-            Malformed::CutOff => "its PROXY header contradicts itself",
-            Malformed::Name => "its PROXY header has a name that is none",
-        })
+words! {
+    /// Reason for which bytes are no header. The bytes after them cannot be trusted.
+    pub enum Malformed, text {
+        /// The bytes do not begin with the signature.
+        Signature = "it does not begin with a PROXY header, version 2",
+        /// The version or the command is unknown.
+        Command = "its PROXY header has an unknown command",
+        /// The header is longer than [`MAX_HEADER`].
+        TooLong = "its PROXY header is too long",
+        /// Its addresses or fields are cut off, or longer than the header.
+        CutOff = "its PROXY header contradicts itself",
+        /// A name is no text, or longer than [`MAX_COMMON_NAME`].
+        Name = "its PROXY header has a name that is none",
     }
 }
 

@@ -36,33 +36,6 @@ pub struct BlockWriter {
     block: Vec<u8>,
 }
 
-/// Source of the entries of a [`BlockWriter`].
-pub trait Blocks {
-    /// Reads the next entry, which `unpack` removes from the front of the block; None after the last.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no further block, or if `unpack` returns None.
-    fn next<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<Option<T>, Unreadable>;
-
-    /// Reads an entry that must be there.
-    ///
-    /// # Errors
-    ///
-    /// Fails like [`Blocks::next`], and after the last.
-    #[inline]
-    fn take<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<T, Unreadable> {
-        self.next(unpack)?.ok_or_else(contradiction)
-    }
-}
-
-/// Reader of the entries of a [`BlockWriter`] from the stream.
-pub struct BlockReader<'r, 'a> {
-    saved: &'r mut Reader<'a>,
-    /// Number of bytes at the end of the last record that are not read yet.
-    left: usize,
-}
-
 /// Entries of a [`BlockWriter`] in memory, which are read after the stream.
 pub struct KeptBlocks {
     /// Blocks that are not read yet.
@@ -232,33 +205,14 @@ impl BlockWriter {
     }
 }
 
-impl<'r, 'a> BlockReader<'r, 'a> {
-    /// Returns a reader of the entries that follow in `saved`.
-    pub fn new(saved: &'r mut Reader<'a>) -> Self {
-        BlockReader { saved, left: 0 }
-    }
-}
-
-impl Blocks for BlockReader<'_, '_> {
+impl KeptBlocks {
+    /// Reads the next entry, which `unpack` removes from the front of the block; None after the last.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `unpack` returns None.
     #[inline]
-    fn next<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<Option<T>, Unreadable> {
-        if self.left == 0 {
-            self.left = self.saved.take_bytes()?.len();
-            if self.left == 0 {
-                return Ok(None);
-            }
-        }
-        let record = &self.saved.record;
-        let mut rest = &record[record.len() - self.left..];
-        let entry = unpack(&mut rest).ok_or_else(contradiction)?;
-        self.left = rest.len();
-        Ok(Some(entry))
-    }
-}
-
-impl Blocks for KeptBlocks {
-    #[inline]
-    fn next<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<Option<T>, Unreadable> {
+    pub fn next<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<Option<T>, Unreadable> {
         let Some(block) = self.blocks.front() else { return Ok(None) };
         let mut rest = &block[self.read..];
         let entry = unpack(&mut rest).ok_or_else(contradiction)?;
@@ -269,12 +223,15 @@ impl Blocks for KeptBlocks {
         }
         Ok(Some(entry))
     }
-}
 
-impl Unreadable {
-    /// Returns the error of a service whose part of the handover has an unknown version.
-    pub fn version(service: &str, version: u16) -> Unreadable {
-        Unreadable(format!("{service}: the handover's part has version {version}, which this program does not read"))
+    /// Reads an entry that must be there.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`KeptBlocks::next`], and after the last.
+    #[inline]
+    pub fn take<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<T, Unreadable> {
+        self.next(unpack)?.ok_or_else(contradiction)
     }
 }
 
@@ -325,20 +282,6 @@ pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
         }
     }
     None
-}
-
-/// Appends a number by its difference from `before`, in few bytes if they are near each other.
-#[inline]
-pub fn push_difference(bytes: &mut Vec<u8>, number: u64, before: u64) {
-    let difference = number.wrapping_sub(before) as i64;
-    push_number(bytes, (difference << 1 ^ difference >> 63) as u64);
-}
-
-/// Removes and returns a number of [`push_difference`] from the front of `bytes`; None if there is none.
-#[inline]
-pub fn take_difference(bytes: &mut &[u8], before: u64) -> Option<u64> {
-    let number = take_number(bytes)?;
-    Some(before.wrapping_add(number >> 1 ^ (number & 1).wrapping_neg()))
 }
 
 /// Appends a name of at most 65,535 bytes, without the part that it shares with the name before.
@@ -404,36 +347,22 @@ mod tests {
         for (n, name) in names.iter().enumerate() {
             let pack = |bytes: &mut Vec<u8>| {
                 push_name(bytes, name, before);
-                push_difference(bytes, u64::MAX - 3 * n as u64, 7);
+                push_number(bytes, u64::MAX - 3 * n as u64);
             };
             blocks.put(&mut out, pack).expect("memory takes all");
             before = name;
         }
         blocks.end(&mut out).expect("memory takes all");
-        let read = |mut input: &[u8]| {
-            let (mut saved, mut name, mut read) = (Reader::new(&mut input), Vec::new(), 0);
-            let mut blocks = BlockReader::new(&mut saved);
-            while let Some(number) = blocks.next(|bytes| {
-                take_name(bytes, &mut name)?;
-                take_difference(bytes, 7)
-            })? {
-                assert_eq!((&name, number), (&names[read], u64::MAX - 3 * read as u64));
-                read += 1;
-            }
-            assert!(blocks.take(|_| Some(())).is_err(), "there is no more");
-            Ok::<_, Unreadable>(read)
-        };
         let mut kept = Reader::new(&mut &bytes[..]).keep_blocks().expect("their end is there");
         let mut name = Vec::new();
-        for expected in &names {
-            let taken = kept.take(|bytes| take_name(bytes, &mut name).and_then(|()| take_difference(bytes, 7)));
-            assert!(taken.is_ok() && name == *expected);
+        for (n, expected) in names.iter().enumerate() {
+            let taken = kept.take(|bytes| take_name(bytes, &mut name).and_then(|()| take_number(bytes)));
+            assert_eq!((taken, &name), (Ok(u64::MAX - 3 * n as u64), expected));
         }
         assert_eq!(kept.next(|_| Some(())), Ok(None));
+        assert!(kept.take(|_| Some(())).is_err(), "there is no more");
         assert!(Reader::new(&mut &bytes[..bytes.len() - 1]).keep_blocks().is_err());
         assert!(bytes.len() > 2 * BLOCK_BYTES);
-        assert_eq!(read(&bytes), Ok(names.len()));
-        assert!(read(&bytes[..bytes.len() - 1]).is_err());
         let mut longer = vec![b'x'; 3];
         assert_eq!(take_name(&mut &[4, 0][..], &mut longer), None, "the name before is shorter");
         assert_eq!(take_name(&mut &[3, 2, b'y'][..], &mut longer), None, "it is cut off");

@@ -4,6 +4,7 @@ use crate::id::Id;
 use std::marker::PhantomData;
 
 /// Table of one row for each id. A row is at its default until it is written, and must be cleared when its id is freed.
+#[derive(Debug)]
 pub struct SideTable<K, T> {
     rows: Vec<T>,
     blank: T,

@@ -1,6 +1,6 @@
 //! Moments and spans in whole microseconds. This module reads no clock: time is always an argument.
 
-use std::ops::{Add, AddAssign, Div};
+use std::ops::{Add, AddAssign};
 use std::time::Duration;
 
 /// Moment: microseconds since the server started.
@@ -92,14 +92,6 @@ impl Add for Span {
 impl AddAssign for Span {
     fn add_assign(&mut self, other: Span) {
         *self = *self + other;
-    }
-}
-
-impl Div<u64> for Span {
-    type Output = Span;
-
-    fn div(self, parts: u64) -> Span {
-        Span(self.0 / parts)
     }
 }
 

@@ -3,31 +3,28 @@
 use super::CountersService;
 use poolcounter_core::{Count, Span};
 use poolcounter_service::health::{TOTAL, grouped, in_words, name_of, quoted};
-use poolcounter_service::report::{Condition, ConditionInfo, Look};
-
-static MEMORY: ConditionInfo = ConditionInfo::critical(
-    "memory",
-    "Requests were refused in the last minute because counters use all of counter.max_memory.",
-);
-static REFUSES: ConditionInfo = ConditionInfo::warning(
-    "refuses",
-    "More requests than counter.warn_refusals were refused in the last minute, because the maximum is in use.",
-);
+use poolcounter_service::report::{Condition, Look, conditions};
 
 /// Time for which the counter of a refusal is named, and the number of names.
 const MINUTE: Span = Span::from_secs(60);
 const MOST_NAMES: usize = 3;
 
-pub(super) static CONDITIONS: &[&ConditionInfo] = &[&MEMORY, &REFUSES];
+conditions! {
+    pub(super) static CONDITIONS;
+    MEMORY = critical "memory",
+        "Requests were refused in the last minute because counters use all of counter.max_memory.";
+    REFUSES = warning "refuses",
+        "More requests than counter.warn_refusals were refused in the last minute, because the maximum is in use.";
+}
 
 impl CountersService {
     /// Notes the conditions that hold.
     pub(super) fn note_conditions(&mut self, look: &mut Look<'_>) {
-        let refusals = self.state.refusals();
+        let refusals = &self.state.refusals;
         let counts = [refusals.at_maximum, refusals.for_memory].map(Count::get);
         let ([refused, full], within) = self.minute.growth(look.now, counts);
         let within = in_words(within.max(Span::from_secs(1)));
-        self.refused.extend(self.state.take_refused_names().into_iter().map(|name| (name, look.now)));
+        self.refused.extend(std::mem::take(&mut self.state.refusals.names).into_iter().map(|name| (name, look.now)));
         self.refused.retain(|_, at| look.now.since(*at) <= MINUTE);
         if full > 0 {
             let sentence =
@@ -49,10 +46,7 @@ impl CountersService {
             );
         }
         let refused = if refused == 0 { "nothing".into() } else { grouped(refused) };
-        look.standing = format!(
-            "counters: {}, holdings: {}; {refused} refused in the last minute",
-            grouped(self.state.len() as u64),
-            grouped(self.state.holdings())
-        );
+        let (counters, holdings) = (grouped(self.state.len() as u64), grouped(self.state.holdings()));
+        look.standing = format!("counters: {counters}, holdings: {holdings}; {refused} refused in the last minute");
     }
 }

@@ -19,7 +19,7 @@ use commands::Opcode;
 use log::{debug, trace};
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::text::escaped;
-use poolcounter_core::{ConnId, Due, Figures, Id, Time};
+use poolcounter_core::{ConnId, Due, Figures, SideTable, Time};
 use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{Caps, Context, Info, Input, REQUESTS_PER_TURN, Served, Service, Then, Traffic};
 use poolcounter_service::health::Growth;
@@ -62,11 +62,12 @@ impl Configure for CountersSettings {
 }
 
 /// The counters service.
+#[derive(Default)]
 pub struct CountersService {
     state: CountersState,
     /// True while no units are granted, because the daemon ends once all are released.
     refuses_new: bool,
-    sessions: Vec<CounterSession>,
+    sessions: SideTable<ConnId, CounterSession>,
     warn_refusals: u64,
     /// Growth of the requests refused at their maximum, and for lack of memory.
     minute: Growth<2>,
@@ -106,14 +107,8 @@ enum RequestProgress {
 impl CountersService {
     /// Returns a service without counters.
     pub fn new(settings: CountersSettings) -> Self {
-        CountersService {
-            warn_refusals: settings.warn_refusals,
-            state: CountersState::new(settings),
-            refuses_new: false,
-            sessions: Vec::new(),
-            minute: Growth::default(),
-            refused: BTreeMap::new(),
-        }
+        let warn_refusals = settings.warn_refusals;
+        CountersService { warn_refusals, state: CountersState::new(settings), ..CountersService::default() }
     }
 
     /// Returns the statistics, with present levels.
@@ -127,7 +122,7 @@ impl CountersService {
     /// Serves the first request of the input, and returns the number of consumed bytes; `None` if the request is
     /// incomplete.
     fn serve_one(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Option<(usize, RequestProgress)> {
-        if let Some(long) = self.session(conn).long.take() {
+        if let Some(long) = self.sessions.get_mut(conn).long.take() {
             return self.continue_long(conn, long, input, context);
         }
         let header = Header::parse(input)?;
@@ -142,7 +137,7 @@ impl CountersService {
         }
         if !is_too_long && header.body_bytes > FIELDS_BYTES {
             let long = LongRequest { kept: input[..kept].to_vec(), missing: header.body_bytes - FIELDS_BYTES };
-            self.session(conn).long = Some(Box::new(long));
+            self.sessions.get_mut(conn).long = Some(Box::new(long));
             return Some((kept, RequestProgress::Done));
         }
         let body = if is_too_long { &[] } else { &input[HEADER_BYTES..kept] };
@@ -171,10 +166,10 @@ impl CountersService {
             }
             // The last byte stays in the input until the request is done.
             long.missing = 1;
-            self.session(conn).long = Some(long);
+            self.sessions.get_mut(conn).long = Some(long);
             return Some((skipped - 1, RequestProgress::Partly));
         }
-        self.session(conn).long = Some(long);
+        self.sessions.get_mut(conn).long = Some(long);
         (skipped > 0).then_some((skipped, RequestProgress::Done))
     }
 
@@ -190,7 +185,7 @@ impl CountersService {
         };
         // A Dump under way was checked when it began.
         if context.has_rules()
-            && self.session(conn).dump_next.is_none()
+            && self.sessions.get_mut(conn).dump_next.is_none()
             && let Some(refusal) = self.refusal_of(conn, &request, context)
         {
             reply(context.output, conn, |bytes| wire::write_refusal(bytes, header, refusal));
@@ -240,7 +235,7 @@ impl CountersService {
     /// meanwhile may be missing.
     fn continue_dump(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) -> RequestProgress {
         self.state.roll_interval(&mut step(context));
-        let first = match self.session(conn).dump_next.take() {
+        let first = match self.sessions.get_mut(conn).dump_next.take() {
             Some(slot) => slot as usize,
             None => {
                 self.state.count(Stat::Dump);
@@ -250,7 +245,7 @@ impl CountersService {
         let mut slot = first;
         while slot < self.state.slots() {
             if slot - first == DUMP_SLOTS || context.output.is_full(conn) {
-                self.session(conn).dump_next = Some(slot as u32);
+                self.sessions.get_mut(conn).dump_next = Some(slot as u32);
                 return RequestProgress::Partly;
             }
             if let Some(record) = self.state.record(slot) {
@@ -260,13 +255,6 @@ impl CountersService {
         }
         reply(context.output, conn, |bytes| wire::write_ok(bytes, header));
         RequestProgress::Done
-    }
-
-    fn session(&mut self, conn: ConnId) -> &mut CounterSession {
-        if self.sessions.len() <= conn.index() {
-            self.sessions.resize_with(conn.index() + 1, CounterSession::default);
-        }
-        &mut self.sessions[conn.index()]
     }
 }
 
@@ -323,9 +311,7 @@ impl Service for CountersService {
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
-        if let Some(session) = self.sessions.get_mut(conn.index()) {
-            *session = CounterSession::default();
-        }
+        self.sessions.clear(conn);
         self.state.close(conn, &mut step(context));
     }
 
@@ -334,7 +320,6 @@ impl Service for CountersService {
     }
 
     fn kept_bytes(&self, conn: ConnId) -> usize {
-        let long = self.sessions.get(conn.index()).and_then(|session| session.long.as_ref());
-        long.map_or(0, |long| long.kept.capacity())
+        self.sessions.get(conn).long.as_ref().map_or(0, |long| long.kept.capacity())
     }
 }

@@ -4,10 +4,11 @@ use super::CountersService;
 use super::state::{CLIENTS_LOOKED_AT, LevelOf, SLOTS_LOOKED_AT};
 use memchr::memmem::Finder;
 use poolcounter_core::text::{title_of, unescaped};
-use poolcounter_core::top_keys;
-use poolcounter_service::contract::Peers;
+use poolcounter_core::{Time, top_keys};
+use poolcounter_service::contract::{Observe, Peers, Traffic};
+use poolcounter_service::report::Emphasis::{Alarm, Caution, Work};
 use poolcounter_service::report::tables::client_of;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Report, Series, SeriesInfo, Table, View};
+use poolcounter_service::report::{Cell, Look, Report, Series, SeriesInfo, Table, View, table};
 use std::cmp::Reverse;
 
 /// Most counters in a table, and most holders.
@@ -16,100 +17,47 @@ const MOST_HOLDERS: usize = 100;
 /// Share of its maximum, in percent, from which a counter is near to it.
 const NEAR: u64 = 80;
 
-fn name_column() -> Column {
-    Column::linked("name", "counter", "/counters/counter/", "Name of the counter, as clients send it.")
-}
-fn units_column() -> Column {
-    Column::new("units", "units", ColumnUnit::Number, "Units held now.")
-}
-fn peak_column() -> Column {
-    Column::new("peak", "peak", ColumnUnit::Number, "Most units held at a time in this interval.")
-}
-fn maximum_column() -> Column {
-    Column::new("maximum", "maximum", ColumnUnit::Number, "Maximum in the last request for units.")
-}
+/// Path of the pages about each counter, and helps of columns that several tables have.
+const COUNTERS: &str = "/counters/counter/";
+const NAME: &str = "Name of the counter, as clients send it.";
+const UNITS: &str = "Units held now.";
+const MAXIMUM: &str = "Maximum in the last request for units.";
 
-/// Counters that a search has found.
-fn found_table(table: Table) -> Table {
-    Table { title: "Counters".into(), empty: "No counter in use matches.".into(), ..table }
-}
-fn busiest_table() -> Table {
-    Table::new(
-        "busiest",
-        "Busiest counters",
-        vec![name_column(), units_column().marked(Emphasis::Work), peak_column(), maximum_column()],
+fn busiest_table<'a>(counters: impl IntoIterator<Item = LevelOf<'a>>) -> Table {
+    table!(LevelOf<'_>, "busiest", "Busiest counters", counters;
+        "name", "counter", Name to(COUNTERS), NAME, |level| name_of(level.name);
+        "units", "units", Number marked(Work), UNITS, |level| level.units;
+        "peak", "peak", Number, "Most units held at a time in this interval.", |level| level.peak;
+        "maximum", "maximum", Number, MAXIMUM, |level| level.maximum;
     )
     .empty("No client holds units of a counter. A first one: poolcounter counter acquire NAME 1 10 -- COMMAND")
 }
 
-fn nearest_table() -> Table {
-    Table::new(
-        "nearest",
-        "Counters near their maximum",
-        vec![
-            name_column(),
-            Column::new("share", "percent", ColumnUnit::Number, "Share of the maximum that is held, in percent.")
-                .marked(Emphasis::Caution),
-            units_column(),
-            maximum_column(),
-        ],
-    )
-    .help("Counters with 80 % or more of their maximum held.")
-    .empty("No counter is near its maximum.")
-}
+static UNITS_HELD: SeriesInfo = SeriesInfo::level("holdings", "Holdings of counters", "holdings", Work);
+static REFUSED: SeriesInfo = SeriesInfo::rate("refused", "Refused by counters", Alarm);
 
-fn holders_table() -> Table {
-    Table::new(
-        "holders",
-        "Holders",
-        vec![
-            Column {
-                unit: ColumnUnit::Address,
-                ..Column::linked("peer", "client", "/counters/client/", "Address of the client.")
-            },
-            name_column(),
-            units_column().marked(Emphasis::Work),
-        ],
-    )
-    .empty("No client holds units of this counter.")
-}
-
-static UNITS_HELD: SeriesInfo = SeriesInfo::level("holdings", "Holdings of counters", "holdings", Emphasis::Work);
-static REFUSED: SeriesInfo = SeriesInfo::rate("refused", "Refused by counters", Emphasis::Alarm);
-
-impl CountersService {
-    /// Returns the values for curves.
-    pub(super) fn series(&self) -> [Series; 2] {
-        let refusals = self.state.refusals();
-        [
-            (&UNITS_HELD, self.state.holdings()),
-            (&REFUSED, refusals.at_maximum.get().saturating_add(refusals.for_memory.get())),
-        ]
+impl Observe for CountersService {
+    fn look(&mut self, look: &mut Look<'_>) {
+        self.note_conditions(look);
     }
 
-    /// Returns the tables, each of at most [`MOST_ROWS`] rows.
-    pub(super) fn tables(&self) -> Vec<Table> {
-        let share = |level: &LevelOf<'_>| u64::from(level.units) * 100 / u64::from(level.maximum.unwrap_or(0).max(1));
-        let is_near = |level: &LevelOf<'_>| level.maximum.is_some() && share(level) >= NEAR;
-        let nearest = self.state.largest(MOST_ROWS, is_near, |level| (Reverse(share(level)), Reverse(level.units)));
-        let row = |level: LevelOf<'_>| {
-            vec![name_of(level.name), Cell::Number(share(&level)), Cell::Number(level.units.into()), maximum_of(&level)]
-        };
-        vec![self.busiest(|_| true), nearest_table().rows(nearest.into_iter().map(row))]
+    fn at_risk(&self) -> u64 {
+        self.state.holdings()
     }
 
-    /// Returns the table of the busiest of some counters.
-    fn busiest(&self, include: impl Fn(&LevelOf<'_>) -> bool) -> Table {
-        let is_held = |level: &LevelOf<'_>| level.units > 0 && include(level);
-        let busiest = self.state.largest(MOST_ROWS, is_held, |level| Reverse(level.units));
-        let is_cut = self.state.slots() > SLOTS_LOOKED_AT;
-        let note = is_cut.then(|| format!("Only the first {SLOTS_LOOKED_AT} counters are searched."));
-        Table { note, ..busiest_table().rows(busiest.into_iter().map(row_of)) }
+    fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
+        Report { figures: self.figures(traffic).rows().collect(), tables: self.tables(), ..Report::default() }
+    }
+
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        let refusals = &self.state.refusals;
+        note((&UNITS_HELD, self.state.holdings()));
+        note((&REFUSED, refusals.at_maximum.get().saturating_add(refusals.for_memory.get())));
     }
 
     /// Returns the page of one object: `counter/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on other
     /// pages.
-    pub(super) fn view_of(&self, path: &[u8], peers: &dyn Peers) -> Option<View> {
+    fn view(&self, path: &[u8], _: Time, peers: &dyn Peers) -> Option<View> {
         let at = path.iter().position(|byte| *byte == b'/')?;
         let text = str::from_utf8(&path[at + 1..]).unwrap_or_default();
         let mut name = if text.is_empty() { path[at + 1..].to_vec() } else { unescaped(text) };
@@ -123,12 +71,40 @@ impl CountersService {
             b"client" => ("Client", vec![self.holdings_of_client(text, peers)]),
             b"find" => {
                 let finder = Finder::new(&name);
-                ("Search:", vec![found_table(self.busiest(|level| finder.find(level.name).is_some()))])
+                let found = self.busiest(|level| finder.find(level.name).is_some());
+                let (title, empty) = ("Counters".into(), "No counter in use matches.".into());
+                ("Search:", vec![Table { title, empty, ..found }])
             }
             _ => return None,
         };
         let title = title_of(word, &name);
         Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
+    }
+}
+
+impl CountersService {
+    /// Returns the tables, each of at most [`MOST_ROWS`] rows.
+    pub(super) fn tables(&self) -> Vec<Table> {
+        let share = |level: &LevelOf<'_>| u64::from(level.units) * 100 / u64::from(level.maximum.unwrap_or(0).max(1));
+        let is_near = |level: &LevelOf<'_>| level.maximum.is_some() && share(level) >= NEAR;
+        let nearest = self.state.largest(MOST_ROWS, is_near, |level| (Reverse(share(level)), Reverse(level.units)));
+        let nearest = table!(LevelOf<'_>, "nearest", "Counters near their maximum", nearest;
+            "name", "counter", Name to(COUNTERS), NAME, |level| name_of(level.name);
+            "share", "percent", Number marked(Caution), "Share of the maximum that is held, in percent.", |level| share(level);
+            "units", "units", Number, UNITS, |level| level.units;
+            "maximum", "maximum", Number, MAXIMUM, |level| level.maximum;
+        );
+        let nearest = nearest.help("Counters with 80 % or more of their maximum held.");
+        vec![self.busiest(|_| true), nearest.empty("No counter is near its maximum.")]
+    }
+
+    /// Returns the table of the busiest of some counters.
+    fn busiest(&self, include: impl Fn(&LevelOf<'_>) -> bool) -> Table {
+        let is_held = |level: &LevelOf<'_>| level.units > 0 && include(level);
+        let busiest = self.state.largest(MOST_ROWS, is_held, |level| Reverse(level.units));
+        let is_cut = self.state.slots() > SLOTS_LOOKED_AT;
+        let note = is_cut.then(|| format!("Only the first {SLOTS_LOOKED_AT} counters are searched."));
+        Table { note, ..busiest_table(busiest) }
     }
 
     /// Returns the busiest counter that begins with a name which a table has cut, unless one has just that name.
@@ -140,9 +116,8 @@ impl CountersService {
     /// Returns the tables of a counter: its units, and their holders.
     fn tables_of_counter(&self, name: &[u8], peers: &dyn Peers) -> Vec<Table> {
         let level = self.state.level_of(name).filter(|level| level.units > 0);
-        let one = busiest_table().rows(level.into_iter().map(row_of));
         let holders = self.state.holders_of(name).map(|(conn, units)| (Cell::client(conn, peers), name, units));
-        vec![one, self.holders(holders)]
+        vec![busiest_table(level), self.holders(holders)]
     }
 
     /// Returns the table of the holdings of a client: of one connection, or of all from an address.
@@ -161,25 +136,19 @@ impl CountersService {
 
     /// Returns the table of the first of these holders.
     fn holders<'a>(&self, holders: impl Iterator<Item = (Cell, &'a [u8], u32)>) -> Table {
-        let row = |(client, name, units): (Cell, &[u8], u32)| vec![client, name_of(name), Cell::Number(units.into())];
-        let rows: Vec<Vec<Cell>> = holders.take(MOST_HOLDERS).map(row).collect();
-        let note = if rows.len() == MOST_HOLDERS {
+        let holders = table!((Cell, &[u8], u32), "holders", "Holders", holders.take(MOST_HOLDERS);
+            "peer", "client", Address to("/counters/client/"), "Address of the client.", |(client, ..)| client.clone();
+            "name", "counter", Name to(COUNTERS), NAME, |(_, name, _)| name_of(name);
+            "units", "units", Number marked(Work), UNITS, |(.., units)| *units;
+        );
+        let note = if holders.rows.len() == MOST_HOLDERS {
             Some(format!("Only the first {MOST_HOLDERS} are shown."))
         } else {
             let is_cut = self.state.holders().count() == CLIENTS_LOOKED_AT;
             is_cut.then(|| format!("Only the first {CLIENTS_LOOKED_AT} connections are searched."))
         };
-        Table { note, ..holders_table().rows(rows) }
+        Table { note, ..holders.empty("No client holds units of this counter.") }
     }
-}
-
-fn row_of(level: LevelOf<'_>) -> Vec<Cell> {
-    let [units, peak] = [level.units, level.peak].map(|units| Cell::Number(units.into()));
-    vec![name_of(level.name), units, peak, maximum_of(&level)]
-}
-
-fn maximum_of(level: &LevelOf<'_>) -> Cell {
-    level.maximum.map_or(Cell::Nothing, |maximum| Cell::Number(maximum.into()))
 }
 
 fn name_of(name: &[u8]) -> Cell {
@@ -193,7 +162,7 @@ mod tests {
     use poolcounter_core::id::{ConnId, Id};
     use poolcounter_core::meter;
     use poolcounter_core::text::visible;
-    use poolcounter_core::time::{Span, Time};
+    use poolcounter_core::time::Span;
     use poolcounter_core::wheel::{Owner, Wheel};
     use poolcounter_service::container::tests::Numbered;
     use poolcounter_service::report::tables::NAME_BYTES;
@@ -245,7 +214,7 @@ mod tests {
 
     #[test]
     fn holders_of_units_are_listed() {
-        let view = |path: &str| held().view_of(path.as_bytes(), &Numbered).map(|view| view.report.tables);
+        let view = |path: &str| held().view(path.as_bytes(), Time::START, &Numbered).map(|view| view.report.tables);
         let tables = view("counter/full").expect("there are such views");
         assert_eq!(
             (names(&tables[0]), names(&tables[1])),
@@ -270,7 +239,7 @@ mod tests {
             [(long("a"), 1), (long("b"), 2)].into_iter().chain(others).chain([("last".into(), 1)]),
         );
         let shown = |name: &str| {
-            let view = service.view_of(format!("counter/{name}").as_bytes(), &Numbered).expect("is one");
+            let view = service.view(format!("counter/{name}").as_bytes(), Time::START, &Numbered).expect("is one");
             let tables = view.report.tables;
             (tables[0].rows.first().map(|row| row[1].clone()), names(&tables[1]))
         };
@@ -291,7 +260,7 @@ mod tests {
         acquire(&mut service, 1, (0..10_000).map(|n| (format!("counter-{n}"), 1)));
         for path in ["counter/counter-9999", "client/10.0.0.1", "client/10.0.0.1:7@1", "counter/none"] {
             meter::begin_step();
-            service.view_of(path.as_bytes(), &Numbered).expect("is one");
+            service.view(path.as_bytes(), Time::START, &Numbered).expect("is one");
             meter::end_step();
         }
     }

@@ -27,7 +27,7 @@ use loading::Loading;
 use poolcounter_core::id::id;
 use poolcounter_core::slices::Slices;
 use poolcounter_core::wheel::timer_keys;
-use poolcounter_core::{ConnId, Count, Figures, Id, Names, Span, Time, TimerId, Timers};
+use poolcounter_core::{ConnId, Count, Figures, Id, Names, SideTable, Span, Time, TimerId, Timers};
 use poolcounter_protocol::counters::stats::CounterStat as Stat;
 use slab::Slab;
 use std::cell::Cell;
@@ -55,7 +55,7 @@ pub struct Refusals {
     /// Number of requests refused for lack of memory.
     pub for_memory: Count,
     /// Counters of requests that were refused at their maximum since the last look; not all if they are many.
-    names: Vec<Vec<u8>>,
+    pub names: Vec<Vec<u8>>,
 }
 
 /// Most counters that are noted between two looks, and bytes of their names.
@@ -87,6 +87,7 @@ timer_keys! {
 }
 
 /// All counters, and the holdings of each connection.
+#[derive(Default)]
 pub struct CountersState {
     settings: CountersSettings,
     names: Names<CounterId>,
@@ -96,13 +97,13 @@ pub struct CountersState {
     /// Number of slots in use: all counters have a lower index.
     slots: usize,
     /// By slot, the maximum that the last request named; 0 without one. A handover does not contain it.
-    maxima: Vec<u32>,
-    refusals: Refusals,
+    maxima: SideTable<CounterId, u32>,
+    pub(crate) refusals: Refusals,
     name_bytes: u64,
     /// Counters without held units.
     idle: Idle,
     /// Holdings by connection.
-    clients: Vec<Holdings>,
+    clients: SideTable<ConnId, Holdings>,
     holdings: u64,
     /// Holdings of closed connections, until they are released.
     closing: Slices<Holdings>,
@@ -123,42 +124,12 @@ pub struct CountersState {
 impl CountersState {
     /// Returns a state without counters.
     pub fn new(settings: CountersSettings) -> Self {
-        CountersState {
-            settings,
-            names: Names::with_capacity(0),
-            counters: Slab::new(),
-            latest: CounterId::from_index(0),
-            slots: 0,
-            maxima: Vec::new(),
-            refusals: Refusals::default(),
-            name_bytes: 0,
-            idle: Idle::default(),
-            clients: Vec::new(),
-            holdings: 0,
-            closing: Slices::default(),
-            loading: None,
-            interval: 0,
-            interval_end: Time::START,
-            sweep: None,
-            timer: None,
-            conflicts: Cell::new(0),
-            figures: Figures::default(),
-        }
+        CountersState { settings, names: Names::with_capacity(0), ..CountersState::default() }
     }
 
     /// Returns the number of counters, including expired counters.
     pub fn len(&self) -> usize {
         self.counters.len()
-    }
-
-    /// Returns the refused requests.
-    pub fn refusals(&self) -> &Refusals {
-        &self.refusals
-    }
-
-    /// Returns the counters of requests that were refused at their maximum since the last call.
-    pub fn take_refused_names(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.refusals.names)
     }
 
     /// Returns the number of holdings: counters of which connections hold units, counted once for each connection.
@@ -192,7 +163,7 @@ impl CountersState {
         self.roll_interval(step);
         let known = self.find(request.name, step);
         if let Some(id) = known {
-            self.note_maximum(id, request.maximum);
+            *self.maxima.get_mut(id) = request.maximum;
         }
         let consumption = known.map_or(0, |id| self.counters[id.index()].levels().consumption());
         let wanted = u64::from(consumption) + u64::from(request.resources);
@@ -207,7 +178,7 @@ impl CountersState {
         }
         let id = known.unwrap_or_else(|| {
             let id = self.create(Counter::new(request.name, self.interval), step);
-            self.note_maximum(id, request.maximum);
+            *self.maxima.get_mut(id) = request.maximum;
             id
         });
         // Lossless: the units of one connection are a part of all.
@@ -215,14 +186,6 @@ impl CountersState {
         self.counters[id.index()].levels_mut().change_by_request(consumption, self.interval);
         self.note_if_idle(id);
         Ok(request.resources)
-    }
-
-    #[inline]
-    fn note_maximum(&mut self, id: CounterId, maximum: u32) {
-        if self.maxima.len() <= id.index() {
-            self.maxima.resize(id.index() + 1, 0);
-        }
-        self.maxima[id.index()] = maximum;
     }
 
     /// Releases units of a connection.
@@ -251,12 +214,11 @@ impl CountersState {
 
     /// Releases all holdings of a closed connection.
     pub fn close(&mut self, conn: ConnId, step: &mut CountersStep<'_>) {
-        let Some(holdings) = self.clients.get_mut(conn.index()).map(std::mem::take) else { return };
-        self.roll_interval(step);
-        if holdings.is_empty() {
+        if self.clients.get(conn).is_empty() {
             return;
         }
-        self.closing.push(holdings);
+        self.roll_interval(step);
+        self.closing.push(std::mem::take(self.clients.get_mut(conn)));
         self.work(step);
     }
 
@@ -422,7 +384,7 @@ impl CountersState {
     /// Returns the number of counters of which a connection holds units.
     pub fn held_by(&self, conn: ConnId) -> u32 {
         // Lossless: a connection cannot hold units of more counters than the memory has room for.
-        self.clients.get(conn.index()).map_or(0, |holdings| holdings.len() as u32)
+        self.clients.get(conn).len() as u32
     }
 
     /// Returns whether a connection holds units of a counter.
@@ -436,15 +398,12 @@ impl CountersState {
     }
 
     fn held(&self, conn: ConnId, id: CounterId) -> u32 {
-        self.clients.get(conn.index()).map_or(0, |holdings| holdings.of(id))
+        self.clients.get(conn).of(id)
     }
 
     /// Sets the units of a counter that a connection holds.
     fn hold(&mut self, conn: ConnId, id: CounterId, resources: u32) {
-        if self.clients.len() <= conn.index() {
-            self.clients.resize_with(conn.index() + 1, Holdings::default);
-        }
-        let had = self.clients[conn.index()].set(id, resources);
+        let had = self.clients.get_mut(conn).set(id, resources);
         self.holdings += u64::from(resources > 0);
         self.holdings -= u64::from(had);
     }

@@ -1,7 +1,7 @@
 //! Handover, lifecycle and reports of the pages.
 
+use super::Http;
 use super::recent::Recent;
-use super::{Http, SAVED_VERSION};
 use poolcounter_core::{ConnId, Id, Reader, Time, Writer};
 use poolcounter_service::contract::{
     Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationResult, Operations, Peers,
@@ -31,19 +31,12 @@ impl Lifecycle for Http {
 }
 
 impl Handover for Http {
-    fn version(&self) -> u16 {
-        SAVED_VERSION
-    }
-
     fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
         self.samples.save(out)?;
         self.things_hour.save(out)
     }
 
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
-        if version != SAVED_VERSION {
-            return Err(Unreadable::version("http", version));
-        }
+    fn restore(&mut self, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
         self.samples.restore(saved)?;
         self.things_hour.restore(saved)
     }
@@ -86,10 +79,10 @@ impl Inquire for Http {
         self.samples.note(now, sample);
         self.hour.note(now, sample);
         self.things_hour.note(now, |note| (telemetry.sample_things)(now, note));
-        let Some(recent) = &mut self.recent else { return self.samples.next() };
+        let Some(recent) = &mut self.recent else { return self.samples.next };
         self.things.note(now, |note| (telemetry.sample_things)(now, note));
         let next = recent.note(now, |note| (telemetry.tally)(note));
-        self.samples.next().min(self.things.next()).min(next)
+        self.samples.next.min(self.things.next).min(next)
     }
 }
 

@@ -11,29 +11,12 @@ use super::{HttpSettings, INFO, PendingPage};
 use fetch::Told;
 use poolcounter_service::contract::Wake;
 use poolcounter_service::operations::PendingOperations;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Snapshot, Table};
+use poolcounter_service::report::{Cell, Snapshot, Table, table};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Limit of views under way: enough for a few viewers, and a bound of threads and memory.
 const MOST_VIEWS: usize = 16;
-
-fn servers_table() -> Table {
-    Table::new(
-        "servers",
-        "Servers",
-        vec![
-            Column::linked("server", "server", "http://", "Link to the server's own page."),
-            Column::new("state", "state", ColumnUnit::Text, "Answers, or the reason why there is no answer."),
-            Column::new("up", "up", ColumnUnit::Seconds, "Time since its start."),
-            Column::new("clients", "clients", ColumnUnit::Number, "Connections to the services of this page."),
-            Column::new("memory", "memory", ColumnUnit::Bytes, "Resident memory of the server."),
-            Column::new("version", "version", ColumnUnit::Text, "Its version."),
-        ],
-    )
-    .help("A server that does not answer within a second is left out of all sums and tables.")
-    .empty("No servers.")
-}
 
 /// Daemons whose pages are shown as one, and the views that wait for them.
 pub(crate) struct Fleet {
@@ -88,7 +71,7 @@ fn shown(mut own: Snapshot, servers: &[String], answers: Vec<Told>, is_view: boo
     if answers.iter().all(|answer| matches!(answer, Ok(None))) {
         return None;
     }
-    let table = servers_table().rows(servers.iter().zip(&answers).map(row_of));
+    let table = servers_table(servers.iter().zip(&answers));
     own.services.iter_mut().filter(|own| own.name == INFO.name).for_each(|own| own.tables = vec![table.clone()]);
     let told = servers.iter().zip(answers).filter_map(|(server, answer)| Some((server, answer.ok()??)));
     told.enumerate().for_each(|(earlier, (server, told))| own.add(server, earlier, told));
@@ -98,16 +81,21 @@ fn shown(mut own: Snapshot, servers: &[String], answers: Vec<Told>, is_view: boo
     Some(own)
 }
 
-fn row_of((server, answer): (&String, &Told)) -> Vec<Cell> {
-    let of = |cell: fn(&Snapshot) -> Cell| answer.iter().flatten().next().map_or(Cell::Nothing, cell);
-    vec![
-        Cell::text(server),
-        Cell::text(answer.as_ref().err().map_or("answers", String::as_str)),
-        of(|told| Cell::Seconds(told.uptime)),
-        of(|told| Cell::Number(told.services.iter().map(|service| service.traffic.open).fold(0, u64::saturating_add))),
-        of(|told| Cell::Number(told.process.resident_bytes)),
-        of(|told| Cell::text(&*told.version)),
-    ]
+fn servers_table<'a>(servers: impl Iterator<Item = (&'a String, &'a Told)>) -> Table {
+    let rows = servers.map(|(server, answer)| (server, answer, answer.iter().flatten().next()));
+    let clients = |told: &Snapshot| told.services.iter().map(|it| it.traffic.open).fold(0, u64::saturating_add);
+    table!((&String, &Told, Option<&Snapshot>), "servers", "Servers", rows;
+        "server", "server", Name to("http://"), "Link to the server's own page.", |(server, ..)| Cell::text(server);
+        "state", "state", Text, "Answers, or the reason why there is no answer.",
+            |(_, answer, _)| Cell::text(answer.as_ref().err().map_or("answers", String::as_str));
+        "up", "up", Seconds, "Time since its start.", |(.., told)| told.map(|told| Cell::Seconds(told.uptime));
+        "clients", "clients", Number, "Connections to the services of this page.", |(.., told)| told.map(clients);
+        "memory", "memory", Bytes, "Resident memory of the server.",
+            |(.., told)| told.map(|told| told.process.resident_bytes);
+        "version", "version", Text, "Its version.", |(.., told)| told.map(|told| Cell::text(&*told.version));
+    )
+    .help("A server that does not answer within a second is left out of all sums and tables.")
+    .empty("No servers.")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use nix::unistd::gethostname;
 use std::net::IpAddr;
 
 /// Names of this server, in lower case.
+#[derive(Default)]
 pub struct Hosts(Vec<String>);
 
 impl Hosts {

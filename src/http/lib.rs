@@ -41,9 +41,6 @@ use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
 /// Limit of requests of one connection answered in a turn; a page ends the turn, because it takes up to a millisecond.
 const ANSWERS_PER_TURN: usize = 4;
-/// Version of the saved format: the samples of services and of things.
-const SAVED_VERSION: u16 = 1;
-
 /// Limit of open connections: viewers must not take descriptors from clients.
 const MAX_CONNECTIONS: u64 = 100;
 
@@ -75,15 +72,10 @@ impl Configure for HttpSettings {
             hour: Samples::every(HOUR_INTERVAL, KEPT),
             things: Samples::of_things(INTERVAL, KEPT_OF_THINGS),
             things_hour: Samples::of_things(HOUR_OF_THINGS.0, HOUR_OF_THINGS.1),
-            recent: None,
             hosts: Hosts::with(&self.hosts),
             is_admin: self.is_admin,
             fleet: (!self.servers.is_empty()).then(|| Fleet::of(self.clone())),
-            operations: Operations::default(),
-            pending: PendingOperations::default(),
-            page: None,
-            health: Fault::default(),
-            wake: None,
+            ..Http::default()
         })
     }
 }
@@ -92,6 +84,7 @@ impl Configure for HttpSettings {
 const IDLE_LIMIT: Span = Span::from_secs(10);
 
 /// The status page, as a service.
+#[derive(Default)]
 pub struct Http {
     samples: Samples,
     /// Samples of the last hour. Not handed over, nor are the fields below, except for `things_hour`.

@@ -14,6 +14,7 @@ use poolcounter_service::report::{
     Budget, Cell, Column, ColumnMetric, ColumnUnit, Condition, MOST_ROWS, Moment, Report, ServiceReport, Table, Times,
 };
 use std::collections::HashSet;
+use std::fmt::Display;
 
 /// Longest shown name, in bytes.
 const NAME_BYTES: usize = 64;
@@ -44,7 +45,6 @@ pub fn render(moment: &Moment<'_>) -> String {
     let tables = write_tables(&mut page, &moment.overview.services);
     write_left_out(&mut page, conditions, &tables);
     write_loop(&mut page, moment);
-    write_process(&mut page, moment);
     page.into_text()
 }
 
@@ -128,9 +128,7 @@ const TRAFFIC: [TrafficFamily; 6] = [
         "Connections that were refused, or lost before they were served, by service.",
         |traffic| traffic.connect_errors.get(),
     ),
-    ("failed_sends_total", COUNTER, "Replies that could not be delivered, by service.", |traffic| {
-        traffic.failed_sends.get()
-    }),
+    ("failed_sends_total", COUNTER, "Replies that could not be delivered, by service.", |it| it.failed_sends.get()),
     ("received_bytes_total", COUNTER, "Bytes read, by service.", |traffic| traffic.received_bytes.get()),
     ("sent_bytes_total", COUNTER, "Bytes written, by service.", |traffic| traffic.sent_bytes.get()),
 ];
@@ -321,36 +319,32 @@ fn write_loop(page: &mut Exposition, moment: &Moment<'_>) {
     for budget in Budget::ALL {
         page.value(name, &format!("budget=\"{}\"", budget.name()), stats.spent(budget));
     }
-    page.single(
-        "poolcounter_last_reload_success",
-        GAUGE,
-        "1 if the last reload succeeded or there was none, else 0.",
-        u8::from(stats.reload.is_none_or(|reload| reload.has_worked)),
-    );
-    page.single(
-        "poolcounter_last_reload_timestamp_seconds",
-        GAUGE,
-        "Time of the last reload, since 1970; 0 if there was none.",
-        stats.reload.map_or(0.0, |reload| seconds(moment.time_of_day(reload.at))),
-    );
-    page.single("poolcounter_timers", GAUGE, "Armed timers.", moment.timers);
-}
-
-/// Writes the metrics of the process, under the names that all exporters use.
-fn write_process(page: &mut Exposition, moment: &Moment<'_>) {
-    let usage = &moment.usage;
-    page.single(
-        "process_cpu_seconds_total",
-        COUNTER,
-        "Processor time of the process, user and system together.",
-        seconds(usage.cpu),
-    );
-    page.single("process_open_fds", GAUGE, "Open file descriptors of the process.", usage.open_fds);
-    page.single("process_max_fds", GAUGE, "Limit of file descriptors of the process.", usage.max_fds);
-    let memory = usage.resident_bytes;
-    page.single("process_resident_memory_bytes", GAUGE, "Resident memory of the process.", memory);
+    let has_worked = u8::from(stats.reload.is_none_or(|reload| reload.has_worked));
+    let at = stats.reload.map_or(0.0, |reload| seconds(moment.time_of_day(reload.at)));
     let start = seconds(moment.time_of_day(moment.started));
-    page.single("process_start_time_seconds", GAUGE, "Start time of the process, since 1970.", start);
+    let usage = &moment.usage;
+    // Metrics of the process have the names that all exporters use.
+    let singles: [(_, _, _, &dyn Display); 8] = [
+        (
+            "poolcounter_last_reload_success",
+            GAUGE,
+            "1 if the last reload succeeded or there was none, else 0.",
+            &has_worked,
+        ),
+        (
+            "poolcounter_last_reload_timestamp_seconds",
+            GAUGE,
+            "Time of the last reload, since 1970; 0 if there was none.",
+            &at,
+        ),
+        ("poolcounter_timers", GAUGE, "Armed timers.", &moment.timers),
+        ("process_cpu_seconds_total", COUNTER, "Processor time of the process, user and system together.", &usage.cpu),
+        ("process_open_fds", GAUGE, "Open file descriptors of the process.", &usage.open_fds),
+        ("process_max_fds", GAUGE, "Limit of file descriptors of the process.", &usage.max_fds),
+        ("process_resident_memory_bytes", GAUGE, "Resident memory of the process.", &usage.resident_bytes),
+        ("process_start_time_seconds", GAUGE, "Start time of the process, since 1970.", &start),
+    ];
+    singles.into_iter().for_each(|(name, kind, help, value)| page.single(name, kind, help, value));
 }
 
 /// Microseconds per second, the unit of metrics.

@@ -261,17 +261,16 @@ fn write_matrix(page: &mut String, matrix: &Matrix) {
     write_line(rest(more_rows), others);
     write_line("all".into(), all);
     page.push_str("</tbody>\n</table>\n");
-    writeln!(page, "<p>{} <a href=\"{path}\">Show all.</a></p>", html(&matrix.help))
-        .expect("a string takes every character");
+    page.extend(["<p>", &html(&matrix.help), " <a href=\"", path, "\">Show all.</a></p>\n"]);
 }
 
 /// Writes a cell with the number of waiting things and the age of the oldest; empty if there are none.
 fn write_heat(page: &mut String, Heat(count, age): Heat) {
-    match (count, HEAT.iter().rposition(|least| age >= *least)) {
-        (0, _) => page.push_str("<td></td>"),
-        (_, None) => write!(page, "<td>{count} <i>{age:.0} s</i></td>").expect("a string takes every character"),
-        (_, Some(level)) => write!(page, "<td class=\"h{level}\">{count} <i>{age:.0} s</i></td>")
-            .expect("a string takes every character"),
+    let level = HEAT.iter().rposition(|least| age >= *least);
+    let class = level.map_or(String::new(), |level| format!(" class=\"h{level}\""));
+    match count {
+        0 => page.push_str("<td></td>"),
+        _ => *page += &format!("<td{class}>{count} <i>{age:.0} s</i></td>"),
     }
 }
 

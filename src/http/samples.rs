@@ -19,12 +19,12 @@ pub const KEPT_OF_THINGS: usize = 101;
 pub const HOUR_OF_THINGS: (Span, usize) = (Span::from_secs(30), 121);
 
 /// Samples of several series.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Samples {
     interval: Span,
     most: usize,
     /// Time of the next sample.
-    next: Time,
+    pub next: Time,
     /// Curves by their subject: the name of a service, or that with a slash and the path of a thing.
     curves: BTreeMap<Box<[u8]>, Vec<Curve>>,
     /// True if new subjects did not exist before, so that their counts start at 0.
@@ -50,14 +50,7 @@ struct SavedSamples {
 impl Samples {
     /// Returns a history without samples, of at most `most` samples at this interval.
     pub fn every(interval: Span, most: usize) -> Self {
-        Samples {
-            interval,
-            most,
-            next: Time::default(),
-            curves: BTreeMap::new(),
-            begins_at_zero: false,
-            has_begun: false,
-        }
+        Samples { interval, most, ..Samples::default() }
     }
 
     /// Returns a history without samples for things that come and go: counts of new ones start at 0.
@@ -71,11 +64,6 @@ impl Samples {
         let all = self.most - 1;
         let points = range.map_or(all, |range| range.points(self.interval));
         (points <= all).then_some((self.interval, points))
-    }
-
-    /// Returns the time of the next sample.
-    pub fn next(&self) -> Time {
-        self.next
     }
 
     /// Records the current values, which have been the same since the last tick, if a sample is due. `tell` is called
@@ -212,13 +200,13 @@ mod tests {
     fn gaps_are_flat() {
         let mut samples = new();
         note(&mut samples, at(0), 0);
-        assert!(samples.next() > at(2));
+        assert!(samples.next > at(2));
         note(&mut samples, at(2), 3);
         assert_eq!(values(&samples), [0], "none was due");
         note(&mut samples, at(13), 6);
         assert_eq!(values(&samples), [0, 6, 6, 6, 6]);
         assert_eq!(rates(&samples), [2.0, 0.0, 0.0, 0.0]);
-        assert!(samples.next() <= at(15) && samples.next() > at(14));
+        assert!(samples.next <= at(15) && samples.next > at(14));
     }
 
     #[test]
@@ -236,7 +224,7 @@ mod tests {
         note(&mut samples, at(0), 0);
         note(&mut samples, at(1_000_000_000), 1);
         assert_eq!(values(&samples), [1; KEPT]);
-        assert!(samples.next() > at(1_000_000_000) && samples.next() <= at(1_000_000_003), "its rhythm goes on");
+        assert!(samples.next > at(1_000_000_000) && samples.next <= at(1_000_000_003), "its rhythm goes on");
         note(&mut samples, at(1_000_000_003), 2);
         assert_eq!((values(&samples).len(), values(&samples)[KEPT - 2..].to_vec()), (KEPT, vec![1, 2]));
         assert_eq!(rates(&samples).len(), 200);

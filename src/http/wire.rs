@@ -52,17 +52,18 @@ pub struct HttpRequest<'a> {
     pub connection: AfterResponse,
 }
 
-/// Method of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Method {
-    /// Send the page.
-    Get,
-    /// Send only the head of the response.
-    Head,
-    /// Change something.
-    Post,
-    /// Any other method, which is refused.
-    Other,
+words! {
+    /// Method of a request.
+    pub enum Method, name {
+        /// Send the page.
+        Get = "GET",
+        /// Send only the head of the response.
+        Head = "HEAD",
+        /// Change something.
+        Post = "POST",
+        /// Any other method, which is refused.
+        Other = "",
+    }
 }
 
 /// Fate of a connection after a response.
@@ -190,12 +191,7 @@ fn parse_head(input: &[u8]) -> Result<Option<RequestHead<'_>>, Status> {
     if another.is_some() || is_modern && host.is_none() {
         return Err(Status::BadRequest);
     }
-    let method = match method {
-        "GET" => Method::Get,
-        "HEAD" => Method::Head,
-        "POST" => Method::Post,
-        _ => Method::Other,
-    };
+    let method = Method::ALL.into_iter().find(|known| known.name() == method).unwrap_or(Method::Other);
     let (authority, path, query) = split_target(target);
     let host = authority.or(host);
     let (mut origins, mut sites) = (values(headers, "origin"), values(headers, "sec-fetch-site"));

@@ -1,9 +1,9 @@
 //! The contract of the jobs service beside the tick: start, handover, reports.
 
+use super::JobQueue;
 use super::pages::tables::{DELETES, PUT, READY};
 use super::state::{JobState, State};
 use super::store::Ownership;
-use super::{JobQueue, saving};
 use poolcounter_core::{ConnId, Id, Reader, Time, Writer};
 use poolcounter_service::contract::{
     Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
@@ -86,21 +86,17 @@ impl Lifecycle for JobQueue {
 }
 
 impl Handover for JobQueue {
-    fn version(&self) -> u16 {
-        saving::VERSION
-    }
-
     fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
         self.save_all(out)
     }
 
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        self.restore_all(version, saved, true, context)
+    fn restore(&mut self, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore_all(saved, true, context)
     }
 
     /// A store never moves, so a successor with another one is refused.
-    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        self.restore_all(version, saved, false, context)?;
+    fn rehearse(&mut self, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore_all(saved, false, context)?;
         self.refuse_other_store()
     }
 }

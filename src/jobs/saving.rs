@@ -10,9 +10,6 @@ use poolcounter_service::contract::{Context, Unreadable};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Version of the format.
-pub(super) const VERSION: u16 = 1;
-
 /// First record.
 #[derive(Serialize, Deserialize)]
 struct Head {
@@ -46,14 +43,10 @@ impl JobQueue {
     /// Restores the service from a handover. A rehearsal needs no bodies of jobs.
     pub(super) fn restore_all(
         &mut self,
-        version: u16,
         saved: &mut Reader<'_>,
         with_bodies: bool,
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
-        if version != VERSION {
-            return Err(Unreadable::version("jobs", version));
-        }
         self.driver.handed_over = saved.take()?;
         (self.driver.former_store, self.driver.are_left) = saved.take()?;
         if self.driver.are_left {

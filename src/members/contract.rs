@@ -12,9 +12,6 @@ use poolcounter_service::report::{Counted, Look, Report, Series, View};
 use std::io;
 use std::sync::Arc;
 
-/// Version of the handover format: the sessions that are not idle, then the state.
-const SAVED_VERSION: u16 = 1;
-
 impl Lifecycle for Members {
     fn attach(&mut self, wake: Wake) {
         self.keeping.attach(wake);
@@ -64,20 +61,13 @@ impl Lifecycle for Members {
 }
 
 impl Handover for Members {
-    fn version(&self) -> u16 {
-        SAVED_VERSION
-    }
-
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
         out.put(&(self.is_numbered, self.keeping.handed_over()))?;
         self.sessions.save(out)?;
         self.state.save(out, &context.timers.typed())
     }
 
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
-        if version != SAVED_VERSION {
-            return Err(Unreadable::version("members", version));
-        }
+    fn restore(&mut self, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
         let (is_numbered, ledger) = saved.take()?;
         self.is_numbered = is_numbered;
         self.keeping.take_over(ledger)?;

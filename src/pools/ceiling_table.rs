@@ -65,15 +65,40 @@ pub fn idle(settings: &PoolsSettings) -> Vec<String> {
     sentences
 }
 
+/// Returns the ceiling that a table describes.
 fn read_ceiling(table: &Table) -> Result<Ceiling, Misplaced> {
-    let mut builder = Builder::default();
+    let (mut ceiling, mut after, mut interval, mut is_shadow) = (Ceiling::new(b""), None, None, false);
     for TableEntry { at, key, value } in &table.entries {
-        let wrong = |what: String| Misplaced::new(*at, format!("{key}: {what}"));
-        let TableValue::Text(text) = value else { return Err(wrong("this is not a single value".into())) };
-        builder.set(key, text).map_err(wrong)?;
+        let mut set = || {
+            let TableValue::Text(value) = value else { return Err("this is not a single value".into()) };
+            match &**key {
+                "key" => ceiling.pattern = pattern(value)?,
+                "workers" => ceiling.workers = number(value, 1..=u32::MAX)?,
+                "max_queue" => ceiling.max_queue = number(value, 1..=u32::MAX)?,
+                "timeout" => ceiling.timeout = seconds(value)?.into(),
+                "hold" => ceiling.hold = positive_seconds(value)?,
+                "shed_after" => after = Some(positive_seconds(value)?),
+                "shed_interval" => interval = Some(seconds(value)?.into()),
+                "shed_shadow" => is_shadow = flag(value)?,
+                _ => return Err(format!("there is no such setting{}", did_you_mean(key, NAMES))),
+            }
+            Ok(())
+        };
+        set().map_err(|wrong: String| Misplaced::new(*at, format!("{key}: {wrong}")))?;
     }
-    builder.build().map_err(|what| Misplaced::new(table.at, what))
+    if ceiling.pattern.is_empty() {
+        return Err(Misplaced::new(table.at, "key is required"));
+    }
+    if after.is_none() && (interval.is_some() || is_shadow) {
+        return Err(Misplaced::new(table.at, "shed_after is required"));
+    }
+    ceiling.shedding = after.map(|after| Shedding { after, interval: interval.unwrap_or(after), is_shadow });
+    Ok(ceiling)
 }
+
+/// Names of the settings of a ceiling.
+const NAMES: [&str; 8] =
+    ["key", "workers", "max_queue", "timeout", "hold", "shed_after", "shed_interval", "shed_shadow"];
 
 /// Returns the ceiling for keys of this pattern with the settings of a command: `NAME=VALUE,NAME=VALUE`.
 ///
@@ -82,61 +107,10 @@ fn read_ceiling(table: &Table) -> Result<Ceiling, Misplaced> {
 /// A sentence with the name of the wrong setting.
 pub fn parse_ceiling(pattern: &str, settings: &str) -> Result<Ceiling, String> {
     let settings = settings.split(',').map(|setting| setting.split_once('=').unwrap_or((setting, "")));
-    let mut builder = Builder::default();
-    for (name, value) in [("key", pattern)].into_iter().chain(settings) {
-        builder.set(name, value).map_err(|wrong| format!("{name}: {wrong}"))?;
-    }
-    builder.build()
-}
-
-/// Settings of a ceiling read so far.
-struct Builder {
-    ceiling: Ceiling,
-    after: Option<Span>,
-    interval: Option<Span>,
-    is_shadow: bool,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        Builder { ceiling: Ceiling::new(b""), after: None, interval: None, is_shadow: false }
-    }
-}
-
-/// Names of the settings of a ceiling.
-const NAMES: [&str; 8] =
-    ["key", "workers", "max_queue", "timeout", "hold", "shed_after", "shed_interval", "shed_shadow"];
-
-impl Builder {
-    /// Sets one value; the error says why it is wrong.
-    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let Builder { ceiling, after, interval, is_shadow } = self;
-        match name {
-            "key" => ceiling.pattern = pattern(value)?,
-            "workers" => ceiling.workers = number(value, 1..=u32::MAX)?,
-            "max_queue" => ceiling.max_queue = number(value, 1..=u32::MAX)?,
-            "timeout" => ceiling.timeout = seconds(value)?.into(),
-            "hold" => ceiling.hold = positive_seconds(value)?,
-            "shed_after" => *after = Some(positive_seconds(value)?),
-            "shed_interval" => *interval = Some(seconds(value)?.into()),
-            "shed_shadow" => *is_shadow = flag(value)?,
-            _ => return Err(format!("there is no such setting{}", did_you_mean(name, NAMES))),
-        }
-        Ok(())
-    }
-
-    /// Returns the ceiling; the error names a missing setting.
-    fn build(self) -> Result<Ceiling, String> {
-        let Builder { mut ceiling, after, interval, is_shadow } = self;
-        if ceiling.pattern.is_empty() {
-            return Err("key is required".into());
-        }
-        if after.is_none() && (interval.is_some() || is_shadow) {
-            return Err("shed_after is required".into());
-        }
-        ceiling.shedding = after.map(|after| Shedding { after, interval: interval.unwrap_or(after), is_shadow });
-        Ok(ceiling)
-    }
+    let entry =
+        |(key, value): (&str, &str)| TableEntry { at: 0, key: key.into(), value: TableValue::Text(value.into()) };
+    let entries = [("key", pattern)].into_iter().chain(settings).map(entry).collect();
+    read_ceiling(&Table { at: 0, entries }).map_err(|wrong| wrong.what)
 }
 
 fn pattern(value: &str) -> Result<Box<[u8]>, String> {

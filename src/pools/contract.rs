@@ -1,13 +1,12 @@
 //! The contract of the pools service beside the tick: start, handover, reports.
 
+use super::PoolsService;
 use super::state::PoolsState;
-use super::{PoolsService, state};
-use poolcounter_core::{ConnId, Reader, Time, Writer, meter};
+use poolcounter_core::{ConnId, Reader, Writer, meter};
 use poolcounter_service::contract::{
-    Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
-    Requester, Shown, Traffic, Unreadable,
+    Context, Effect, Handover, Inquire, Inspect, Lifecycle, Requester, Shown, Unreadable,
 };
-use poolcounter_service::report::{Counted, Look, MOST_ROWS, Remembered, Report, Room, Series, Snapshot, View};
+use poolcounter_service::report::{MOST_ROWS, Remembered, Room, Snapshot};
 use std::io;
 
 /// Largest tables in an answer to `STATS REPORT`: they fit into the room that the output of a full connection still
@@ -25,7 +24,7 @@ impl Lifecycle for PoolsService {
     }
 
     fn refuse_new(&mut self, refuses: bool, context: &mut Context<'_>) {
-        self.state.set_refusing(refuses);
+        self.state.refuses_new = refuses;
         // MediaWiki works without the lock after an error, but asks the next server if it cannot connect.
         context.effects.push(Effect::Listen(context.called.id, !refuses));
     }
@@ -42,53 +41,12 @@ impl Lifecycle for PoolsService {
 }
 
 impl Handover for PoolsService {
-    fn version(&self) -> u16 {
-        state::SAVED_VERSION
-    }
-
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
         self.state.save(out, &context.timers.typed())
     }
 
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        self.state.restore(version, saved, context.time.now, &mut context.timers.typed())
-    }
-}
-
-impl Observe for PoolsService {
-    fn look(&mut self, look: &mut Look<'_>) {
-        self.note_conditions(look);
-    }
-
-    fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
-        let figures = self.figures(now, traffic).rows().collect();
-        Report { figures, tables: self.tables(now, peers), ..Report::default() }
-    }
-
-    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
-        self.view_of(path, now, peers)
-    }
-
-    fn sample(&self, note: &mut dyn FnMut(Series)) {
-        self.standing().into_iter().for_each(note);
-    }
-
-    fn sample_things(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
-        self.sample_keys(now, note);
-    }
-
-    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        self.tally_types(note);
-    }
-
-    fn at_risk(&self) -> u64 {
-        self.state.working() + self.state.waiting()
-    }
-}
-
-impl Operate for PoolsService {
-    fn operate(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
-        Some(self.run_operation(request, context))
+    fn restore(&mut self, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.state.restore(saved, context.time.now, &mut context.timers.typed())
     }
 }
 

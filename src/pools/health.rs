@@ -6,7 +6,7 @@ use super::state::{BusyKey, OverdueLock, PoolsState};
 use poolcounter_core::{Count, Span, Time};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_service::health::{Growth, grouped, in_words, name_of, per_second, quoted, rate};
-use poolcounter_service::report::{Condition, ConditionInfo, Look};
+use poolcounter_service::report::{Condition, ConditionInfo, Look, conditions};
 use std::collections::BTreeMap;
 
 /// Most locks that one look examines.
@@ -18,23 +18,15 @@ const REFUSALS: f64 = 1.0;
 /// Factor from which refusals of all keys together are worth a condition.
 const ALL_KEYS: f64 = 10.0;
 
-static FLOODS: ConditionInfo =
-    ConditionInfo::critical("floods", "A key refuses more than warn_refusals requests in a second.");
-static BLOCKED: ConditionInfo = ConditionInfo::critical(
-    "blocked",
-    "A lock is held for longer than warn_hold, and a request has waited for it as long.",
-);
-static REFUSES: ConditionInfo = ConditionInfo::warning(
-    "refuses",
-    "A key refuses more than one request in a second, or all keys together more than ten.",
-);
-static OVERDUE: ConditionInfo = ConditionInfo::warning("overdue", "A lock is held for longer than warn_hold.");
-static SHEDS: ConditionInfo = ConditionInfo::warning(
-    "sheds",
-    "A ceiling has refused requests in the last minute because those before them waited for too long.",
-);
-
-pub(super) static CONDITIONS: &[&ConditionInfo] = &[&FLOODS, &BLOCKED, &REFUSES, &OVERDUE, &SHEDS];
+conditions! {
+    pub(super) static CONDITIONS;
+    FLOODS = critical "floods", "A key refuses more than warn_refusals requests in a second.";
+    BLOCKED = critical "blocked", "A lock is held for longer than warn_hold, and a request has waited for it as long.";
+    REFUSES = warning "refuses", "A key refuses more than one request in a second, or all keys together more than ten.";
+    OVERDUE = warning "overdue", "A lock is held for longer than warn_hold.";
+    SHEDS = warning "sheds",
+        "A ceiling has refused requests in the last minute because those before them waited for too long.";
+}
 
 impl PoolsService {
     /// Notes the conditions that hold.
@@ -46,12 +38,8 @@ impl PoolsService {
         self.note_refusals(look);
         self.note_overdue(look);
         if shed > 0 {
-            let most = self
-                .state
-                .ceilings()
-                .iter()
-                .max_by_key(|it| it.shed)
-                .map_or(String::new(), |it| format!(", most so far of {}", name_of(&it.ceiling.pattern)));
+            let most = self.state.ceilings().iter().max_by_key(|it| it.shed);
+            let most = most.map_or(String::new(), |it| format!(", most so far of {}", name_of(&it.ceiling.pattern)));
             let minute = in_words(within.max(Span::from_secs(1)));
             let sentence = format!("ceilings shed {} requests in the last {minute}{most}", grouped(shed));
             let condition = Condition::of_service(&SHEDS, "/locks", sentence);
@@ -62,12 +50,12 @@ impl PoolsService {
         let [held, waiting] = [state.working(), state.waiting()].map(grouped);
         look.standing =
             format!("{} granted, {held} held, {waiting} waiting, {refused} refused", per_second(granted, within));
-        look.is_moving = state.working() > 0 && state.warn_hold() < Span::FOREVER;
+        look.is_moving = state.working() > 0 && state.settings.warn_hold < Span::FOREVER;
     }
 
     fn note_refusals(&mut self, look: &mut Look<'_>) {
         self.refusals.update(&self.state, look.now);
-        let limit = f64::from(self.state.warn_refusals());
+        let limit = f64::from(self.state.settings.warn_refusals);
         let mut named = false;
         for (key, of) in &self.refusals.keys {
             let rate = rate(of.recent.0, of.recent.1);
@@ -94,13 +82,9 @@ impl PoolsService {
             let mut sentence = format!("{key}: {holder} has held it for {}", in_words(look.now.since(claim.since)));
             let longest = look.now.since(waiting_since);
             if waiting > 0 {
-                sentence.push_str(&format!(
-                    "; {} waiting, the longest for {}",
-                    grouped(waiting.into()),
-                    in_words(longest)
-                ));
+                sentence += &format!("; {} waiting, the longest for {}", grouped(waiting.into()), in_words(longest));
             }
-            let warn_hold = self.state.warn_hold();
+            let warn_hold = self.state.settings.warn_hold;
             let (info, lasting) = match waiting > 0 && longest >= warn_hold {
                 true => (&BLOCKED, longest),
                 false => (&OVERDUE, look.now.since(claim.since)),

@@ -86,6 +86,7 @@ impl Configure for PoolsSettings {
 }
 
 /// The pools service.
+#[derive(Default)]
 pub struct PoolsService {
     state: PoolsState,
     max_line: usize,
@@ -127,18 +128,8 @@ enum Handled {
 impl PoolsService {
     /// Returns a service without pools.
     pub fn new(settings: PoolsSettings) -> Self {
-        PoolsService {
-            max_line: settings.max_line,
-            state: PoolsState::new(settings),
-            replies: Vec::new(),
-            taken_back: Vec::new(),
-            search: None,
-            listing: HashSet::new(),
-            taken_back_log: LogLimit::default(),
-            minute: Growth::default(),
-            refusals: Refusals::default(),
-            started: Time::START,
-        }
+        let max_line = settings.max_line;
+        PoolsService { max_line, state: PoolsState::new(settings), ..PoolsService::default() }
     }
 
     /// Serves one request. Its replies may be written later in the turn.

@@ -4,7 +4,9 @@ use super::ceiling_table::{self, MOST_CEILINGS};
 use super::{PoolsService, Reply};
 use poolcounter_core::ConnId;
 use poolcounter_protocol::pools::wire;
-use poolcounter_service::contract::{Context, GONE, Operation, OperationError, OperationRequest, OperationResult};
+use poolcounter_service::contract::{
+    Context, GONE, Operate, Operation, OperationError, OperationRequest, OperationResult,
+};
 use poolcounter_service::operations::descriptions;
 
 type Run = fn(&mut PoolsService, &[u8], &mut Context<'_>) -> OperationResult;
@@ -12,23 +14,23 @@ type Run = fn(&mut PoolsService, &[u8], &mut Context<'_>) -> OperationResult;
 /// Every operation, with the function that runs it.
 const TABLE: [(Operation, Run); 2] = [
     (
-        Operation {
-            name: "release-lock",
-            parameters: &["KEY", "CLIENT"],
-            summary: "take a lock away from a client, as holders KEY shows it",
-            is_on_pages: true,
-            command: Some("RELEASE-LOCK"),
-        },
+        Operation::of_admin(
+            "release-lock",
+            "RELEASE-LOCK",
+            &["KEY", "CLIENT"],
+            "take a lock away from a client, as holders KEY shows it",
+        )
+        .on_pages(),
         PoolsService::take_locks_from,
     ),
     (
-        Operation {
-            name: "ceiling",
-            parameters: &["KEYS", "NAME=VALUE,...|none"],
-            summary: "set the upper limits of requests for some keys, until the next upgrade",
-            is_on_pages: true,
-            command: Some("CEILING"),
-        },
+        Operation::of_admin(
+            "ceiling",
+            "CEILING",
+            &["KEYS", "NAME=VALUE,...|none"],
+            "set the upper limits of requests for some keys, until the next upgrade",
+        )
+        .on_pages(),
         |service, words, _| service.change_ceiling(words),
     ),
 ];
@@ -39,13 +41,14 @@ pub const OPERATIONS: &[Operation] = &descriptions(&TABLE);
 /// Names of the operations on a held lock.
 pub(super) const OF_HELD: &[&str] = &[TABLE[0].0.name];
 
-impl PoolsService {
-    /// Runs an operation.
-    pub(super) fn run_operation(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> OperationResult {
+impl Operate for PoolsService {
+    fn operate(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
         let (_, run) = TABLE[request.operation.index()];
-        run(self, &request.argument, context)
+        Some(run(self, &request.argument, context))
     }
+}
 
+impl PoolsService {
     /// Ends the kept locks of a key, `KEY gone`, or takes its locks away from the client at an address, `KEY ADDRESS`: sends `NOT_LOCKED` to its
     /// connections there and closes them with all their locks and waits. That line is the answer to a RELEASE that
     /// comes later, or is on its way.

@@ -1,15 +1,14 @@
 //! Report of the pools, as tables and series.
 
 use super::state::{CeilingInUse, KEYS_LOOKED_AT, WhichKeys};
-use super::{BusyKey, ClaimInfo, PoolsService};
+use super::{BusyKey, ClaimInfo, PoolsService, WorkType};
 use poolcounter_core::text::escaped;
 use poolcounter_core::top_keys::TopKey;
 use poolcounter_core::{Count, Figures, Span, Time, top_keys};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
-use poolcounter_service::contract::{Peers, Traffic};
-use poolcounter_service::report::{
-    Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table,
-};
+use poolcounter_service::contract::{Observe, Peers, Traffic};
+use poolcounter_service::report::Emphasis::{self, Alarm, Caution, Work};
+use poolcounter_service::report::{Cell, Counted, Look, Report, Series, SeriesInfo, Table, View, table};
 use std::cmp::Reverse;
 
 /// Most keys or holders in a list of the report.
@@ -22,137 +21,94 @@ pub(super) const KEYS: &str = "/pools/key/";
 pub(super) const TYPES_PATH: &str = "/pools/type/";
 pub(super) const CLIENTS: &str = "/pools/client/";
 
-pub(super) fn key_column() -> Column {
-    Column::linked("key", "key", KEYS, "Key, as clients send it.")
-}
-pub(super) fn peer_column() -> Column {
-    Column { unit: ColumnUnit::Address, ..Column::linked("peer", "client", CLIENTS, "Address of the client.") }
-}
-pub(super) fn age_column() -> Column {
-    Column::new("age", "for", ColumnUnit::Seconds, "Time for which the client has held the lock or waited for it.")
-}
-pub(super) fn who_column() -> Column {
-    Column::linked("who", "who", CLIENTS, "Name that the client gave (who=).")
-}
-pub(super) fn working_column() -> Column {
-    Column::new("working", "working", ColumnUnit::Number, "Locks held.")
-}
-pub(super) fn waiting_column() -> Column {
-    Column::new("waiting", "waiting", ColumnUnit::Number, "Requests that wait.").marked(Emphasis::Caution)
-}
+/// Helps of columns that several tables have.
+pub(super) const KEY: &str = "Key, as clients send it.";
+pub(super) const PEER: &str = "Address of the client.";
+pub(super) const WHO: &str = "Name that the client gave (who=).";
+pub(super) const AGE: &str = "Time for which the client has held the lock or waited for it.";
+pub(super) const WORKING: &str = "Locks held.";
+pub(super) const WAITING: &str = "Requests that wait.";
 
-pub(super) fn types_table() -> Table {
-    Table::new(
-        "types",
-        "First parts of keys",
-        vec![
-            Column::linked(
-                "name",
-                "first part",
-                TYPES_PATH,
-                "Part of the key before its first colon; other for those that came when there were too many.",
-            )
-            .label("type"),
-            Column::count("acquired", "acquired", "type_acquired", "Locks granted, by type of work.")
-                .marked(Emphasis::Work),
-            Column { help: "Locks held, by type of work.".into(), ..working_column().each("type_working") },
-            Column { help: "Requests that wait, by type of work.".into(), ..waiting_column().each("type_waiting") },
-            Column::count("done", "done", "type_done", "Waits that ended in DONE, by type of work."),
-            Column::count("full", "full", "type_full", "QUEUE_FULL replies, by type of work.").marked(Emphasis::Alarm),
-            Column::count("timeouts", "timeouts", "type_timeouts", "TIMEOUT replies, by type of work.")
-                .marked(Emphasis::Alarm),
-            Column::count("lost", "lost", "type_lost", "Locks that ended with their connection, by type of work.")
-                .marked(Emphasis::Alarm),
-            Column::count("expired", "expired", "type_expired", "Locks whose hold was over, by type of work.")
-                .marked(Emphasis::Alarm),
-            Column::count("given_up", "given up", "type_given_up", "Waits that clients gave up, by type of work."),
-            Column::times("wait", "wait", "Waiting time of requests that had to wait, by type of work."),
-            Column::times("hold", "hold", "Time for which locks were held, by type of work."),
-        ],
+pub(super) fn types_table<'a>(types: impl IntoIterator<Item = &'a WorkType>) -> Table {
+    table!(&WorkType, "types", "First parts of keys", types;
+        "name", "first part", Name to(TYPES_PATH) label("type"),
+            "Part of the key before its first colon; other for those that came when there were too many.",
+            |one| Cell::text(&one.name);
+        "acquired", "acquired", Number counts("type_acquired") marked(Work), "Locks granted, by type of work.",
+            |one| one.acquired;
+        "working", "working", Number each("type_working"), "Locks held, by type of work.", |one| one.working();
+        "waiting", "waiting", Number each("type_waiting") marked(Caution), "Requests that wait, by type of work.",
+            |one| one.waiting();
+        "done", "done", Number counts("type_done"), "Waits that ended in DONE, by type of work.", |one| one.done;
+        "full", "full", Number counts("type_full") marked(Alarm), "QUEUE_FULL replies, by type of work.", |one| one.full;
+        "timeouts", "timeouts", Number counts("type_timeouts") marked(Alarm), "TIMEOUT replies, by type of work.",
+            |one| one.timeouts;
+        "lost", "lost", Number counts("type_lost") marked(Alarm),
+            "Locks that ended with their connection, by type of work.", |one| one.lost;
+        "expired", "expired", Number counts("type_expired") marked(Alarm),
+            "Locks whose hold was over, by type of work.", |one| one.expired;
+        "given_up", "given up", Number counts("type_given_up"), "Waits that clients gave up, by type of work.",
+            |one| one.given_up;
+        "wait", "wait", Times each("wait"), "Waiting time of requests that had to wait, by type of work.",
+            |one| one.waits.clone();
+        "hold", "hold", Times each("hold"), "Time for which locks were held, by type of work.", |one| one.holds.clone();
     )
     .help("Part of the key before its first colon: the type of work, or the wiki.")
     .empty("No lock has been asked for since the start. A first one: poolcounter exec --key KEY -- COMMAND")
     .of_kinds()
 }
 
-fn busiest_table() -> Table {
-    Table::new(
-        "busiest",
-        "Busiest keys now",
-        vec![
-            key_column(),
-            working_column(),
-            waiting_column(),
-            Column::new("oldest", "oldest", ColumnUnit::Seconds, "Age of the oldest lock or wait."),
-        ],
-    )
-    .help("Sorted by load in powers of two, then by name.")
-    .empty("No client holds or waits for a lock.")
-}
+static ACQUIRED: SeriesInfo = SeriesInfo::rate("acquired", "Locks granted", Emphasis::None);
+static HELD: SeriesInfo = SeriesInfo::level("working", "Working", "locks held", Work);
+static WAITERS: SeriesInfo = SeriesInfo::level("waiting", "Waiting", "requests", Caution);
+static TIMEOUTS: SeriesInfo = SeriesInfo::rate("timeouts", "Timeouts", Alarm);
+static REFUSED: SeriesInfo = SeriesInfo::rate("refused", "Refused, queue full", Alarm);
 
-fn hottest_table() -> Table {
-    Table::new(
-        "hottest",
-        "Hottest keys of the last hour",
-        vec![
-            key_column(),
-            Column::new("refuse_rate", "refused/min", ColumnUnit::Number, "Requests refused in a minute, as in the last ten seconds.")
-            .marked(Emphasis::Alarm),
-            Column::new(
-                "refusals",
-                "refused lately",
-                ColumnUnit::Number,
-                "Requests refused in about the last hour: QUEUE_FULL and TIMEOUT. An event of 30 minutes ago counts half.",
-            ),
-            Column::new("waits", "waited lately", ColumnUnit::Number, "Requests that had to wait in about the last hour."),
-        ],
-    )
-    .empty("No request was refused or had to wait.")
-}
+static KEY_REFUSED: SeriesInfo = SeriesInfo::level("refused", "Refused", "per second", Alarm);
 
-/// The tables of a search.
-pub(super) fn busiest_found(table: Table) -> Table {
-    Table { title: "Keys in use".into(), empty: "No key in use matches.".into(), ..table }
-}
-pub(super) fn hottest_found(table: Table) -> Table {
-    Table { empty: "".into(), ..table }
-}
-/// The row of a single key.
-pub(super) fn hottest_key(table: Table) -> Table {
-    Table {
-        title: "Refused and waited".into(),
-        empty: "No request for this key was refused or had to wait recently.".into(),
-        ..table
+impl Observe for PoolsService {
+    fn look(&mut self, look: &mut Look<'_>) {
+        self.note_conditions(look);
+    }
+
+    fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
+        let figures = self.figures(now, traffic).rows().collect();
+        Report { figures, tables: self.tables(now, peers), ..Report::default() }
+    }
+
+    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, now, peers)
+    }
+
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        note((&ACQUIRED, self.state.count_of(Stat::TotalAcquired)));
+        note((&REFUSED, self.state.count_of(Stat::FullQueues)));
+        note((&HELD, self.state.working()));
+        note((&WAITERS, self.state.waiting()));
+        note((&TIMEOUTS, self.state.timeouts()));
+    }
+
+    /// Notes the values of the keys with the most refusals and waits lately, of which their pages show curves.
+    fn sample_things(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
+        for hot in self.state.hottest(MOST_CURVES, now) {
+            let path = [b"key/", escaped(hot.key).as_bytes()].concat();
+            self.series_of_key(hot.key).into_iter().for_each(|series| note(&path, series));
+        }
+    }
+
+    /// Notes the counts of each type of work, in the order of the columns.
+    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        for one in self.state.types_in_use() {
+            let counts = [one.acquired, one.done, one.full, one.timeouts, one.lost, one.expired, one.given_up];
+            let counts = &counts.map(Count::get);
+            note(Counted { table: "types", name: &one.name, counts, times: &[&one.waits, &one.holds] });
+        }
+    }
+
+    fn at_risk(&self) -> u64 {
+        self.state.working() + self.state.waiting()
     }
 }
-
-fn holders_table() -> Table {
-    Table::new(
-        "holders",
-        "Longest holders",
-        vec![
-            key_column(),
-            peer_column(),
-            who_column(),
-            Column {
-                metric: ColumnMetric::Largest {
-                    name: "oldest_holder",
-                    help: "Time for which the oldest lock has been held.",
-                },
-                ..age_column()
-            },
-        ],
-    )
-    .empty("No client holds a lock.")
-}
-
-static ACQUIRED: SeriesInfo = SeriesInfo::rate("acquired", "Locks granted", Emphasis::None);
-static HELD: SeriesInfo = SeriesInfo::level("working", "Working", "locks held", Emphasis::Work);
-static WAITERS: SeriesInfo = SeriesInfo::level("waiting", "Waiting", "requests", Emphasis::Caution);
-static TIMEOUTS: SeriesInfo = SeriesInfo::rate("timeouts", "Timeouts", Emphasis::Alarm);
-static REFUSED: SeriesInfo = SeriesInfo::rate("refused", "Refused, queue full", Emphasis::Alarm);
-
-static KEY_REFUSED: SeriesInfo = SeriesInfo::level("refused", "Refused", "per second", Emphasis::Alarm);
 
 impl PoolsService {
     /// Returns the figures of the state, and of the connections' traffic.
@@ -164,26 +120,6 @@ impl PoolsService {
         figures
     }
 
-    /// Returns the series of the pools, without allocating.
-    pub(super) fn standing(&self) -> [Series; 5] {
-        let state = &self.state;
-        [
-            (&ACQUIRED, state.count_of(Stat::TotalAcquired)),
-            (&REFUSED, state.count_of(Stat::FullQueues)),
-            (&HELD, state.working()),
-            (&WAITERS, state.waiting()),
-            (&TIMEOUTS, state.timeouts()),
-        ]
-    }
-
-    /// Notes the values of the keys with the most refusals and waits lately, of which their pages show curves.
-    pub(super) fn sample_keys(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
-        for hot in self.state.hottest(MOST_CURVES, now) {
-            let path = [b"key/", escaped(hot.key).as_bytes()].concat();
-            self.series_of_key(hot.key).into_iter().for_each(|series| note(&path, series));
-        }
-    }
-
     /// Returns the series of a key: its locks and waits, and its refusals in a second.
     pub(super) fn series_of_key(&self, key: &[u8]) -> [Series; 3] {
         let (working, waiting) = self.state.busy_key(key).map_or((0, 0), |busy| (busy.working, busy.waiting));
@@ -191,30 +127,22 @@ impl PoolsService {
         [(&HELD, working.into()), (&WAITERS, waiting.into()), (&KEY_REFUSED, refused)]
     }
 
-    /// Notes the counts of each type of work, in the order of the columns.
-    pub(super) fn tally_types(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        for one in self.state.types_in_use() {
-            let counts = [one.acquired, one.done, one.full, one.timeouts, one.lost, one.expired, one.given_up];
-            let counts = &counts.map(Count::get);
-            note(Counted { table: "types", name: &one.name, counts, times: &[&one.waits, &one.holds] });
-        }
-    }
-
     /// Returns the tables of the pools. Each has at most [`MOST_ROWS`] rows, but that of the types has at most 257;
     /// keys are cut to [`top_keys::KEY_BYTES`].
     pub(super) fn tables(&self, now: Time, peers: &dyn Peers) -> Vec<Table> {
-        let state = &self.state;
-        let holders = state.longest_holders(MOST_ROWS).into_iter().map(|claim| {
-            let (key, age) = (Cell::text(top_keys::truncated(claim.key)), now.since(claim.since));
-            vec![key, Cell::client(claim.conn, peers), who_of(&claim), Cell::time(age)]
-        });
-        let types = state.types().into_iter().map(row_of_type);
+        let holders = table!(ClaimInfo<'_>, "holders", "Longest holders", self.state.longest_holders(MOST_ROWS);
+            "key", "key", Name to(KEYS), KEY, |claim| Cell::text(top_keys::truncated(claim.key));
+            "peer", "client", Address to(CLIENTS), PEER, |claim| Cell::client(claim.conn, peers);
+            "who", "who", Name to(CLIENTS), WHO, |claim| who_of(claim);
+            "age", "for", Seconds largest("oldest_holder", "Time for which the oldest lock has been held."), AGE,
+                |claim| now.since(claim.since);
+        );
         vec![
-            types_table().rows(types),
+            types_table(self.state.types()),
             self.busiest(WhichKeys::All, now),
             self.hottest(|_| true, now),
-            holders_table().rows(holders),
-            ceilings_table(self.state.ceilings().iter()),
+            holders.empty("No client holds a lock."),
+            ceilings_table(self.state.ceilings()),
         ]
     }
 
@@ -223,27 +151,35 @@ impl PoolsService {
         let mut keys = self.state.busiest(MOST_ROWS, which);
         // In this order, most keys stay in their rows from one look to the next.
         keys.sort_by_key(|busy| (Reverse((busy.working + busy.waiting).ilog2()), busy.key));
-        let note = self.state.is_too_much_to_look_at().then(|| {
+        let note = (self.state.keys() > KEYS_LOOKED_AT).then(|| {
             format!("There are {} keys; only {KEYS_LOOKED_AT} and the hottest ones are searched.", self.state.keys())
         });
-        let row = |busy: BusyKey<'_>| {
-            let [working, waiting] = [busy.working, busy.waiting].map(|count| Cell::Number(count.into()));
-            vec![Cell::text(top_keys::truncated(busy.key)), working, waiting, Cell::time(now.since(busy.since))]
-        };
-        Table { note, ..busiest_table().rows(keys.into_iter().map(row)) }
+        let busiest = table!(BusyKey<'_>, "busiest", "Busiest keys now", keys;
+            "key", "key", Name to(KEYS), KEY, |busy| Cell::text(top_keys::truncated(busy.key));
+            "working", "working", Number, WORKING, |busy| busy.working;
+            "waiting", "waiting", Number marked(Caution), WAITING, |busy| busy.waiting;
+            "oldest", "oldest", Seconds, "Age of the oldest lock or wait.", |busy| now.since(busy.since);
+        );
+        let busiest = busiest.help("Sorted by load in powers of two, then by name.");
+        Table { note, ..busiest.empty("No client holds or waits for a lock.") }
     }
 
     /// Returns the table of the hottest of some keys.
     pub(super) fn hottest(&self, include: impl Fn(&[u8]) -> bool, now: Time) -> Table {
         let hottest = self.state.hottest(usize::MAX, now).into_iter().filter(|hot| include(hot.key)).take(MOST_ROWS);
-        let row = |hot: TopKey<'_>| {
-            let refused = (self.refusals.rate_of(hot.key) * 60.0).round() as u64;
-            let numbers = [refused, hot.refusals, hot.waits].map(Cell::Number);
-            [Cell::text(hot.key)].into_iter().chain(numbers).collect()
-        };
-        let error = self.state.hottest_error(now);
+        let error = self.state.top_keys.error(now);
         let note = (error > 0).then(|| format!("The real counts of a key may be higher by up to {error}."));
-        Table { note, ..hottest_table().rows(hottest.map(row)) }
+        let hottest = table!(TopKey<'_>, "hottest", "Hottest keys of the last hour", hottest;
+            "key", "key", Name to(KEYS), KEY, |hot| Cell::text(hot.key);
+            "refuse_rate", "refused/min", Number marked(Alarm),
+                "Requests refused in a minute, as in the last ten seconds.",
+                |hot| (self.refusals.rate_of(hot.key) * 60.0).round() as u64;
+            "refusals", "refused lately", Number,
+                "Requests refused in about the last hour: QUEUE_FULL and TIMEOUT. An event of 30 minutes ago counts half.",
+                |hot| hot.refusals;
+            "waits", "waited lately", Number, "Requests that had to wait in about the last hour.", |hot| hot.waits;
+        );
+        Table { note, ..hottest.empty("No request was refused or had to wait.") }
     }
 }
 
@@ -253,78 +189,25 @@ pub(super) fn who_of(claim: &ClaimInfo<'_>) -> Cell {
 }
 
 /// Returns the table of these ceilings.
-pub(super) fn ceilings_table<'a>(ceilings: impl Iterator<Item = &'a CeilingInUse>) -> Table {
-    let time = |name, title, help: &'static str| Column::new(name, title, ColumnUnit::Seconds, help);
-    Table::new(
-        "ceilings",
-        "Ceilings",
-        vec![
-            Column::linked("key", "keys", KEYS, "Pattern of the keys.").label("pattern"),
-            Column::new("workers", "workers", ColumnUnit::Number, "Locks of a key at a time."),
-            Column::new("max_queue", "max_queue", ColumnUnit::Number, "Locks and waits of a key at a time."),
-            time("timeout", "timeout", "Longest wait of a request."),
-            time("hold", "hold", "Longest time for which a lock is held."),
-            time("shed_after", "sheds after", "Wait of the oldest waiter from which on requests are refused."),
-            Column::count(
-                "lowered",
-                "lowered",
-                "ceiling_lowered",
-                "Requests lowered because they asked for more than their ceiling allows.",
-            )
-            .marked(Emphasis::Caution),
-            Column::count(
-                "shed",
-                "shed",
-                "ceiling_shed",
-                "Requests refused because the oldest waiter had waited for too long.",
-            )
-            .marked(Emphasis::Alarm),
-            Column::count(
-                "would_shed",
-                "would shed",
-                "ceiling_would_shed",
-                "Requests that would have been shed without shed_shadow.",
-            )
-            .marked(Emphasis::Caution),
-        ],
+pub(super) fn ceilings_table<'a>(ceilings: impl IntoIterator<Item = &'a CeilingInUse>) -> Table {
+    let number = |number: u32| (number < u32::MAX).then_some(number);
+    let time = |span| (span < Span::FOREVER).then_some(span);
+    table!(&CeilingInUse, "ceilings", "Ceilings", ceilings;
+        "key", "keys", Name to(KEYS) label("pattern"), "Pattern of the keys.", |of| Cell::text(&of.ceiling.pattern);
+        "workers", "workers", Number, "Locks of a key at a time.", |of| number(of.ceiling.workers);
+        "max_queue", "max_queue", Number, "Locks and waits of a key at a time.", |of| number(of.ceiling.max_queue);
+        "timeout", "timeout", Seconds, "Longest wait of a request.", |of| time(of.ceiling.timeout);
+        "hold", "hold", Seconds, "Longest time for which a lock is held.", |of| time(of.ceiling.hold);
+        "shed_after", "sheds after", Seconds, "Wait of the oldest waiter from which on requests are refused.",
+            |of| of.ceiling.shedding.and_then(|shedding| time(shedding.after));
+        "lowered", "lowered", Number counts("ceiling_lowered") marked(Caution),
+            "Requests lowered because they asked for more than their ceiling allows.", |of| of.lowered;
+        "shed", "shed", Number counts("ceiling_shed") marked(Alarm),
+            "Requests refused because the oldest waiter had waited for too long.", |of| of.shed;
+        "would_shed", "would shed", Number counts("ceiling_would_shed") marked(Caution),
+            "Requests that would have been shed without shed_shadow.", |of| of.would_shed;
     )
     .help("Upper limits of requests. Requests lowered to them, and requests shed, are counted since the last start or upgrade.")
-    .rows(ceilings.map(row_of_ceiling))
-}
-
-fn row_of_ceiling(of: &CeilingInUse) -> Vec<Cell> {
-    let CeilingInUse { ceiling, lowered, shed, would_shed } = of;
-    let number = |number: u32| if number == u32::MAX { Cell::Nothing } else { Cell::Number(number.into()) };
-    let time = |span| if span == Span::FOREVER { Cell::Nothing } else { Cell::time(span) };
-    let after = ceiling.shedding.map_or(Span::FOREVER, |shedding| shedding.after);
-    vec![
-        Cell::text(ceiling.pattern.clone()),
-        number(ceiling.workers),
-        number(ceiling.max_queue),
-        time(ceiling.timeout),
-        time(ceiling.hold),
-        time(after),
-        Cell::Number(*lowered),
-        Cell::Number(*shed),
-        Cell::Number(*would_shed),
-    ]
-}
-
-pub(super) fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
-    vec![
-        Cell::text(one.name.clone()),
-        Cell::Number(one.acquired.get()),
-        Cell::Number(one.working()),
-        Cell::Number(one.waiting()),
-        Cell::Number(one.done.get()),
-        Cell::Number(one.full.get()),
-        Cell::Number(one.timeouts.get()),
-        Cell::Number(one.lost.get()),
-        Cell::Number(one.expired.get()),
-        Cell::Number(one.given_up.get()),
-        Cell::times(one.waits.clone()),
-        Cell::times(one.holds.clone()),
-    ]
 }
 
 #[cfg(test)]
@@ -332,7 +215,6 @@ mod tests {
     use super::*;
     use poolcounter_core::id::{ConnId, Id};
     use poolcounter_service::container::tests::{Numbered, report_after_lines};
-    use poolcounter_service::report::Report;
 
     fn at(seconds: u64) -> Time {
         Time::START + Span::from_secs(seconds)

@@ -14,7 +14,7 @@ use poolcounter_core::id::id;
 use poolcounter_core::names::Hash;
 use poolcounter_core::top_keys::{KeyEvent, TopKeys};
 use poolcounter_core::wheel::timer_keys;
-use poolcounter_core::{ConnId, Figures, Id, Links, List, Names, Span, Time, TimerId, Timers};
+use poolcounter_core::{ConnId, Figures, Id, Links, List, Names, Queue, SideTable, Span, Time, TimerId, Timers};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use slab::Slab;
 
@@ -30,25 +30,20 @@ mod refusals;
 mod saved;
 mod tables;
 mod types;
-mod who;
 
 pub use ceilings::CeilingInUse;
 pub use health::OverdueLock;
 pub use held::TakenBack;
 pub use poolcounter_protocol::pools::request::{AcquireLock, BadSyntax, KeyLimits, Purpose, Reply};
 pub use queries::{BusiestSearch, BusyKey, CLIENTS_LOOKED_AT, ClaimInfo, KEYS_LOOKED_AT, WhichKeys};
-pub use saved::SAVED_VERSION;
 pub use types::WorkType;
 
 use background::Background;
 use ceilings::Ceilings;
-use held::HeldLocks;
 use kept::KeptLocks;
 use parts::Parts;
-use refusals::RefusalReason;
 use tables::{EmptiedPools, Withdrawn};
 use types::{TypeId, Types};
-use who::ClaimOwners;
 
 /// One step of the state machine: its time, and the places of its effects.
 pub struct PoolsStep<'a, 'w> {
@@ -114,10 +109,11 @@ enum ClaimPhase {
 }
 
 /// All pools, and the claims of each connection in them.
+#[derive(Default)]
 pub struct PoolsState {
-    settings: PoolsSettings,
+    pub(crate) settings: PoolsSettings,
     /// True while no request is granted a lock or waits for one.
-    refuses_new: bool,
+    pub(crate) refuses_new: bool,
     names: Names<PoolId>,
     pools: Slab<Pool>,
     /// Pool of the latest acquire; it may be dropped by now. Often the next request has the same key.
@@ -126,18 +122,20 @@ pub struct PoolsState {
     /// Emptied buffers for the keys of new pools, which need no allocation then.
     spare_keys: Vec<Vec<u8>>,
     claims: Slab<Claim>,
-    whos: ClaimOwners,
+    /// Names that the clients of claims gave; empty without one.
+    whos: SideTable<ClaimId, Box<[u8]>>,
     parts: Parts,
     /// Claims by connection, oldest first.
-    clients: Vec<List<ClaimId>>,
+    clients: SideTable<ConnId, List<ClaimId>>,
     links_by_client: Links,
     links_by_pool: Links,
-    held: HeldLocks,
+    /// Locks that are held, in the order of their grants.
+    held: Queue<ClaimId>,
     kept: KeptLocks,
     /// Figures, without the sums over the types of work.
     figures: Figures<Stat>,
     types: Types,
-    top_keys: TopKeys,
+    pub(crate) top_keys: TopKeys,
     /// Begin of the last window in which refusals of keys are counted.
     refusing_since: Option<Time>,
     ceilings: Ceilings,
@@ -155,29 +153,7 @@ impl PoolsState {
     /// Returns a state without pools.
     pub fn new(mut settings: PoolsSettings) -> Self {
         let ceilings = Ceilings::new(std::mem::take(&mut settings.ceilings));
-        PoolsState {
-            settings,
-            refuses_new: false,
-            names: Names::default(),
-            pools: Slab::new(),
-            latest: PoolId::from_index(0),
-            emptied: EmptiedPools::default(),
-            spare_keys: Vec::new(),
-            claims: Slab::new(),
-            whos: ClaimOwners::default(),
-            parts: Parts::default(),
-            clients: Vec::new(),
-            links_by_client: Links::default(),
-            links_by_pool: Links::default(),
-            held: HeldLocks::default(),
-            kept: KeptLocks::default(),
-            figures: Figures::default(),
-            types: Types::default(),
-            top_keys: TopKeys::default(),
-            refusing_since: None,
-            ceilings,
-            background: Background::default(),
-        }
+        PoolsState { settings, ceilings, ..PoolsState::default() }
     }
 
     /// Handles `ACQ4ME` and `ACQ4ANY`: grants a lock at once, queues the request, or refuses it. Ceilings reduce the
@@ -258,7 +234,7 @@ impl PoolsState {
                 timeout.fired();
                 self.figures.add(Stat::WastedTimeoutTime, step.now.since(claim.since));
                 let type_id = self.pool_at(claim.pool).type_id;
-                self.note_refusal(claim.pool, type_id, RefusalReason::Timeout, step.now);
+                self.note_refusal(claim.pool, type_id, Reply::Timeout, step.now);
                 step.replies.push((claim.conn, Reply::Timeout));
                 self.grant_freed(freed, step);
             }
@@ -266,14 +242,9 @@ impl PoolsState {
         }
     }
 
-    /// Sets whether new requests are refused. Waiters are still granted locks.
-    pub fn set_refusing(&mut self, refuses_new: bool) {
-        self.refuses_new = refuses_new;
-    }
-
     /// Returns true if there are no claims.
     pub fn is_empty(&self) -> bool {
-        self.claims.is_empty() && self.keys() == 0 && self.held.len() == 0
+        self.claims.is_empty() && self.keys() == 0 && self.held.is_empty()
     }
 
     /// Adds a claim, or returns the refusal. The order of the checks is part of the protocol.
@@ -306,15 +277,15 @@ impl PoolsState {
             room = room.or_less(self.room(other, *workers, *max_queue, step.now));
         }
         let refusal = match room {
-            Room::Full(pool) => Some((pool, RefusalReason::Full)),
-            Room::Busy(pool) if request.timeout == Span::ZERO => Some((pool, RefusalReason::Timeout)),
+            Room::Full(pool) => Some((pool, Reply::QueueFull)),
+            Room::Busy(pool) if request.timeout == Span::ZERO => Some((pool, Reply::Timeout)),
             Room::Busy(_) | Room::Free => None,
         };
         if let Some((by, reason)) = refusal {
             let type_id = self.types.of(request.key);
             self.note_refusal(by, type_id, reason, step.now);
             self.note_limits(request);
-            return Err(reason.reply());
+            return Err(reason);
         }
         let pool = known.unwrap_or_else(|hash| self.create(hash, request.key));
         self.latest = pool;
@@ -348,7 +319,7 @@ impl PoolsState {
     #[cold]
     fn note_fields(&mut self, id: ClaimId, request: &AcquireLock<'_>) {
         if !request.who.is_empty() {
-            self.whos.note(id, request.who);
+            *self.whos.get_mut(id) = request.who.into();
         }
         if request.keep > Span::ZERO {
             self.kept.ask(id, request.keep);
@@ -376,7 +347,7 @@ impl PoolsState {
 
     /// Refuses a connection that has reached its limit of claims, or waits.
     fn check_client(&self, conn: ConnId) -> Result<(), Reply> {
-        let Some(claims) = self.clients.get(conn.index()) else { return Ok(()) };
+        let claims = self.clients.get(conn);
         if claims.len() >= self.settings.max_locks {
             return Err(Reply::LockHeld);
         }
@@ -430,7 +401,7 @@ impl PoolsState {
     #[inline(always)]
     fn note_hold(&mut self, id: ClaimId, conn: ConnId, pool: PoolId, step: &mut PoolsStep<'_, '_>) {
         step.replies.push((conn, Reply::Locked));
-        self.held.push(id);
+        self.held.push_back(id);
         self.type_of(pool).acquired.bump();
     }
 }

@@ -2,8 +2,7 @@
 
 use super::operations::OF_HELD;
 use super::report::{
-    CLIENTS, TYPES_PATH, age_column, busiest_found, ceilings_table, hottest_found, hottest_key, key_column,
-    peer_column, row_of_type, types_table, waiting_column, who_column, who_of, working_column,
+    AGE, CLIENTS, KEY, KEYS, PEER, TYPES_PATH, WAITING, WHO, WORKING, ceilings_table, types_table, who_of,
 };
 use super::state::{CLIENTS_LOOKED_AT, WhichKeys};
 use super::{ClaimInfo, MOST_ROWS, PoolsService, Purpose};
@@ -13,8 +12,9 @@ use poolcounter_core::top_keys::KeyDetails;
 use poolcounter_core::{Span, Time, top_keys};
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::{in_words, quoted};
+use poolcounter_service::report::Emphasis::Caution;
 use poolcounter_service::report::tables::client_of;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Report, Table, View};
+use poolcounter_service::report::{Cell, Report, Table, View, table};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -27,56 +27,16 @@ const LONGEST_OF_BUTTON: usize = 120;
 /// Number of the first columns of claims that say more than the title of a key's page.
 const COLUMNS_OF_KEY: usize = 6;
 
-/// Claims of the connections that a search has found.
-fn claims_found(table: Table) -> Table {
-    Table { title: "Clients".into(), empty: "No client that holds a lock or waits for one matches.".into(), ..table }
-}
-fn claims_table() -> Table {
-    Table::new(
-        "claims",
-        "Holders and waiters",
-        vec![
-            Column::new("place", "place", ColumnUnit::Number, "Its place in the queue of the key or of the client."),
-            Column::new(
-                "state",
-                "state",
-                ColumnUnit::Text,
-                "State: it works, waits for the lock itself, or for the work of another.",
-            ),
-            peer_column(),
-            who_column(),
-            age_column(),
-            Column {
-                actions: OF_HELD,
-                ..Column::new("lock", "lock", ColumnUnit::Key, "Key and address of a held lock, for its button.")
-            },
-            key_column(),
-            Column::linked("type", "first part", TYPES_PATH, "Part of the key before its first colon."),
-        ],
-    )
-    .help("Holders first, then waiters in the order in which they are served.")
-    .empty("No holders or waiters now.")
-}
-
-fn limits_table() -> Table {
-    Table::new(
-        "limits",
-        "Limits and waits",
-        vec![
-            Column::new("workers", "workers", ColumnUnit::Number, "Locks that there may be at a time."),
-            Column::new("max_queue", "max_queue", ColumnUnit::Number, "Locks and waits that there may be."),
-            Column::new("timeout", "timeout", ColumnUnit::Seconds, "Longest wait."),
-            Column::new("wait", "waits", ColumnUnit::Times, "Lengths of the waits that have ended."),
-        ],
+/// Returns the limits of the last request for a key, and its waits.
+fn limits_table(of: Option<&KeyDetails>) -> Table {
+    let number = |number: u64| (number < u64::from(u32::MAX)).then_some(number);
+    table!(&KeyDetails, "limits", "Limits and waits", of;
+        "workers", "workers", Number, "Locks that there may be at a time.", |of| number(of.limits[0]);
+        "max_queue", "max_queue", Number, "Locks and waits that there may be.", |of| number(of.limits[1]);
+        "timeout", "timeout", Seconds, "Longest wait.", |of| Span::from_micros(of.limits[2]);
+        "wait", "waits", Times, "Lengths of the waits that have ended.", |of| of.waits.clone();
     )
     .help("The limits are those of the last request that waited or was refused. After an upgrade they begin anew.")
-}
-
-fn row_of_limits(KeyDetails { limits, waits }: &KeyDetails) -> Vec<Cell> {
-    let [workers, max_queue, timeout] = *limits;
-    let number = |number: u64| if number < u64::from(u32::MAX) { Cell::Number(number) } else { Cell::Nothing };
-    let timeout = Cell::time(Span::from_micros(timeout));
-    vec![number(workers), number(max_queue), timeout, Cell::times(waits.clone())]
 }
 
 /// Returns the commands that help with a key or a type, if its name can be typed.
@@ -133,11 +93,15 @@ impl PoolsService {
         claims.columns.truncate(COLUMNS_OF_KEY);
         claims.rows.iter_mut().for_each(|row| row.truncate(COLUMNS_OF_KEY));
         vec![
-            hottest_key(self.hottest(|hot| *hot == *top_keys::truncated(key), now)),
-            limits_table().rows(self.state.details_of(key).map(row_of_limits)),
+            Table {
+                title: "Refused and waited".into(),
+                empty: "No request for this key was refused or had to wait recently.".into(),
+                ..self.hottest(|hot| *hot == *top_keys::truncated(key), now)
+            },
+            limits_table(self.state.top_keys.details(key)),
             self.askers_of(key, now, peers),
             claims,
-            ceilings_table(ceiling.into_iter()),
+            ceilings_table(ceiling),
         ]
     }
 
@@ -157,22 +121,13 @@ impl PoolsService {
         }
         let mut askers: Vec<_> = askers.into_iter().collect();
         askers.sort_by_key(|(_, ([working, waiting], _))| Reverse(working + waiting));
-        let row = |(who, ([working, waiting], oldest)): (Vec<u8>, ([u64; 2], Option<Time>))| {
-            let oldest = oldest.map_or(Cell::Nothing, |oldest| Cell::time(now.since(oldest)));
-            vec![Cell::text(who), Cell::Number(working), Cell::Number(waiting), oldest]
-        };
-        let columns = vec![
-            Column::linked("who", "who", CLIENTS, "Name that the client gave (who=), or its address."),
-            working_column(),
-            waiting_column(),
-            Column::new(
-                "longest",
-                "longest wait",
-                ColumnUnit::Seconds,
-                "Time for which the oldest of its requests waits.",
-            ),
-        ];
-        Table::new("askers", "Who asks most", columns).rows(askers.into_iter().take(MOST_ROWS).map(row))
+        table!((Vec<u8>, ([u64; 2], Option<Time>)), "askers", "Who asks most", askers.into_iter().take(MOST_ROWS);
+            "who", "who", Name to(CLIENTS), "Name that the client gave (who=), or its address.", |(who, _)| Cell::text(who);
+            "working", "working", Number, WORKING, |(_, (counts, _))| counts[0];
+            "waiting", "waiting", Number marked(Caution), WAITING, |(_, (counts, _))| counts[1];
+            "longest", "longest wait", Seconds, "Time for which the oldest of its requests waits.",
+                |(_, (_, oldest))| oldest.map(|oldest| now.since(oldest));
+        )
     }
 
     /// Returns the command that takes a lock from its longest holder, if there is one.
@@ -184,10 +139,10 @@ impl PoolsService {
 
     /// Returns the tables of a type of work; None if it has no counts.
     fn tables_of_type(&self, name: &[u8], now: Time, peers: &dyn Peers) -> Option<Vec<Table>> {
-        let row = row_of_type(self.state.type_of_name(name)?);
+        let one = self.state.types_in_use().find(|one| one.name == name)?;
         let prefix = [name, b":"].concat();
         Some(vec![
-            types_table().rows(vec![row]),
+            types_table([one]),
             self.busiest(WhichKeys::OfType(name), now),
             self.hottest(|key| key.starts_with(&prefix), now),
             table_of(self.state.longest_holders_of(name, MOST_ROWS).into_iter(), None, now, peers),
@@ -210,10 +165,20 @@ impl PoolsService {
     fn tables_with(&self, bytes: &[u8], text: &str, now: Time, peers: &dyn Peers) -> Vec<Table> {
         let finder = Finder::new(bytes);
         let has_it = |claim: &ClaimInfo<'_>, peer: &str| finder.find(claim.who).is_some() || peer.contains(text);
+        let named = |title: &'static str, empty: &'static str, table| Table {
+            title: title.into(),
+            empty: empty.into(),
+            ..table
+        };
+        let hottest = self.hottest(|key| finder.find(key).is_some(), now);
         vec![
-            busiest_found(self.busiest(WhichKeys::With(bytes), now)),
-            hottest_found(self.hottest(|key| finder.find(key).is_some(), now)),
-            claims_found(self.claims_where(has_it, now, peers)),
+            named("Keys in use", "No key in use matches.", self.busiest(WhichKeys::With(bytes), now)),
+            Table { empty: "".into(), ..hottest },
+            named(
+                "Clients",
+                "No client that holds a lock or waits for one matches.",
+                self.claims_where(has_it, now, peers),
+            ),
         ]
     }
 
@@ -255,26 +220,31 @@ fn table_of<'a>(
     now: Time,
     peers: &dyn Peers,
 ) -> Table {
-    let mut places = [0, 0];
-    let row = |claim: ClaimInfo<'_>| {
+    let mut places = [0_u64, 0];
+    let placed = claims.map(|claim| {
         let place = &mut places[usize::from(claim.waits_for.is_some())];
         *place += 1;
-        let state = match claim.waits_for {
-            None => "works",
-            Some(Purpose::Me) => "waits for the lock",
-            Some(Purpose::Anyone) => "waits for the work",
-        };
-        let left = claim.kept_until.map(|until| until.since(now));
-        vec![
-            Cell::Number(*place),
-            left.map_or(Cell::text(state), |left| Cell::text(format!("has ended; kept for {}", in_words(left)))),
-            if left.is_some() { Cell::Nothing } else { Cell::client(claim.conn, peers) },
-            who_of(&claim),
-            Cell::time(now.since(claim.since)),
-            lock_of(&claim, peers).map_or(Cell::Nothing, Cell::text),
-            Cell::text(top_keys::truncated(claim.key)),
-            Cell::text(claim.type_name),
-        ]
-    };
-    Table { note, ..claims_table().rows(claims.map(row)) }
+        (*place, claim, claim.kept_until.map(|until| until.since(now)))
+    });
+    let claims = table!((u64, ClaimInfo<'_>, Option<Span>), "claims", "Holders and waiters", placed;
+        "place", "place", Number, "Its place in the queue of the key or of the client.", |(place, ..)| *place;
+        "state", "state", Text, "State: it works, waits for the lock itself, or for the work of another.",
+            |(_, claim, left)| match (left, claim.waits_for) {
+                (Some(left), _) => Cell::text(format!("has ended; kept for {}", in_words(*left))),
+                (_, None) => Cell::text("works"),
+                (_, Some(Purpose::Me)) => Cell::text("waits for the lock"),
+                (_, Some(Purpose::Anyone)) => Cell::text("waits for the work"),
+            };
+        "peer", "client", Address to(CLIENTS), PEER,
+            |(_, claim, left)| left.is_none().then(|| Cell::client(claim.conn, peers));
+        "who", "who", Name to(CLIENTS), WHO, |(_, claim, _)| who_of(claim);
+        "age", "for", Seconds, AGE, |(_, claim, _)| now.since(claim.since);
+        "lock", "lock", Key acts(OF_HELD), "Key and address of a held lock, for its button.",
+            |(_, claim, _)| lock_of(claim, peers).map(Cell::text);
+        "key", "key", Name to(KEYS), KEY, |(_, claim, _)| Cell::text(top_keys::truncated(claim.key));
+        "type", "first part", Name to(TYPES_PATH), "Part of the key before its first colon.",
+            |(_, claim, _)| Cell::text(claim.type_name);
+    );
+    let claims = claims.help("Holders first, then waiters in the order in which they are served.");
+    Table { note, ..claims.empty("No holders or waiters now.") }
 }

@@ -4,6 +4,20 @@ use crate::shown::Text;
 use poolcounter_core::{Row, Stat, Unit};
 use serde::{Deserialize, Serialize};
 
+/// Makes a [`Table`](crate::Table) of rows: each column with its unit, what else it is, its help, and its cell of a row.
+#[macro_export]
+macro_rules! table {
+    ($row:ty, $name:expr, $title:expr, $rows:expr;
+     $($column:literal, $heading:literal, $unit:ident $($call:ident $of:tt)*, $help:expr, |$one:pat_param| $cell:expr;)*) => {
+        $crate::Table::of_cells($name, $title, $rows, vec![
+            $((
+                $crate::Column::new($column, $heading, $crate::ColumnUnit::$unit, $help)$(.$call $of)*,
+                $crate::cell_of::<$row>(|$one| $cell.into()),
+            ),)*
+        ])
+    };
+}
+
 /// Column of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Column {
@@ -41,7 +55,7 @@ impl Column {
 
     /// Returns a column of names with a page about each below this path.
     pub fn linked(name: &'static str, title: impl Into<Text>, path: impl Into<Text>, help: &'static str) -> Column {
-        Column { link: Some(path.into()), ..Column::new(name, title, ColumnUnit::Name, help) }
+        Column::new(name, title, ColumnUnit::Name, help).to(path)
     }
 
     /// Returns a column of current numbers, with a metric for each row.
@@ -51,7 +65,7 @@ impl Column {
 
     /// Returns a column of numbers that only grow, with a metric for each row.
     pub fn count(name: &'static str, title: &'static str, metric: impl Into<Text>, help: impl Into<Text>) -> Column {
-        Column { is_counter: true, ..Column::level(name, title, metric, help) }
+        Column::new(name, title, ColumnUnit::Number, help).counts(metric)
     }
 
     /// Returns a column of durations, with a metric for each row.
@@ -73,6 +87,26 @@ impl Column {
                 unreachable!("{unit:?} of a row is no number")
             }
         }
+    }
+
+    /// Returns the same with a page about each name below this path.
+    pub fn to(self, path: impl Into<Text>) -> Column {
+        Column { link: Some(path.into()), ..self }
+    }
+
+    /// Returns the same with a metric of numbers that only grow.
+    pub fn counts(self, metric: impl Into<Text>) -> Column {
+        Column { is_counter: true, ..self.each(metric) }
+    }
+
+    /// Returns the same with actions on each key.
+    pub fn acts(self, actions: &'static [&'static str]) -> Column {
+        Column { actions, ..self }
+    }
+
+    /// Returns the same with a metric of the largest value.
+    pub fn largest(self, name: &'static str, help: &'static str) -> Column {
+        Column { metric: ColumnMetric::Largest { name, help }, ..self }
     }
 
     /// Returns the same with an emphasis.

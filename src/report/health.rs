@@ -16,7 +16,7 @@ pub use sweep::Sweep;
 use crate::peer::{Peers, Traffic};
 use crate::shown::{duration, path_to, seconds};
 use poolcounter_core::text::{shell_word, visible};
-use poolcounter_core::{Span, Time, top_keys};
+use poolcounter_core::{Span, Time, top_keys, words};
 use serde::{Deserialize, Serialize};
 
 /// Limit of the conditions of a service that are kept; further conditions are only counted.
@@ -48,28 +48,29 @@ impl Default for HealthSettings {
     }
 }
 
-/// Severity of a condition, or of the worst condition of a service.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// No condition is on.
-    #[default]
-    Ok,
-    /// Something needs attention today.
-    Warning,
-    /// Something is blocked or refused.
-    Critical,
+words! {
+    /// Severity of a condition, or of the worst condition of a service. The words are those in the log and in JSON.
+    #[derive(PartialOrd, Ord, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Level, word {
+        /// No condition is on.
+        #[default]
+        Ok = "ok",
+        /// Something needs attention today.
+        Warning = "warning",
+        /// Something is blocked or refused.
+        Critical = "critical",
+    }
 }
 
-impl Level {
-    /// Returns the word for the level, as in the log and in JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            Level::Ok => "ok",
-            Level::Warning => "warning",
-            Level::Critical => "critical",
-        }
-    }
+/// Declares the conditions of a service, and the list of all.
+#[macro_export]
+macro_rules! conditions {
+    ($(#[$about:meta])* $vis:vis static $all:ident; $($name:ident = $level:ident $word:literal, $meaning:literal;)*) => {
+        $(static $name: $crate::ConditionInfo = $crate::ConditionInfo::$level($word, $meaning);)*
+        $(#[$about])*
+        $vis static $all: &[&$crate::ConditionInfo] = &[$(&$name),*];
+    };
 }
 
 /// Static description of a condition.

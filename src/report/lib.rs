@@ -16,15 +16,14 @@
 //! The rows of a table have one [`Cell`] for each column, of the kind that the [`ColumnUnit`] requires:
 //!
 //! ```
-//! use poolcounter_report::{Cell, Column, ColumnUnit, Emphasis, Table};
+//! use poolcounter_report::{Cell, Emphasis::Caution, table};
 //!
-//! let columns = vec![
-//!     Column::new("group", "group", ColumnUnit::Name, "The group.").label("group"),
-//!     Column::level("idle", "idle", "group_idle", "Members that nobody holds, by group.").marked(Emphasis::Caution),
-//! ];
-//! let rows = [vec![Cell::text("runners"), Cell::Number(3)]];
-//! let table = Table::new("groups", "Groups of members", columns).empty("No group has a member.").rows(rows);
-//! table.check();
+//! let groups = [("runners", 3_u64)];
+//! let table = table!((&str, u64), "groups", "Groups of members", groups;
+//!     "group", "group", Name label("group"), "The group.", |(name, _)| Cell::text(name);
+//!     "idle", "idle", Number each("group_idle") marked(Caution), "Idle members, by group.", |(_, idle)| *idle;
+//! );
+//! table.empty("No group has a member.").check();
 //! ```
 //!
 //! In a service named `members`, the metric is `poolcounter_members_group_idle{group="runners"}`, the JSON
@@ -58,7 +57,7 @@ pub use room::{MOST_ROWS, Room};
 pub use snapshot::{
     Remembered, ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownPast, ShownService, Snapshot, Values,
 };
-pub use tables::{Cell, NAME_BYTES, Table, Times};
+pub use tables::{Cell, NAME_BYTES, Table, Times, cell_of};
 
 use crate::peer::Traffic;
 use poolcounter_core::{Histogram, Row};

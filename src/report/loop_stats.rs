@@ -29,7 +29,7 @@ words! {
 }
 
 /// Figures of the loop.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LoopStats {
     /// Durations of ticks in microseconds: from the first clock reading after waking up until the loop sleeps again.
     pub durations: Histogram,
@@ -41,7 +41,7 @@ pub struct LoopStats {
     /// Number of times each budget was used up, in the order of [`Budget::ALL`].
     spent: Vec<Count>,
     begun: Option<Time>,
-    turns_now: Count,
+    turns_now: u64,
 }
 
 /// Reload of the settings, possibly by an upgrade to another program.
@@ -53,19 +53,6 @@ pub struct Reload {
     pub has_worked: bool,
 }
 
-impl Default for LoopStats {
-    fn default() -> Self {
-        LoopStats {
-            durations: Histogram::default(),
-            turns: Histogram::default(),
-            reload: None,
-            spent: vec![Count::default(); Budget::ALL.len()],
-            begun: None,
-            turns_now: Count::ZERO,
-        }
-    }
-}
-
 impl LoopStats {
     /// Starts a tick, at the first clock reading. Later calls in the same tick have no effect.
     pub fn begin_tick(&mut self, now: Time) {
@@ -75,22 +62,22 @@ impl LoopStats {
     /// Counts the turn of a connection.
     pub fn count_turn(&mut self, now: Time) {
         self.begin_tick(now);
-        self.turns_now.bump();
+        self.turns_now += 1;
     }
 
     /// Ends a tick, before the loop sleeps or polls again.
     pub fn end_tick(&mut self, now: Time) {
         if let Some(begun) = self.begun.take() {
             self.durations.record(now.since(begun));
-            self.turns.record_number(std::mem::replace(&mut self.turns_now, Count::ZERO).get());
+            self.turns.record_number(std::mem::take(&mut self.turns_now));
         }
     }
 
     /// Counts a budget that was used up with work left.
     pub fn count_spent(&mut self, budget: Budget) {
-        // Restored figures may lack newer budgets.
+        // Figures that are new, or were handed over, may lack budgets.
         if self.spent.len() < Budget::ALL.len() {
-            self.spent.resize(Budget::ALL.len(), Count::ZERO);
+            self.spent.resize(Budget::ALL.len(), Count::default());
         }
         self.spent[budget as usize].bump();
     }

@@ -4,8 +4,7 @@ use super::column::{Column, ColumnUnit};
 use super::tables::{Cell, Table};
 use crate::shown::{Text, seconds};
 use poolcounter_core::Span;
-use serde::ser::SerializeTuple;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// Limit of the bytes of a value on a page, as markup and as JSON; and the same for an empty value.
 const HEAT_COST: usize = 90;
@@ -52,7 +51,8 @@ pub struct MatrixLine {
 }
 
 /// Number of waiting things and age of the oldest in seconds: a pair in the JSON, or 0.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(from = "ShownHeat", into = "ShownHeat")]
 pub struct Heat(pub u64, pub f64);
 
 impl Matrix {
@@ -148,32 +148,27 @@ impl From<(u64, Span)> for Heat {
     }
 }
 
-impl Serialize for Heat {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Heat(count, age) = *self;
-        if count == 0 {
-            return serializer.serialize_u8(0);
-        }
-        let mut pair = serializer.serialize_tuple(2)?;
-        pair.serialize_element(&count)?;
-        // Rounds to tenths of a second, which keeps the JSON short.
-        pair.serialize_element(&((age * 10.0).round() / 10.0))?;
-        pair.end()
+/// Form of a [`Heat`] in the JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum ShownHeat {
+    Pair(u64, f64),
+    Nothing(u8),
+}
+
+impl From<Heat> for ShownHeat {
+    fn from(Heat(count, age): Heat) -> ShownHeat {
+        // Tenths of a second keep the JSON short.
+        if count == 0 { ShownHeat::Nothing(0) } else { ShownHeat::Pair(count, (age * 10.0).round() / 10.0) }
     }
 }
 
-impl<'de> Deserialize<'de> for Heat {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum ReadHeat {
-            Pair(u64, f64),
-            Nothing(u8),
+impl From<ShownHeat> for Heat {
+    fn from(shown: ShownHeat) -> Heat {
+        match shown {
+            ShownHeat::Pair(count, age) => Heat(count, age),
+            ShownHeat::Nothing(count) => Heat(count.into(), 0.0),
         }
-        Ok(match ReadHeat::deserialize(deserializer)? {
-            ReadHeat::Pair(count, age) => Heat(count, age),
-            ReadHeat::Nothing(count) => Heat(count.into(), 0.0),
-        })
     }
 }
 

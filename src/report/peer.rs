@@ -1,7 +1,7 @@
 //! Peers of connections, and the process itself.
 
 use log::LevelFilter;
-use poolcounter_core::{ConnId, Count, Span};
+use poolcounter_core::{ConnId, Count};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -66,12 +66,12 @@ pub trait Process: Send {
 }
 
 /// Usage of resources by a process; zero where unknown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessUsage {
     /// Number of the process.
     pub pid: u32,
-    /// Processor time of all threads, of user and system together.
-    pub cpu: Span,
+    /// Seconds of processor time of all threads, of user and system together.
+    pub cpu: f64,
     /// Resident memory in bytes.
     pub resident_bytes: u64,
     /// Open file descriptors.

@@ -9,7 +9,7 @@ pub use super::shown_health::{ShownCondition, ShownHealth, ShownPast};
 use super::tables::Table;
 use super::{Emphasis, Moment, SeriesInfo, ServiceReport, ShownBlock};
 use crate::loop_stats::Budget;
-use crate::peer::Traffic;
+use crate::peer::{ProcessUsage, Traffic};
 use crate::shown::{ShownRecent, Text, seconds};
 use poolcounter_core::{Span, Unit};
 use serde::ser::{SerializeMap, Serializer};
@@ -74,7 +74,7 @@ pub struct Snapshot {
     #[serde(rename = "loop")]
     pub loop_: ShownLoop,
     /// Usage of the process.
-    pub process: ShownProcess,
+    pub process: ProcessUsage,
 }
 
 /// Last reload of the settings.
@@ -192,21 +192,6 @@ pub struct Spent {
     pub times: u64,
 }
 
-/// Usage of the process, as reported by the system.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub struct ShownProcess {
-    /// Number of the process.
-    pub pid: u32,
-    /// Seconds of processor time.
-    pub cpu: f64,
-    /// Resident memory in bytes.
-    pub resident_bytes: u64,
-    /// Open file descriptors.
-    pub open_fds: u64,
-    /// Limit of file descriptors.
-    pub max_fds: u64,
-}
-
 impl Remembered<'static> {
     /// No history: only current values.
     pub const NOTHING: Remembered<'static> =
@@ -216,7 +201,7 @@ impl Remembered<'static> {
 impl Snapshot {
     /// Returns the current state, as far as it fits, and the recorded history.
     pub fn of(moment: &Moment<'_>, room: Room, remembered: &Remembered<'_>) -> Snapshot {
-        let (loop_stats, usage) = (moment.loop_stats, &moment.usage);
+        let loop_stats = moment.loop_stats;
         let services = moment.overview.services.iter();
         let services = services.map(|service| ShownService::of(service, remembered.recent));
         let snapshot = Snapshot {
@@ -240,13 +225,7 @@ impl Snapshot {
                     .map(|it| Spent { budget: it.name().into(), times: loop_stats.spent(it) })
                     .into(),
             },
-            process: ShownProcess {
-                pid: usage.pid,
-                cpu: seconds(usage.cpu),
-                resident_bytes: usage.resident_bytes,
-                open_fds: usage.open_fds,
-                max_fds: usage.max_fds,
-            },
+            process: moment.usage,
             ..Snapshot::default()
         };
         snapshot.cut(room)

@@ -5,7 +5,7 @@ use super::column::ColumnUnit;
 use crate::peer::Peers;
 use crate::shown::{ShownRecent, Text, duration, seconds};
 use poolcounter_core::text::{cut, lines_of, visible};
-use poolcounter_core::{ConnId, Histogram, Id, Span};
+use poolcounter_core::{ConnId, Count, Histogram, Id, Span};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -91,7 +91,51 @@ pub struct Times {
     pub all: Option<Histogram>,
 }
 
+/// Makes the cell of a row.
+pub type CellOf<'a, R> = Box<dyn Fn(&R) -> Cell + 'a>;
+
+/// Returns a function of rows, whose type a closure by itself does not say.
+pub fn cell_of<'a, R>(cell: impl Fn(&R) -> Cell + 'a) -> CellOf<'a, R> {
+    Box::new(cell)
+}
+
+/// Values that are cells by themselves.
+macro_rules! cells {
+    ($($value:ident: $of:ty => $cell:expr;)*) => {
+        $(impl From<$of> for Cell {
+            fn from($value: $of) -> Cell {
+                $cell
+            }
+        })*
+    };
+}
+
+cells! {
+    number: u64 => Cell::Number(number);
+    number: u32 => Cell::Number(number.into());
+    count: Count => Cell::Number(count.get());
+    span: Span => Cell::time(span);
+    times: Histogram => Cell::times(times);
+}
+
+impl<T: Into<Cell>> From<Option<T>> for Cell {
+    fn from(value: Option<T>) -> Cell {
+        value.map_or(Cell::Nothing, T::into)
+    }
+}
+
 impl Table {
+    /// Returns a table with a cell of each column for each row. The macro [`table`](crate::table) writes the columns.
+    pub fn of_cells<'a, R>(
+        name: &'static str,
+        title: &'static str,
+        rows: impl IntoIterator<Item = R>,
+        columns: Vec<(Column, CellOf<'a, R>)>,
+    ) -> Table {
+        let (columns, cells): (Vec<_>, Vec<CellOf<'a, R>>) = columns.into_iter().unzip();
+        Table::new(name, title, columns).rows(rows.into_iter().map(|row| cells.iter().map(|cell| cell(&row)).collect()))
+    }
+
     /// Returns a table without rows.
     pub fn new(name: impl Into<Text>, title: impl Into<Text>, columns: Vec<Column>) -> Table {
         Table { name: name.into(), title: title.into(), columns, ..Table::default() }

@@ -18,6 +18,7 @@ use poolcounter_core::{ConnId, Id, LogLimit, Owner, Queue, Random, Span, Time};
 use poolcounter_service::access::SavedCounts;
 use poolcounter_service::container::{PerService, ServiceId, Services};
 use poolcounter_service::contract::{OperationResult, Peers, Then};
+use poolcounter_service::health::{HealthLine, HealthSettings};
 use poolcounter_service::report::LoopStats;
 
 mod check;
@@ -25,7 +26,6 @@ mod events;
 mod finish;
 mod guard;
 mod header;
-mod health;
 mod rest;
 mod restoring;
 mod saved;
@@ -57,7 +57,7 @@ pub struct Connections<S> {
     completed: Vec<ServiceId>,
     read_buffer: ReadBuffer,
     /// Most connections of each service; None without limits.
-    places: Option<PerService<u64>>,
+    places: PerService<u64>,
     /// Number of connections of each service whose proxies have not sent a header. They have no place.
     awaited: PerService<u64>,
     /// Number of refused connections that may still read the refusal. They have no place either.
@@ -69,7 +69,7 @@ pub struct Connections<S> {
     is_paused: bool,
     /// Services that have not read all that the previous process has saved.
     restoring: Vec<Restoring>,
-    dispatch: Dispatch,
+    pub(crate) dispatch: Dispatch,
 }
 
 impl<S: Stream> Connections<S> {
@@ -83,7 +83,7 @@ impl<S: Stream> Connections<S> {
             closing: Queue::default(),
             completed: Vec::new(),
             read_buffer: ReadBuffer::new(services.longest_request().max(MAX_HEADER)),
-            places: None,
+            places: services.for_each(u64::MAX),
             awaited: services.for_each(0),
             refused: 0,
             accept_log: LogLimit::default(),
@@ -94,9 +94,14 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Sets the time of the start, and the time of day at [`Time::START`] as the clock is set now.
-    pub fn begin_with(&mut self, started: Time, wall: Span) {
-        self.dispatch.begin_with(started, wall);
+    /// Sets the thresholds of conditions.
+    pub fn watch_over(&mut self, settings: HealthSettings) {
+        self.dispatch.health.board.settings = settings;
+    }
+
+    /// Returns the health of the services at the last look.
+    pub fn health(&self) -> Vec<HealthLine> {
+        self.dispatch.health.board.lines()
     }
 
     /// Applies the settings of every service: [`configure`](poolcounter_service::contract::Lifecycle::configure).
@@ -150,20 +155,9 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
-    /// Returns the services whose listeners must be opened or closed, since the last call; None without any.
-    #[inline]
-    pub fn take_listening(&mut self) -> Option<Vec<(ServiceId, bool)>> {
-        (!self.dispatch.listening.is_empty()).then(|| std::mem::take(&mut self.dispatch.listening))
-    }
-
     /// Returns true if a service has asked for the end of the daemon, and nothing is under way that would be lost.
     pub fn may_end(&self) -> bool {
         self.dispatch.is_end_asked && self.is_quiet()
-    }
-
-    /// Returns true if a service has asked for a reload that has not begun.
-    pub fn is_reload_asked(&self) -> bool {
-        self.dispatch.is_reload_asked
     }
 
     /// Notes that a reload begins.
@@ -215,11 +209,6 @@ impl<S: Stream> Connections<S> {
     /// Returns the stream of a connection; None if it has ended.
     pub fn stream(&mut self, id: ConnId) -> Option<&mut S> {
         self.slab.get_mut(id.index()).map(|conn| &mut conn.stream)
-    }
-
-    /// Closes a connection that was just opened and cannot be polled.
-    pub fn abandon(&mut self, id: ConnId, now: Time) {
-        self.fail(id, &"it cannot be polled", now);
     }
 
     /// Counts a connection that was refused, or lost before it was served.
@@ -282,7 +271,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    fn fail(&mut self, id: ConnId, why: &dyn std::fmt::Display, now: Time) {
+    pub(crate) fn fail(&mut self, id: ConnId, why: &dyn std::fmt::Display, now: Time) {
         debug!("{id} failed: {why}");
         self.slab[id.index()].failed = true;
         self.close(id, now);

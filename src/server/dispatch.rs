@@ -18,6 +18,8 @@ use poolcounter_service::report::{LoopStats, Moment, Overview};
 use serde::{Deserialize, Serialize};
 use std::io;
 
+/// Version of the format of what services hand over.
+const VERSION: u16 = 1;
 /// Shortest time between two comparisons with the clock of the time of day.
 const CLOCK_LOOK: Span = Span::from_secs(1);
 /// Largest difference that counts as none.
@@ -46,11 +48,11 @@ pub struct Dispatch {
     effects: Vec<Effect>,
     random: Random,
     /// Time at which the server was started.
-    started: Time,
+    pub started: Time,
     /// Time of day at [`Time::START`].
     epoch: Span,
     /// Time of day at [`Time::START`], by the clock as it is set now.
-    wall: Span,
+    pub wall: Span,
     /// Time of the next comparison with that clock.
     wall_at: Time,
     /// Time of the next sample of the figures by some service.
@@ -257,11 +259,6 @@ impl Dispatch {
         }
     }
 
-    /// Sets the time of the start, and the time of day at [`Time::START`], without a warning.
-    pub fn begin_with(&mut self, started: Time, wall: Span) {
-        (self.started, self.wall) = (started, wall);
-    }
-
     /// Calls `commit` of every service with a store that was called since the last commit, in the order of the registry.
     pub fn commit(&mut self, now: Time, peers: &dyn Peers) {
         while self.uncommitted != 0 {
@@ -284,8 +281,8 @@ impl Dispatch {
     pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
         out.put(&self.services.ids().len())?;
         for id in self.services.ids() {
-            let Entry { info, service, traffic, .. } = &self.services[id];
-            out.put(&SavedService { name: info.name.into(), version: service.version(), traffic: *traffic })?;
+            let Entry { info, traffic, .. } = &self.services[id];
+            out.put(&SavedService { name: info.name.into(), version: VERSION, traffic: *traffic })?;
             self.call(id, now, &NoPeers, |service, context| meter::exempt(|| service.save(out, context)))?;
         }
         Ok(())
@@ -305,11 +302,14 @@ impl Dispatch {
         for _ in 0..saved.take::<usize>()? {
             let SavedService { name, version, traffic } = saved.take()?;
             let id = self.services.named(&name).ok_or_else(|| Unreadable(format!("there is no service {name}")))?;
+            if version != VERSION {
+                return Err(Unreadable(format!("{name}: the handover has version {version}, not {VERSION}")));
+            }
             self.services[id].traffic = traffic;
             self.call(id, now, &NoPeers, |service, context| {
                 meter::exempt(|| match is_rehearsal {
-                    true => service.rehearse(version, saved, context),
-                    false => service.restore(version, saved, context),
+                    true => service.rehearse(saved, context),
+                    false => service.restore(saved, context),
                 })
             })?;
             self.services[id].is_restoring = true;

@@ -1,6 +1,6 @@
 //! Idle times of connections, for the services that limit them.
 
-use poolcounter_core::{ConnId, Id, Links, List, Span, Time};
+use poolcounter_core::{ConnId, Links, List, SideTable, Span, Time};
 use poolcounter_service::container::ServiceId;
 
 /// Connections of the services that limit their idle time.
@@ -11,14 +11,14 @@ pub struct IdleQueues {
     /// Number of connections in a queue.
     len: usize,
     /// Time of each connection's last activity, for connections in a queue.
-    since: Vec<Time>,
+    since: SideTable<ConnId, Time>,
 }
 
 impl IdleQueues {
     /// Returns the queues for the limits of the services, in the order of the registry.
     pub fn new(limits: impl Iterator<Item = Option<Span>>) -> Self {
         let queues = limits.map(|limit| (limit, List::default())).collect();
-        IdleQueues { queues, links: Links::default(), len: 0, since: Vec::new() }
+        IdleQueues { queues, links: Links::default(), len: 0, since: SideTable::default() }
     }
 
     /// Notes that a connection was active at `now`.
@@ -31,10 +31,7 @@ impl IdleQueues {
 
     fn put_last(&mut self, id: ConnId, service: ServiceId, now: Time) {
         self.remove(id, service);
-        if self.since.len() <= id.index() {
-            self.since.resize(id.index() + 1, Time::START);
-        }
-        self.since[id.index()] = now;
+        *self.since.get_mut(id) = now;
         self.queues[service.index()].1.push_back(&mut self.links, id);
         self.len += 1;
     }
@@ -71,7 +68,7 @@ impl IdleQueues {
             for id in queue.iter(&self.links) {
                 let owner = service_of(id).map(ServiceId::index);
                 assert_eq!(owner, Some(service), "{id} is in an idle queue, and is not served there");
-                let since = self.since[id.index()];
+                let since = *self.since.get(id);
                 assert!(last <= since, "{id} is idle for longer than the one before it");
                 last = since;
                 len += 1;
@@ -104,7 +101,7 @@ impl IdleQueues {
     fn deadlines(&self) -> impl Iterator<Item = (ConnId, Time)> {
         self.queues.iter().filter_map(|(limit, queue)| {
             let id = queue.front()?;
-            Some((id, self.since[id.index()] + (*limit)?))
+            Some((id, *self.since.get(id) + (*limit)?))
         })
     }
 }

@@ -3,7 +3,6 @@
 use log::LevelFilter;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeVal;
-use poolcounter_core::Span;
 use poolcounter_service::contract::{Process, ProcessUsage};
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +28,7 @@ impl Process for System {
             getrusage(UsageWho::RUSAGE_SELF).map_or(0, |used| micros(used.user_time()) + micros(used.system_time()));
         ProcessUsage {
             pid: std::process::id(),
-            cpu: Span::from_micros(cpu),
+            cpu: cpu as f64 / 1e6,
             resident_bytes: resident_bytes(),
             open_fds: open_fds(),
             max_fds: self.max_fds(),

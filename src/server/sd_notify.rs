@@ -5,7 +5,7 @@
 use super::handover::adopt;
 use log::debug;
 use poolcounter_core::time::earliest;
-use poolcounter_core::{Span, Time};
+use poolcounter_core::{Span, Time, words};
 use std::env;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -22,15 +22,16 @@ const RETRY_INTERVAL: Span = Span::from_millis(100);
 /// Least time between two keep-alives: a supervisor that wants more of them must not keep the loop busy.
 const MIN_WATCHDOG_INTERVAL: Span = Span::from_millis(10);
 
-/// State of the daemon for the supervisor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DaemonState {
-    /// The daemon serves.
-    Ready,
-    /// The daemon is about to be replaced by another version of itself, and still serves.
-    Reloading,
-    /// The daemon is ending, as requested.
-    Stopping,
+words! {
+    /// State of the daemon for the supervisor.
+    pub enum DaemonState, text {
+        /// The daemon serves.
+        Ready = "READY=1",
+        /// The daemon is about to be replaced by another version of itself, and still serves.
+        Reloading = "RELOADING=1",
+        /// The daemon is ending, as requested.
+        Stopping = "STOPPING=1",
+    }
 }
 
 /// Sender of notifications to the supervisor. Without a supervisor it makes no system call and has no deadline.
@@ -101,16 +102,6 @@ impl Notifier {
     }
 }
 
-impl DaemonState {
-    fn text(self) -> &'static str {
-        match self {
-            DaemonState::Ready => "READY=1",
-            DaemonState::Reloading => "RELOADING=1",
-            DaemonState::Stopping => "STOPPING=1",
-        }
-    }
-}
-
 impl NotifySocket {
     /// Returns a socket that sends to a path, or to an abstract name, which begins with `@`.
     fn to(name: &[u8]) -> io::Result<NotifySocket> {
@@ -140,7 +131,7 @@ impl NotifySocket {
 /// Returns the time between two keep-alives for a watchdog's timeout: half of it, so that a late one still comes in
 /// time.
 fn watchdog_interval_of(within: Span) -> Span {
-    (within / 2).max(MIN_WATCHDOG_INTERVAL)
+    Span::from_micros(within.as_micros() / 2).max(MIN_WATCHDOG_INTERVAL)
 }
 
 /// Returns the sockets that the supervisor has opened for this process, with the names that it gave them.

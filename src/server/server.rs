@@ -130,8 +130,8 @@ impl Server {
     fn with(mut connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
-        connections.begin_with(clock.started(), clock.wall());
-        connections.measure(Box::new(System));
+        (connections.dispatch.started, connections.dispatch.wall) = (clock.started(), clock.wall());
+        connections.dispatch.process = Box::new(System);
         connections.guard(policy.rules.clone());
         connections.limit(policy.max_connections.map(|most| *most));
         connections.watch_over(policy.health);
@@ -172,8 +172,8 @@ impl Server {
 
     /// Closes or opens listeners as the services ask for.
     #[cold]
-    fn close_and_open_listeners(&mut self, listening: Vec<(ServiceId, bool)>) {
-        for (service, is_wanted) in listening {
+    fn close_and_open_listeners(&mut self) {
+        for (service, is_wanted) in std::mem::take(&mut self.connections.dispatch.listening) {
             for port in (0..self.ports.len()).filter(|port| self.ports[*port].service == service).collect::<Vec<_>>() {
                 let result = if is_wanted { self.open_port(port) } else { self.close_port(port) };
                 if let Err(error) = result {
@@ -249,8 +249,8 @@ impl Server {
         self.notify_supervisor(DaemonState::Ready);
         loop {
             Connections::tick(self)?;
-            if let Some(listening) = self.connections.take_listening() {
-                self.close_and_open_listeners(listening);
+            if !self.connections.dispatch.listening.is_empty() {
+                self.close_and_open_listeners();
             }
             self.continue_upgrade();
             if self.may_stop() {
@@ -268,8 +268,8 @@ impl Server {
     fn take_signals(&mut self) -> bool {
         self.is_signalled = false;
         let Some(signals) = &mut self.signals else { return false };
-        let stop_asked = signals.stop_asked();
-        if signals.drain_asked() {
+        let stop_asked = signals.stop.has_come();
+        if signals.drain.has_come() {
             info!("services that can be drained refuse new work");
             self.connections.drain(self.clock.now());
         }
@@ -346,7 +346,8 @@ impl Server {
     /// Returns the time for which the poll may sleep; None without a limit.
     #[inline(always)]
     fn poll_timeout(&self, now: Time) -> Option<Duration> {
-        let mut first = self.connections.next_work().unwrap_or(Time::NEVER).min(self.connections.next_look());
+        let mut first =
+            self.connections.next_work().unwrap_or(Time::NEVER).min(self.connections.dispatch.health.board.wake_at);
         let mut note = |at: Option<Time>| first = at.map_or(first, |at| at.min(first));
         note(self.has_backlog.then(|| self.accept_paused_until.unwrap_or_default()));
         note(self.upgrade_deadline().or(self.stop_deadline));

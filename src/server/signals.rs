@@ -14,9 +14,12 @@ use std::sync::atomic::AtomicBool;
 
 /// Signals that the daemon handles.
 pub struct Signals {
-    stop: Receiver,
-    upgrade: Receiver,
-    drain: Receiver,
+    /// Asks for the end.
+    pub stop: Receiver,
+    /// Asks for the replacement of the process.
+    pub upgrade: Receiver,
+    /// Asks for a drain.
+    pub drain: Receiver,
 }
 
 /// Descriptor on which each of some signals is an event.
@@ -50,21 +53,6 @@ impl Signals {
     /// Fails if memory is short.
     pub fn register_again(&self, registry: &Registry, token: Token) -> io::Result<()> {
         [&self.stop, &self.upgrade, &self.drain].iter().try_for_each(|one| one.register_again(registry, token))
-    }
-
-    /// Returns true if the daemon was asked to stop since the last call.
-    pub fn stop_asked(&mut self) -> bool {
-        self.stop.has_come()
-    }
-
-    /// Returns true if the daemon was asked to replace itself since the last call.
-    pub fn upgrade_asked(&mut self) -> bool {
-        self.upgrade.has_come()
-    }
-
-    /// Returns true if the daemon was asked to drain since the last call.
-    pub fn drain_asked(&mut self) -> bool {
-        self.drain.has_come()
     }
 
     /// Blocks the signals that do not ask for the end, until [`Signals::listen`]: early in a start their default action

@@ -13,7 +13,7 @@ pub use saved::{SavedCounts, had_rules};
 
 use crate::id::ServiceId;
 use log::warn;
-use poolcounter_core::{ConnId, Count, Id, LogLimit, Metered, Time, words};
+use poolcounter_core::{ConnId, Count, LogLimit, Metered, SideTable, Time, words};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ pub struct Access {
     /// Counters per rule; the last entry is for connections that match no rule.
     counts: Vec<Counts>,
     /// State by connection.
-    standings: Vec<Standing>,
+    standings: SideTable<ConnId, Standing>,
 }
 
 /// State of a connection.
@@ -154,7 +154,7 @@ impl Access {
             counts: vec![Counts::default(); rules.len() + 1],
             names: rules.iter().map(|rule| (&*rule.name).into()).collect(),
             rules,
-            standings: Vec::new(),
+            standings: SideTable::default(),
         }
     }
 
@@ -183,7 +183,7 @@ impl Access {
 
     /// Returns true if the rule of a connection allows a verb for each of these keys. Counts nothing.
     pub fn includes(&self, conn: ConnId, service: ServiceId, verb: Verb, keys: &[&[u8]]) -> bool {
-        let rule = self.standings.get(conn.index()).and_then(|standing| standing.rule);
+        let rule = self.standings.get(conn).rule;
         rule.is_some_and(|rule| self.rules[usize::from(rule)].rights[service.index()].include(verb, keys))
     }
 
@@ -235,14 +235,14 @@ impl Access {
         let Some(rule) = rule else { return };
         self.counts[rule].connections += 1;
         // Lossless: there are few rules.
-        self.standing(conn).rule = Some(rule as u16);
+        self.standings.get_mut(conn).rule = Some(rule as u16);
     }
 
     /// Removes a connection that ends.
     pub fn leave(&mut self, conn: ConnId) {
         self.note_holds(conn, Holds::default());
         self.note_bytes(conn, 0);
-        if let Some(rule) = self.standing(conn).rule.take() {
+        if let Some(rule) = self.standings.get_mut(conn).rule.take() {
             self.counts[usize::from(rule)].connections -= 1;
         }
     }
@@ -250,11 +250,9 @@ impl Access {
     /// Records the usage of a connection.
     #[inline]
     pub fn note_holds(&mut self, conn: ConnId, holds: Holds) {
-        let Some(standing) = self.standings.get_mut(conn.index()).filter(|standing| standing.holds != holds) else {
-            return;
-        };
-        let Some(rule) = standing.rule else { return };
-        let before = std::mem::replace(&mut standing.holds, holds);
+        let standing = self.standings.get(conn);
+        let Some(rule) = standing.rule.filter(|_| standing.holds != holds) else { return };
+        let before = std::mem::replace(&mut self.standings.get_mut(conn).holds, holds);
         let counts = &mut self.counts[usize::from(rule)];
         counts.locks = counts.locks + u64::from(holds.locks) - u64::from(before.locks);
         counts.waits = counts.waits + u64::from(holds.waits) - u64::from(before.waits);
@@ -269,11 +267,9 @@ impl Access {
 
     /// Records the memory of a connection in bytes. Returns true if it grew and its rule is now over its limit.
     pub fn note_bytes(&mut self, conn: ConnId, bytes: u64) -> bool {
-        let Some(standing) = self.standings.get_mut(conn.index()).filter(|standing| standing.bytes != bytes) else {
-            return false;
-        };
-        let Some(rule) = standing.rule else { return false };
-        let before = std::mem::replace(&mut standing.bytes, bytes);
+        let standing = self.standings.get(conn);
+        let Some(rule) = standing.rule.filter(|_| standing.bytes != bytes) else { return false };
+        let before = std::mem::replace(&mut self.standings.get_mut(conn).bytes, bytes);
         let (limits, counts) = (&self.rules[usize::from(rule)].limits, &mut self.counts[usize::from(rule)]);
         counts.bytes = counts.bytes + bytes - before;
         if limits.memory != u64::MAX {
@@ -288,7 +284,7 @@ impl Access {
     /// Returns the index of a connection's rule.
     #[inline]
     pub fn rule_at(&self, conn: ConnId) -> Option<usize> {
-        self.standings.get(conn.index())?.rule.map(usize::from)
+        self.standings.get(conn).rule.map(usize::from)
     }
 
     /// Returns the connection with the most memory under a rule, with its bytes, and counts a denial; None if the rule
@@ -321,19 +317,11 @@ impl Access {
 
     /// Returns the name of a connection's rule.
     pub fn rule_of(&self, conn: ConnId) -> Option<Arc<str>> {
-        let standing = self.standings.get(conn.index())?;
-        standing.rule.map(|rule| self.names[usize::from(rule)].clone())
+        self.standings.get(conn).rule.map(|rule| self.names[usize::from(rule)].clone())
     }
 
     fn count(&mut self, rule: Option<usize>, denial: Denial) -> Denial {
         self.counts[rule.unwrap_or(self.rules.len())].denied[denial as usize].bump();
         denial
-    }
-
-    fn standing(&mut self, conn: ConnId) -> &mut Standing {
-        if self.standings.len() <= conn.index() {
-            self.standings.resize_with(conn.index() + 1, Standing::default);
-        }
-        &mut self.standings[conn.index()]
     }
 }

@@ -224,10 +224,8 @@ pub trait Lifecycle {
 
 /// State of a service in the handover to another process.
 pub trait Handover {
-    /// Returns the version of the format of [`Handover::save`]. Each change of the format needs a new version.
-    fn version(&self) -> u16;
-
-    /// Writes the whole state, for a process that takes over. Connections keep their ids.
+    /// Writes the whole state, for a process that takes over. Connections keep their ids. A change of the format needs
+    /// another version of the services' part of the handover.
     ///
     /// # Errors
     ///
@@ -240,7 +238,7 @@ pub trait Handover {
     /// # Errors
     ///
     /// Fails if the data is not in a format that it reads.
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
+    fn restore(&mut self, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
 
     /// Reads a slice of what [`Handover::restore`] has kept because it takes long to read. Returns true when nothing is
     /// left. Called after it, once a tick. Until then the service is neither configured nor served nor observed, and
@@ -261,8 +259,8 @@ pub trait Handover {
     /// # Errors
     ///
     /// The errors of [`Handover::restore`], and a refusal to continue with the settings of this process.
-    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        self.restore(version, saved, context)
+    fn rehearse(&mut self, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore(saved, context)
     }
 }
 

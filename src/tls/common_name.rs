@@ -1,8 +1,8 @@
 //! Name in a client's certificate, by which the server knows the client.
 
 use poolcounter_core::proxy::MAX_COMMON_NAME;
+use poolcounter_core::words;
 use rustls::pki_types::{CertificateDer, TrustAnchor};
-use std::fmt;
 use webpki::{EndEntityCert, anchor_from_trusted_cert};
 
 /// DER: tags of the parts of a subject, and of the strings that are read.
@@ -15,33 +15,20 @@ const IA5_STRING: u8 = 0x16;
 /// 2.5.4.3, the attribute `commonName`.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// Reason for which a certificate has no name that can be passed on. Its client is not admitted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Nameless {
-    /// The certificate cannot be read.
-    Malformed,
-    /// The certificate has no common name, and is for no host.
-    Missing,
-    /// The certificate has several common names, and none can be preferred.
-    Several,
-    /// An authority of the certificate has name constraints, which bind only names of hosts, and the certificate is for
-    /// no host.
-    Constrained,
-    /// The name is empty, longer than [`MAX_COMMON_NAME`], no text, or has control characters.
-    Unusable,
-}
-
-impl fmt::Display for Nameless {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Nameless::Malformed => "its certificate cannot be read",
-            Nameless::Missing => "its certificate has neither a common name nor one of a host",
-            Nameless::Several => "its certificate has several common names",
-            Nameless::Constrained => {
-                "an authority of its certificate has name constraints, and it is for no host that they allow"
-            }
-            Nameless::Unusable => "the name in its certificate is too long, or no text",
-        })
+words! {
+    /// Reason for which a certificate has no name that can be passed on. Its client is not admitted.
+    pub enum Nameless, text {
+        /// The certificate cannot be read.
+        Malformed = "its certificate cannot be read",
+        /// The certificate has no common name, and is for no host.
+        Missing = "its certificate has neither a common name nor one of a host",
+        /// The certificate has several common names, and none can be preferred.
+        Several = "its certificate has several common names",
+        /// An authority of the certificate has name constraints, which bind only names of hosts, and the certificate is
+        /// for no host.
+        Constrained = "an authority of its certificate has name constraints, and it is for no host that they allow",
+        /// The name is empty, longer than [`MAX_COMMON_NAME`], no text, or has control characters.
+        Unusable = "the name in its certificate is too long, or no text",
     }
 }
 

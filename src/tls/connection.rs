@@ -22,8 +22,8 @@ pub struct Connection {
     credentials: Arc<Credentials>,
     /// Name of the client that was sent to the server.
     name: Option<String>,
-    client: Side,
-    backend: Option<Side>,
+    pub client: Side,
+    pub backend: Option<Side>,
     /// Ciphertext.
     to_client: Vec<u8>,
     /// Plaintext, and the header before it.
@@ -93,19 +93,9 @@ impl Connection {
         }
     }
 
-    /// Returns the client's side.
-    pub fn client(&mut self) -> &mut Side {
-        &mut self.client
-    }
-
-    /// Returns the server's side, once there is one.
-    pub fn backend(&mut self) -> Option<&mut Side> {
-        self.backend.as_mut()
-    }
-
     /// Returns true if the client has just finished its handshake.
     pub fn is_admitted(&self) -> bool {
-        matches!(self.phase, Phase::Handshake { .. }) && self.session.is_established()
+        matches!(self.phase, Phase::Handshake { .. }) && self.session.is_established
     }
 
     /// Returns true if the server has just accepted the connection.
@@ -166,11 +156,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Sets the connection to the server.
-    pub fn attach(&mut self, backend: Socket) {
-        self.backend = Some(Side::new(backend));
-    }
-
     /// Passes on the bytes of both sides, and their ends.
     ///
     /// # Errors
@@ -191,7 +176,7 @@ impl Connection {
     pub fn say_goodbye(&mut self, buffers: &mut Buffers) {
         let Buffers { out, .. } = buffers;
         out.clear();
-        if self.session.is_established() && self.session.close(out).is_ok() {
+        if self.session.is_established && self.session.close(out).is_ok() {
             let _ = self.client.send(&mut self.to_client, out);
         }
     }
@@ -226,7 +211,7 @@ impl Connection {
         self.client.send(&mut self.to_client, out).map_err(|_| End::Lost)?;
         self.send_to_server(plain)?;
         taken.map_err(End::Refused)?;
-        let is_gone = self.client.eof && !self.session.has_peer_closed();
+        let is_gone = self.client.eof && !self.session.has_peer_closed;
         if received.is_err() || is_gone || self.session.unserved.as_ref().is_some_and(|bytes| bytes.len() > MAX_MESSAGE)
         {
             Err(End::Lost)
@@ -289,7 +274,7 @@ impl Connection {
 
     fn pass_on_ends(&mut self, Buffers { out, .. }: &mut Buffers) -> Result<(), End> {
         let Some(backend) = &mut self.backend else { return Ok(()) };
-        if self.session.has_peer_closed() && self.to_backend.is_empty() && !backend.finished {
+        if self.session.has_peer_closed && self.to_backend.is_empty() && !backend.finished {
             backend.finish();
         }
         if backend.eof && self.to_client.is_empty() && !self.client.finished {
@@ -300,7 +285,7 @@ impl Connection {
                 self.client.finish();
             }
         }
-        if self.client.finished && (self.client.eof || self.session.has_peer_closed()) {
+        if self.client.finished && (self.client.eof || self.session.has_peer_closed) {
             Err(End::Closed)
         } else {
             Ok(())
@@ -315,7 +300,7 @@ impl fmt::Display for End {
             End::Lost => f.write_str("it is lost"),
             End::Refused(error) => error.fmt(f),
             End::TooLong => f.write_str("its first message is too long"),
-            End::Nameless(reason) => reason.fmt(f),
+            End::Nameless(reason) => f.write_str(reason.text()),
             End::Unreachable(error) => write!(f, "the server cannot be reached: {error}"),
         }
     }

@@ -24,8 +24,8 @@ pub struct Session {
     pub unserved: Unserved,
     /// True once bytes were sent to the peer.
     has_answered: bool,
-    is_established: bool,
-    has_peer_closed: bool,
+    pub is_established: bool,
+    pub has_peer_closed: bool,
     /// True after a failure, with an alert; no more bytes are sent.
     has_failed: bool,
 }
@@ -54,16 +54,6 @@ impl Session {
             has_peer_closed: false,
             has_failed: false,
         })
-    }
-
-    /// Returns true once the handshake is over.
-    pub fn is_established(&self) -> bool {
-        self.is_established
-    }
-
-    /// Returns true once the peer has closed its side in TLS.
-    pub fn has_peer_closed(&self) -> bool {
-        self.has_peer_closed
     }
 
     /// Returns the certificates of the peer, which were verified in the handshake.

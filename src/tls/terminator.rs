@@ -181,7 +181,7 @@ impl Terminator {
             self.tick()?;
             self.continue_upgrade();
             self.is_stopping |= self.is_signalled && self.take_signals();
-            if self.is_stopping || self.upgrade.is_detached() && self.connections.is_empty() {
+            if self.is_stopping || self.upgrade.is_detached && self.connections.is_empty() {
                 self.notify_supervisor(DaemonState::Stopping);
                 self.upgrade.end();
                 return Ok(());
@@ -211,8 +211,8 @@ impl Terminator {
     fn take_signals(&mut self) -> bool {
         self.is_signalled = false;
         let Some(Caught { usual, reload, child }) = &mut self.signals else { return false };
-        let stop_asked = usual.stop_asked();
-        let upgrade_asked = !stop_asked && self.upgrade.can_begin() && usual.upgrade_asked();
+        let stop_asked = usual.stop.has_come();
+        let upgrade_asked = !stop_asked && self.upgrade.can_begin() && usual.upgrade.has_come();
         let (reload_asked, child_ended) = (reload.has_come(), child.has_come());
         if child_ended {
             self.upgrade.reap_children();
@@ -302,7 +302,7 @@ impl Terminator {
 }
 
 fn note(connection: &mut Connection, is_backend: bool, event: &Event) {
-    let side = if is_backend { connection.backend() } else { Some(connection.client()) };
+    let side = if is_backend { connection.backend.as_mut() } else { Some(&mut connection.client) };
     side.into_iter().for_each(|side| side.note(readiness_of(event)));
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 type Budget = (&'static str, &'static [&'static str], &'static str, usize, usize);
 
 const BUDGETS: &[Budget] = &[
-    ("src without testkit", &["src/"], "src/testkit/", 63_927, 60_000),
+    ("src without testkit", &["src/"], "src/testkit/", 63_036, 60_000),
     ("members", &["src/members/"], "-", 8_824, 6_500),
     ("jobs", &["src/jobs/", "src/store"], "-", 17_293, 15_500),
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_751, 4_500),

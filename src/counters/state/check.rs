@@ -10,14 +10,14 @@ impl CountersState {
     ///
     /// Panics if they contradict each other.
     pub fn check(&self) {
-        if self.is_loading() {
+        if self.loading.is_some() {
             // The tables are not complete.
             return assert!(self.timer.is_none() && self.closing.is_empty(), "nothing happens while counters are read");
         }
         let mut held = vec![0; self.slots];
         let mut holdings = 0;
         let closing = self.closing.iter().flat_map(Holdings::iter);
-        for (counter, resources) in self.clients.iter().flat_map(Holdings::iter).chain(closing) {
+        for (counter, resources) in self.clients.iter().flat_map(|(_, held)| held.iter()).chain(closing) {
             assert!(resources > 0, "a holding has at least one unit");
             held[counter.index()] += u64::from(resources);
             holdings += 1;
@@ -35,10 +35,8 @@ impl CountersState {
         }
         let idle = || self.idle.iter().map(|id| self.counters[id.index()].levels());
         assert!(idle().all(|levels| levels.consumption() == 0), "an idle counter has no units in use");
-        assert!(
-            idle().map(|levels| levels.is_expired(self.interval)).is_sorted_by_key(|is_expired| !is_expired),
-            "expired counters are first in the idle queue"
-        );
+        let is_sorted = idle().is_sorted_by_key(|levels| !levels.is_expired(self.interval));
+        assert!(is_sorted, "expired counters are first in the idle queue");
         assert_eq!(self.idle.bytes(), idle_bytes, "the memory of idle counters is counted");
         assert_eq!(self.names.len(), self.counters.len(), "each counter has one name");
         assert_eq!(self.name_bytes, name_bytes, "the bytes of the names are counted");

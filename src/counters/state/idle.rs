@@ -18,7 +18,7 @@ pub(super) struct Idle {
 impl Idle {
     /// Returns the counter that has been unused for the longest time.
     pub fn first(&self) -> Option<CounterId> {
-        self.queue.iter().next()
+        self.queue.front()
     }
 
     /// Appends a counter, unless it is queued.

@@ -3,14 +3,13 @@
 
 use super::saved::CountersHead;
 use super::saved::block::{CounterReader, HoldingReader, PackedCounter};
-use super::{Counter, CounterId, CountersState, CountersStep, Holdings};
-use poolcounter_core::record::KeptBlocks;
-use poolcounter_core::{ConnId, Id, Reader, Unreadable};
+use super::{Counter, CounterId, CountersState, CountersStep};
+use poolcounter_core::{ConnId, Reader, Unreadable};
 
 /// Counters and holdings that are not read yet.
 pub(super) struct Loading {
-    counters: CounterReader<KeptBlocks>,
-    holdings: HoldingReader<KeptBlocks>,
+    counters: CounterReader,
+    holdings: HoldingReader,
     /// Free slots among the slots that are read. A value takes the place of each.
     gaps: Vec<usize>,
     /// Connection whose holdings are read now.
@@ -25,13 +24,6 @@ struct LoadingClient {
     read: Vec<(CounterId, u32)>,
 }
 
-impl Loading {
-    /// Returns the progress before the first counter.
-    pub fn new(counters: CounterReader<KeptBlocks>, holdings: HoldingReader<KeptBlocks>) -> Self {
-        Loading { counters, holdings, gaps: Vec::new(), client: None }
-    }
-}
-
 impl CountersState {
     /// Takes the state that another process saved. It is complete after [`CountersState::restore_more`].
     ///
@@ -40,18 +32,14 @@ impl CountersState {
     /// Fails if a record is cut off.
     pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
         let head: CountersHead = saved.take()?;
-        self.restore_figures(&head.figures, head.conflicts);
+        self.figures.restore(&head.figures);
+        self.conflicts.set(head.conflicts);
         self.restore_interval(head.interval, step);
         self.make_room_for(head.counters, head.slots);
         let counters = CounterReader::new(saved.keep_blocks()?, head.slots);
         let holdings = HoldingReader::new(saved.keep_blocks()?, head.slots);
-        self.loading = Some(Loading::new(counters, holdings).into());
+        self.loading = Some(Loading { counters, holdings, gaps: Vec::new(), client: None }.into());
         Ok(())
-    }
-
-    /// Returns true while counters of another process are not read.
-    pub(super) fn is_loading(&self) -> bool {
-        self.loading.is_some()
     }
 
     /// Reads a slice of the counters of another process. Returns true when there are no more.
@@ -105,9 +93,6 @@ impl CountersState {
 
     fn restore_client(&mut self, conn: ConnId, holdings: Vec<(CounterId, u32)>) {
         self.holdings += holdings.len() as u64;
-        if self.clients.len() <= conn.index() {
-            self.clients.resize_with(conn.index() + 1, Holdings::default);
-        }
-        self.clients[conn.index()] = holdings.into();
+        *self.clients.get_mut(conn) = holdings.into();
     }
 }

@@ -1,7 +1,7 @@
 //! Queries for operators: the busiest counters, and their holders. They change nothing, and examine a limited part of
 //! the tables.
 
-use super::{CounterRecord, CountersState, Holdings};
+use super::{CounterId, CounterRecord, CountersState};
 use poolcounter_core::{ConnId, Id, Metered as _};
 use std::cmp::Reverse;
 
@@ -54,8 +54,8 @@ impl CountersState {
 
     /// Returns the connections with holdings, at most the first `CLIENTS_LOOKED_AT`.
     pub fn holders(&self) -> impl Iterator<Item = ConnId> {
-        let clients = self.clients.iter().enumerate().filter(|(_, held)| !held.is_empty());
-        clients.map(|(index, _)| ConnId::from_index(index)).take(CLIENTS_LOOKED_AT)
+        let clients = self.clients.iter().filter(|(_, held)| !held.is_empty());
+        clients.map(|(conn, _)| conn).take(CLIENTS_LOOKED_AT)
     }
 
     /// Returns the examined connections that hold units of a counter, with the number of units.
@@ -67,13 +67,13 @@ impl CountersState {
 
     /// Returns the counters of which a connection holds units, and their number.
     pub fn holdings_of(&self, conn: ConnId) -> impl Iterator<Item = (&[u8], u32)> {
-        let held = self.clients.get(conn.index()).into_iter().flat_map(Holdings::iter).metered();
+        let held = self.clients.get(conn).iter().metered();
         held.map(|(id, units)| (self.counters[id.index()].name(), units))
     }
 
     fn level(&self, slot: usize) -> Option<LevelOf<'_>> {
         let CounterRecord { name, consumption, peak } = self.record(slot)?;
-        let maximum = self.maxima.get(slot).copied().filter(|maximum| *maximum > 0);
+        let maximum = Some(*self.maxima.get(CounterId::from_index(slot))).filter(|maximum| *maximum > 0);
         Some(LevelOf { name, units: consumption, peak, maximum })
     }
 }

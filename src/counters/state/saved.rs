@@ -8,9 +8,9 @@
 pub(super) mod block;
 
 use super::{Counter, CounterId, CountersState, CountersStep, Holdings, Names};
-use block::{CounterReader, CounterWriter, HoldingReader, HoldingWriter, PackedCounter};
-use poolcounter_core::record::BlockReader;
-use poolcounter_core::{ConnId, Id, Reader, Span, Unreadable, Writer};
+use block::{CounterReader, CounterWriter, HoldingReader, PackedCounter, put_holdings};
+use poolcounter_core::record::BlockWriter;
+use poolcounter_core::{Id, Reader, Span, Unreadable, Writer};
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::io;
@@ -50,10 +50,10 @@ impl CountersState {
                 counters.put(out, &PackedCounter { slot, name: counter.name(), peak, is_used })?;
             }
         }
-        counters.end(out)?;
-        let mut holdings = HoldingWriter::default();
-        for (index, client) in self.clients.iter().enumerate() {
-            holdings.put(out, ConnId::from_index(index), client.len(), client.iter())?;
+        counters.blocks.end(out)?;
+        let mut holdings = BlockWriter::default();
+        for (conn, client) in self.clients.iter() {
+            put_holdings(&mut holdings, out, conn, client.len(), client.iter())?;
         }
         holdings.end(out)
     }
@@ -75,7 +75,7 @@ impl CountersState {
         }
         let (mut consumptions, mut is_there) = (vec![0; head.slots], vec![0_u64; head.slots.div_ceil(64)]);
         let mut hashes = Vec::new();
-        let mut packed = CounterReader::new(BlockReader::new(saved), head.slots);
+        let mut packed = CounterReader::new(saved.keep_blocks()?, head.slots);
         while let Some(counter) = packed.next()? {
             is_there[counter.slot / 64] |= 1 << (counter.slot % 64);
             hashes.push(self.names.hash(counter.name).0);
@@ -86,7 +86,7 @@ impl CountersState {
             return Err(Unreadable("counters: two have the same name".into()));
         }
         let mut last = 0;
-        let mut packed = HoldingReader::new(BlockReader::new(saved), head.slots);
+        let mut packed = HoldingReader::new(saved.keep_blocks()?, head.slots);
         while let Some((conn, holdings)) = packed.next_client()? {
             last = conn.index();
             for _ in 0..holdings {
@@ -101,11 +101,6 @@ impl CountersState {
         }
         let room = Vec::<Holdings>::new().try_reserve_exact(last + 1);
         room.map_err(|_| Unreadable("counters: there is no connection of so high a number".into()))
-    }
-
-    pub(super) fn restore_figures(&mut self, figures: &[(String, u64)], conflicts: u64) {
-        self.figures.restore(figures);
-        self.conflicts.set(conflicts);
     }
 
     /// Sets the interval. If intervals have another length now, or the date has been put back, all used counters count

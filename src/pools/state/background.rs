@@ -6,7 +6,7 @@ use super::{
     AcquireLock, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep, PoolsTimer, Purpose, Reply, Withdrawn,
 };
 use poolcounter_core::slices::Slices;
-use poolcounter_core::{ConnId, Id, Links, List, Span, meter};
+use poolcounter_core::{ConnId, Id, Links, Span, meter};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,7 +134,7 @@ impl PoolsState {
 
     /// Returns whether a connection holds something or waits.
     pub fn has_claims(&self, conn: ConnId) -> bool {
-        self.clients.get(conn.index()).is_some_and(|claims| !claims.is_empty())
+        !self.clients.get(conn).is_empty()
     }
 
     /// Returns whether nothing is under way in slices.
@@ -182,7 +182,7 @@ impl PoolsState {
 
     /// Removes the newest claim of a lost connection, and returns whether there was one.
     fn give_newest_back(&mut self, conn: ConnId, step: &mut PoolsStep<'_, '_>) -> bool {
-        let newest = self.clients.get(conn.index()).and_then(List::back);
+        let newest = self.clients.get(conn).back();
         newest.into_iter().for_each(|id| self.give_back(id, false, step));
         newest.is_some()
     }

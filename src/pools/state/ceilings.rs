@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use poolcounter_core::{Id, List, Span, Time};
 
 /// Ceilings, in the order in which they are tried.
+#[derive(Default)]
 pub(super) struct Ceilings {
     all: Vec<CeilingInUse>,
     /// True if any of them can make a key shed.
@@ -37,7 +38,7 @@ impl From<Ceiling> for CeilingInUse {
 impl Ceilings {
     pub fn new(all: Vec<Ceiling>) -> Ceilings {
         let all = all.into_iter().map(CeilingInUse::from).collect();
-        let mut ceilings = Ceilings { all, can_shed: false, late_since: HashMap::new() };
+        let mut ceilings = Ceilings { all, ..Ceilings::default() };
         ceilings.note_shedding();
         ceilings
     }

@@ -23,10 +23,8 @@ impl PoolsState {
             for queue in [&pool.holders, &pool.waiting_for_me, &pool.waiting_for_anyone] {
                 for claim in queue.iter(&self.links_by_pool).map(|claim| &self.claims[claim.index()]) {
                     assert_eq!(claim.pool, id, "a claim stands in a queue of its own pool");
-                    assert!(
-                        std::ptr::eq(pool.queue_for(&claim.phase), queue),
-                        "a claim stands in the queue of its phase"
-                    );
+                    let is_own = std::ptr::eq(pool.queue_for(&claim.phase), queue);
+                    assert!(is_own, "a claim stands in the queue of its phase");
                     claims_seen += 1;
                 }
             }
@@ -48,10 +46,10 @@ impl PoolsState {
     fn check_clients(&self) {
         let mut holding = 0;
         let mut claims_seen = 0_u64;
-        for (index, client) in self.clients.iter().enumerate() {
+        for (conn, client) in self.clients.iter() {
             for (n, claim) in client.iter_back(&self.links_by_client).enumerate() {
                 let claim = &self.claims[claim.index()];
-                assert_eq!(claim.conn.index(), index, "a claim stands in the queue of its own connection");
+                assert_eq!(claim.conn, conn, "a claim stands in the queue of its own connection");
                 match claim.phase {
                     ClaimPhase::Waiting { .. } => assert_eq!(n, 0, "a connection waits for its newest claim only"),
                     ClaimPhase::Holding { .. } => holding += 1,
@@ -62,8 +60,9 @@ impl PoolsState {
         }
         let wholes = self.claims.len() as u64 - self.parts.count() - self.kept.len();
         assert_eq!(claims_seen, wholes, "each claim that is whole and not kept belongs to one connection");
-        let named = self.claims.iter().filter(|(index, _)| !self.whos.of(ClaimId::from_index(*index)).is_empty());
-        assert_eq!(named.count(), self.whos.len(), "each name belongs to a claim");
+        let named = self.claims.iter().filter(|(index, _)| !self.whos.get(ClaimId::from_index(*index)).is_empty());
+        let names = self.whos.iter().filter(|(_, who)| !who.is_empty());
+        assert_eq!(named.count(), names.count(), "each name belongs to a claim");
         assert_eq!(self.held.len(), holding, "each lock that is held is listed");
     }
 
@@ -80,11 +79,7 @@ impl PoolsState {
                     }
                 }
             }
-            assert_eq!(
-                (one.working(), one.waiting()),
-                (working, waiting),
-                "a type counts its working and waiting claims"
-            );
+            assert_eq!((one.working(), one.waiting()), (working, waiting), "a type counts its claims");
         }
         let sum = |count: fn(&WorkType) -> Count| self.types.iter().map(count).sum::<Count>().get();
         for (of_types, stat) in [

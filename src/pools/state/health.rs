@@ -1,7 +1,7 @@
 //! Queries for the health of the pools: keys that refuse, and locks that are held for long.
 
 use super::{BusyKey, ClaimInfo, PoolsState};
-use poolcounter_core::{Id, List, Span, Time};
+use poolcounter_core::{Id, List, Time};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 
 /// A lock that is held for longer than the operator has set.
@@ -26,16 +26,6 @@ impl PoolsState {
             let waiting_since = fronts.map(|id| self.claims[id.index()].since).min().unwrap_or(now);
             OverdueLock { waiting: pool.map_or(0, |pool| self.busy(pool).waiting), waiting_since, claim }
         })
-    }
-
-    /// Returns the age at which a lock is overdue.
-    pub fn warn_hold(&self) -> Span {
-        self.settings.warn_hold
-    }
-
-    /// Returns the number of requests that a key may refuse in a second.
-    pub fn warn_refusals(&self) -> u32 {
-        self.settings.warn_refusals
     }
 
     /// Returns the number of requests refused since the start.

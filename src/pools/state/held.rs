@@ -1,16 +1,8 @@
 //! Locks that are held, in the order of their grants, so that the oldest are found at once.
 
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsStep, PoolsTimer, Reply};
-use poolcounter_core::{ConnId, Id, Links, List, Span, TimerId, top_keys};
+use poolcounter_core::{ConnId, Id, Span, TimerId, top_keys};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
-
-/// Locks that are held.
-#[derive(Default)]
-pub(super) struct HeldLocks {
-    /// The oldest first.
-    queue: List<ClaimId>,
-    links: Links,
-}
 
 /// Lock that was taken back earlier than its client asked for: its connection must be ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,29 +17,6 @@ pub struct TakenBack {
     pub held: Span,
 }
 
-impl HeldLocks {
-    /// Returns the number of locks.
-    pub fn len(&self) -> u64 {
-        self.queue.len().into()
-    }
-
-    /// Returns all locks, the oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = ClaimId> {
-        self.queue.iter(&self.links)
-    }
-
-    /// Adds the newest lock.
-    #[inline]
-    pub fn push(&mut self, id: ClaimId) {
-        self.queue.push_back(&mut self.links, id);
-    }
-
-    #[inline]
-    pub fn remove(&mut self, id: ClaimId) {
-        self.queue.remove(&mut self.links, id);
-    }
-}
-
 impl PoolsState {
     /// Arms the timer of the end of a hold that begins now, if it has a limit.
     #[inline]
@@ -59,7 +28,7 @@ impl PoolsState {
     #[cold]
     pub(super) fn take_back(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
         let Claim { conn, since, .. } = self.claims[id.index()];
-        let (key, who) = (top_keys::truncated(self.key_of(id)).into(), self.whos.of(id).into());
+        let (key, who) = (top_keys::truncated(self.key_of(id)).into(), self.whos.get(id).clone());
         self.figures.count(Stat::TakenBack);
         step.replies.push((conn, Reply::NotLocked));
         step.taken_back.push(TakenBack { key, conn, who, held: step.now.since(since) });

@@ -3,7 +3,7 @@
 
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsStep, PoolsTimer, Stat, Withdrawn};
 use hashbrown::HashMap;
-use poolcounter_core::{ConnId, Id, Links, List, Span, Time, TimerId};
+use poolcounter_core::{ConnId, Id, Queue, Span, Time, TimerId};
 
 /// Most bytes of all kept locks. Beyond that the oldest end.
 const MOST_BYTES: usize = 16 << 20;
@@ -18,8 +18,7 @@ pub(super) struct KeptLocks {
     /// Ends of the kept locks.
     ends: HashMap<ClaimId, Time>,
     /// Kept locks, the longest kept first.
-    order: List<ClaimId>,
-    links: Links,
+    order: Queue<ClaimId>,
     bytes: usize,
 }
 
@@ -63,13 +62,13 @@ impl KeptLocks {
     pub fn push(&mut self, id: ClaimId, until: Time, key: &[u8]) {
         self.bytes += OWN_BYTES + key.len();
         self.ends.insert(id, until);
-        self.order.push_back(&mut self.links, id);
+        self.order.push_back(id);
     }
 
     fn remove(&mut self, id: ClaimId, key: &[u8]) {
         self.bytes -= OWN_BYTES + key.len();
         self.ends.remove(&id);
-        self.order.remove(&mut self.links, id);
+        self.order.remove(id);
     }
 }
 
@@ -88,7 +87,7 @@ impl PoolsState {
             return None;
         }
         self.kept.forget(id);
-        self.clients[conn.index()].remove(&mut self.links_by_client, id);
+        self.clients.get_mut(conn).remove(&mut self.links_by_client, id);
         let end = step.timers.arm(until, PoolsTimer::Claim(id));
         let claim = &mut self.claims[id.index()];
         claim.conn = Self::nobody();
@@ -112,7 +111,7 @@ impl PoolsState {
     pub(super) fn end_kept(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) -> TimerId {
         let Claim { pool, phase, .. } = self.claims.remove(id.index());
         let ClaimPhase::Kept { end } = phase else { unreachable!("only kept locks end in this way") };
-        self.whos.forget(id);
+        self.whos.clear(id);
         let of = &mut self.pools[pool.index()];
         of.holders.remove(&mut self.links_by_pool, id);
         self.emptied.note(pool, of);
@@ -148,7 +147,7 @@ impl PoolsState {
 
     pub(super) fn check_kept(&self) {
         let mut bytes = 0;
-        for id in self.kept.order.iter(&self.kept.links) {
+        for id in self.kept.order.iter() {
             let claim = &self.claims[id.index()];
             assert!(matches!(claim.phase, ClaimPhase::Kept { .. }), "a kept lock is known as kept");
             assert!(claim.conn == Self::nobody() && self.kept.until(id).is_some(), "it has an end and no client");

@@ -4,8 +4,7 @@
 //! Claims without parts, which are most, cost nothing more.
 
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep};
-use hashbrown::HashMap;
-use poolcounter_core::{ConnId, Id, Span, Time};
+use poolcounter_core::{ConnId, Id, SideTable, Span, Time};
 use poolcounter_protocol::pools::request::KeyLimits;
 use std::collections::BTreeMap;
 use std::iter;
@@ -17,11 +16,11 @@ const AGED: Span = Span::from_secs(60);
 #[derive(Default)]
 pub(super) struct Parts {
     /// None for claims without parts; the vector ends behind the last claim that ever had some.
-    by_claim: Vec<Option<Box<Several>>>,
+    by_claim: SideTable<ClaimId, Option<Box<Several>>>,
     /// Number of parts.
     count: u64,
     /// Number of parts of each connection that has any.
-    by_conn: HashMap<ConnId, u32>,
+    by_conn: SideTable<ConnId, u32>,
     /// Claims on several pools that wait, by pool and in the order in which they came.
     waiting: BTreeMap<(PoolId, u64), ClaimId>,
     /// Number of these that came so far.
@@ -69,33 +68,25 @@ impl Parts {
     /// Returns the parts of a claim on several pools; None for a claim without parts.
     #[inline]
     pub fn of(&self, id: ClaimId) -> Option<&Several> {
-        self.by_claim.get(id.index())?.as_deref()
+        self.by_claim.get(id).as_deref()
     }
 
     /// Returns the number of parts of the claims of a connection.
     pub fn of_conn(&self, conn: ConnId) -> u32 {
-        self.by_conn.get(&conn).copied().unwrap_or(0)
+        *self.by_conn.get(conn)
     }
 
     /// Adds a part to a claim of a connection. `whole_workers` is the limit of holders in the claim's own pool.
     pub fn add(&mut self, (whole, conn): (ClaimId, ConnId), whole_workers: u32, part: Part) {
-        *self.by_conn.entry(conn).or_default() += 1;
-        if self.by_claim.len() <= whole.index() {
-            self.by_claim.resize_with(whole.index() + 1, || None);
-        }
+        *self.by_conn.get_mut(conn) += 1;
         let nothing = || Box::new(Several { workers: whole_workers, parts: Vec::new(), came: 0 });
-        self.by_claim[whole.index()].get_or_insert_with(nothing).parts.push(part);
+        self.by_claim.get_mut(whole).get_or_insert_with(nothing).parts.push(part);
         self.count += 1;
     }
 
     fn take(&mut self, id: ClaimId, conn: ConnId) -> Option<Box<Several>> {
-        let several = self.by_claim.get_mut(id.index())?.take()?;
-        let left = self.of_conn(conn) - several.len();
-        if left == 0 {
-            self.by_conn.remove(&conn);
-        } else {
-            self.by_conn.insert(conn, left);
-        }
+        let several = self.by_claim.get_mut(id).take()?;
+        *self.by_conn.get_mut(conn) -= several.len();
         self.count -= several.parts.len() as u64;
         Some(several)
     }
@@ -125,7 +116,7 @@ impl PoolsState {
         let came = self.parts.came;
         let pools: Vec<PoolId> = self.pools_of(whole).collect();
         pools.into_iter().for_each(|pool| _ = self.parts.waiting.insert((pool, came), whole));
-        let several = self.parts.by_claim[whole.index()].as_mut().expect("it has parts");
+        let several = self.parts.by_claim.get_mut(whole).as_mut().expect("it has parts");
         several.came = came;
     }
 
@@ -279,36 +270,28 @@ impl PoolsState {
 
     /// Compares the parts with their wholes.
     pub(super) fn check_parts(&self) {
-        let (mut count, mut by_conn) = (0, HashMap::new());
-        for (index, several) in self.parts.by_claim.iter().enumerate() {
+        let (mut count, mut by_conn) = (0, BTreeMap::new());
+        for (id, several) in self.parts.by_claim.iter() {
             for part in several.iter().flat_map(|several| &several.parts) {
-                let (whole, own) = (&self.claims[index], &self.claims[part.id.index()]);
+                let (whole, own) = (&self.claims[id.index()], &self.claims[part.id.index()]);
                 let ClaimPhase::Part { whole: of, is_held } = own.phase else { panic!("a part is a part") };
-                assert_eq!(
-                    (of.index(), own.conn, own.since),
-                    (index, whole.conn, whole.since),
-                    "a part is like its whole"
-                );
-                assert_eq!(
-                    is_held,
-                    matches!(whole.phase, ClaimPhase::Holding { .. }),
-                    "a part holds when its whole does"
-                );
+                let holds = matches!(whole.phase, ClaimPhase::Holding { .. });
+                let wanted = (id, whole.conn, whole.since, holds);
+                assert_eq!((of, own.conn, own.since, is_held), wanted, "a part is like its whole");
                 *by_conn.entry(whole.conn).or_default() += 1;
                 count += 1;
             }
         }
-        assert_eq!(by_conn, self.parts.by_conn, "the parts of connections are counted");
+        let counted = self.parts.by_conn.iter().filter(|(_, parts)| **parts > 0);
+        assert!(counted.map(|(conn, parts)| (conn, *parts)).eq(by_conn), "the parts of connections are counted");
         let waits = |id: ClaimId| matches!(self.claims[id.index()].phase, ClaimPhase::Waiting { .. });
-        let several = (0..self.parts.by_claim.len()).map(ClaimId::from_index).filter(|id| self.parts.of(*id).is_some());
+        let several = self.parts.by_claim.iter().filter(|(_, several)| several.is_some()).map(|(id, _)| id);
         let waiting = several.filter(|id| waits(*id)).flat_map(|id| {
             let came = self.parts.of(id).map_or(0, |several| several.came);
             self.pools_of(id).map(move |pool| ((pool, came), id))
         });
-        assert!(
-            waiting.collect::<BTreeMap<_, _>>() == self.parts.waiting,
-            "each that waits in several pools is queued"
-        );
+        let waiting: BTreeMap<_, _> = waiting.collect();
+        assert!(waiting == self.parts.waiting, "each claim that waits in several pools is queued");
         assert_eq!(count, self.parts.count(), "the parts are counted");
         let parts = self.claims.iter().filter(|(_, claim)| matches!(claim.phase, ClaimPhase::Part { .. }));
         assert_eq!(parts.count() as u64, count, "each part belongs to a claim");

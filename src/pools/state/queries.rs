@@ -5,7 +5,7 @@ use super::parts::Several;
 use super::types::SUMS;
 use super::{ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
 use memchr::memmem::Finder;
-use poolcounter_core::top_keys::{KeyDetails, TopKey};
+use poolcounter_core::top_keys::TopKey;
 use poolcounter_core::{ConnId, Count, Figures, Id, Metered as _, Time};
 use poolcounter_protocol::pools::request::AcquireLock;
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
@@ -128,12 +128,12 @@ impl PoolsState {
 
     /// Returns the number of locks that are held.
     pub fn working(&self) -> u64 {
-        self.held.len()
+        self.held.len().into()
     }
 
     /// Returns the number of requests that wait.
     pub fn waiting(&self) -> u64 {
-        self.claims.len() as u64 - self.parts.count() - self.held.len() - self.kept.len()
+        self.claims.len() as u64 - self.parts.count() - self.working() - self.kept.len()
     }
 
     /// Returns the number of waits that have ended with TIMEOUT.
@@ -180,16 +180,6 @@ impl PoolsState {
         }
     }
 
-    /// Returns the limits that requests for a key have had lately, and the lengths of its waits.
-    pub fn details_of(&self, key: &[u8]) -> Option<&KeyDetails> {
-        self.top_keys.details(key)
-    }
-
-    /// Returns whether there are more keys than are examined.
-    pub fn is_too_much_to_look_at(&self) -> bool {
-        self.keys() > KEYS_LOOKED_AT
-    }
-
     /// Returns the busiest examined key with this prefix.
     pub fn key_beginning(&self, beginning: &[u8]) -> Option<&[u8]> {
         let pools = self.pools.iter().map(|(_, pool)| pool).take(KEYS_LOOKED_AT);
@@ -204,12 +194,12 @@ impl PoolsState {
     #[inline(always)]
     pub fn holds(&self, conn: ConnId) -> Holds {
         if self.parts.count() == 0 {
-            let Some(claims) = self.clients.get(conn.index()) else { return Holds::default() };
+            let claims = self.clients.get(conn);
             let newest = claims.back().map(|id| &self.claims[id.index()].phase);
             let waits = u32::from(matches!(newest, Some(ClaimPhase::Waiting { .. })));
             return Holds { locks: claims.len() - waits, waits };
         }
-        let claims = self.clients.get(conn.index()).map_or(0, List::len) + self.parts.of_conn(conn);
+        let claims = self.clients.get(conn).len() + self.parts.of_conn(conn);
         let awaited = self.waiting_claim(conn).map(|whole| 1 + self.parts.of(whole).map_or(0, Several::len));
         Holds { locks: claims - awaited.unwrap_or(0), waits: u32::from(awaited.is_some()) }
     }
@@ -228,13 +218,8 @@ impl PoolsState {
 
     /// Returns the connections with claims, at most the first `CLIENTS_LOOKED_AT`, in no particular order.
     pub fn clients(&self) -> impl Iterator<Item = ConnId> {
-        let clients = self.clients.iter().enumerate().filter(|(_, claims)| !claims.is_empty());
-        clients.map(|(index, _)| ConnId::from_index(index)).take(CLIENTS_LOOKED_AT)
-    }
-
-    /// Returns the type of work with this name, if it has any counts.
-    pub fn type_of_name(&self, name: &[u8]) -> Option<&WorkType> {
-        self.types_in_use().find(|one| one.name == name)
+        let clients = self.clients.iter().filter(|(_, claims)| !claims.is_empty());
+        clients.map(|(conn, _)| conn).take(CLIENTS_LOOKED_AT)
     }
 
     /// Returns the claims of a type of work that are held for longest, oldest first, of the first `LOCKS_LOOKED_AT`.
@@ -304,12 +289,6 @@ impl PoolsState {
         keys
     }
 
-    /// Returns the number of events that a key may have had beyond the events in [`PoolsState::hottest`], whether it is
-    /// listed there or not.
-    pub fn hottest_error(&self, now: Time) -> u64 {
-        self.top_keys.error(now)
-    }
-
     pub(super) fn pool(&self, key: &[u8]) -> Option<&Pool> {
         let pool = self.find(self.names.hash(key), key).map(|pool| &self.pools[pool.index()]);
         pool.filter(|pool| !pool.is_unused())
@@ -331,7 +310,7 @@ impl PoolsState {
         };
         let kept_until = self.kept.until(id);
         let pool = self.pool_at(claim.pool);
-        let (type_name, who) = (&*self.types[pool.type_id].name, self.whos.of(whole));
+        let (type_name, who) = (&*self.types[pool.type_id].name, &**self.whos.get(whole));
         ClaimInfo { key: &pool.key, type_name, conn: claim.conn, who, waits_for, since: claim.since, kept_until }
     }
 

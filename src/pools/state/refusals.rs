@@ -8,37 +8,19 @@ use poolcounter_protocol::pools::stats::PoolStat as Stat;
 /// Time over which the refusals of each key are counted, from the first refusal on.
 const WINDOW: Span = Span::from_secs(60);
 
-/// Reason of a refusal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum RefusalReason {
-    Full,
-    Timeout,
-}
-
-impl RefusalReason {
-    /// Returns the reply to the client.
-    pub fn reply(self) -> Reply {
-        match self {
-            RefusalReason::Full => Reply::QueueFull,
-            RefusalReason::Timeout => Reply::Timeout,
-        }
-    }
-}
-
 impl PoolsState {
     /// Counts a refusal by a pool of a request of this type of work.
-    pub(super) fn note_refusal(&mut self, pool: PoolId, type_id: TypeId, refusal: RefusalReason, now: Time) {
+    pub(super) fn note_refusal(&mut self, pool: PoolId, type_id: TypeId, refusal: Reply, now: Time) {
         if self.window_begun(now).is_none() {
             self.refusing_since = Some(now);
             self.top_keys.begin_window();
         }
         let of_type = &mut self.types[type_id];
-        match refusal {
-            RefusalReason::Full => {
-                self.figures.count(Stat::FullQueues);
-                of_type.full.bump();
-            }
-            RefusalReason::Timeout => of_type.timeouts.bump(),
+        if refusal == Reply::QueueFull {
+            self.figures.count(Stat::FullQueues);
+            of_type.full.bump();
+        } else {
+            of_type.timeouts.bump();
         }
         self.top_keys.count(&self.pools[pool.index()].key, KeyEvent::Refusal, now);
     }

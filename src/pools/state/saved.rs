@@ -1,5 +1,5 @@
 //! Handover format of the pools: written by a process that is replaced, read by its successor. It is independent of the
-//! tables, so that these can change. The format cannot change without another [`SAVED_VERSION`].
+//! tables, so that these can change.
 
 use super::parts::Part;
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsTimer, Purpose, WorkType};
@@ -8,9 +8,6 @@ use poolcounter_core::{ConnId, Id, Reader, Span, Time, Timers, Unreadable, Write
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::io;
-
-/// Version of the format: a [`PoolsHead`], then each pool.
-pub const SAVED_VERSION: u16 = 1;
 
 /// First record: statistics.
 #[derive(Serialize, Deserialize)]
@@ -120,14 +117,10 @@ impl PoolsState {
     /// Fails if the record contradicts itself.
     pub fn restore(
         &mut self,
-        version: u16,
         saved: &mut Reader<'_>,
         now: Time,
         timers: &mut Timers<'_, PoolsTimer>,
     ) -> Result<(), Unreadable> {
-        if version != SAVED_VERSION {
-            return Err(Unreadable::version("pools", version));
-        }
         let PoolsHead { figures, types, top_keys, refusing_since, pools } = saved.take()?;
         self.figures.restore(&figures);
         self.types.restore(types);
@@ -187,7 +180,9 @@ impl PoolsState {
             }
             // Queues are in the order of time.
             self.attach_to_pool(id, Claim { pool, conn, since: since.min(now), phase });
-            self.whos.note(id, &who);
+            if !who.is_empty() {
+                *self.whos.get_mut(id) = who;
+            }
         }
         Ok(())
     }
@@ -227,7 +222,7 @@ impl PoolsState {
         let mut by_grant: Vec<(Time, ClaimId)> =
             held.map(|(index, claim)| (claim.since, ClaimId::from_index(index))).collect();
         by_grant.sort_unstable();
-        by_grant.into_iter().for_each(|(_, id)| self.held.push(id));
+        by_grant.into_iter().for_each(|(_, id)| self.held.push_back(id));
     }
 
     /// Returns, by claim, the number of newer claims of its connection.
@@ -236,7 +231,7 @@ impl PoolsState {
         let mut newer = Vec::new();
         newer.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         newer.resize(len, 0);
-        for claims in &self.clients {
+        for (_, claims) in self.clients.iter() {
             for (rank, id) in (0..).zip(claims.iter_back(&self.links_by_client)) {
                 newer[id.index()] = rank;
             }
@@ -263,7 +258,7 @@ impl PoolsState {
                 SavedPhase::Part { is_held: *is_held, part: self.save_part(*whole, id) }
             }
         };
-        SavedClaim { conn: *conn, newer, since: *since, who: self.whos.of(id).into(), phase }
+        SavedClaim { conn: *conn, newer, since: *since, who: self.whos.get(id).clone(), phase }
     }
 
     fn save_part(&self, whole: ClaimId, id: ClaimId) -> SavedPart {

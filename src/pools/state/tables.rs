@@ -65,21 +65,17 @@ impl PoolsState {
 
     #[inline(always)]
     pub(super) fn attach_to_client(&mut self, id: ClaimId, conn: ConnId) {
-        if self.clients.len() <= conn.index() {
-            self.clients.resize_with(conn.index() + 1, List::default);
-        }
-        self.clients[conn.index()].push_back(&mut self.links_by_client, id);
+        self.clients.get_mut(conn).push_back(&mut self.links_by_client, id);
     }
 
     /// Returns the connection's claims, newest first.
     pub(super) fn claims_of(&self, conn: ConnId) -> impl Iterator<Item = ClaimId> {
-        let nothing = List::default();
-        self.clients.get(conn.index()).unwrap_or(&nothing).iter_back(&self.links_by_client)
+        self.clients.get(conn).iter_back(&self.links_by_client)
     }
 
     /// Returns the connection's newest claim, or its newest on `key`.
     pub(super) fn newest_of(&self, conn: ConnId, key: Option<&[u8]>) -> Option<ClaimId> {
-        let Some(key) = key else { return self.clients.get(conn.index())?.back() };
+        let Some(key) = key else { return self.clients.get(conn).back() };
         self.claims_of(conn).find(|claim| key == self.key_of(*claim))
     }
 
@@ -123,13 +119,13 @@ impl PoolsState {
     #[inline(always)]
     pub(super) fn detach(&mut self, id: ClaimId, now: Time) -> Claim {
         let claim = self.claims.remove(id.index());
-        self.whos.forget(id);
+        self.whos.clear(id);
         self.kept.forget(id);
         self.background.skip(claim.pool, id, &self.pools, &self.links_by_pool);
         let pool = &mut self.pools[claim.pool.index()];
         let of_type = &mut self.types[pool.type_id];
         let age = now.since(claim.since);
-        self.clients[claim.conn.index()].remove(&mut self.links_by_client, id);
+        self.clients.get_mut(claim.conn).remove(&mut self.links_by_client, id);
         pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
         self.emptied.note(claim.pool, pool);
         match claim.phase {

@@ -1,12 +1,10 @@
 //! Statistics by type of work, which is the part of a key before its first `:`. This module knows types and counters
 //! only.
 
-use hashbrown::HashTable;
-use poolcounter_core::id::id;
-use poolcounter_core::{Count, Histogram, Id};
+use poolcounter_core::id::{id, index_by};
+use poolcounter_core::{Count, Histogram, Id, Names};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use serde::{Deserialize, Serialize};
-use std::ops::{Index, IndexMut};
 
 /// Most types that are counted apart. Later types count under [`OTHER`].
 pub const MOST_TYPES: usize = 256;
@@ -57,7 +55,7 @@ pub struct WorkType {
 
 /// Table of the types, by name.
 pub(super) struct Types {
-    ids: HashTable<TypeId>,
+    names: Names<TypeId>,
     types: Vec<WorkType>,
     /// Type of the last look-up: most keys of a fleet have one of few types.
     last: TypeId,
@@ -82,8 +80,8 @@ impl WorkType {
 
 impl Default for Types {
     fn default() -> Self {
-        let mut types = Types { ids: HashTable::with_capacity(MOST_TYPES + 1), types: Vec::new(), last: TypeId(0) };
-        types.add(fold(OTHER), OTHER);
+        let mut types = Types { names: Names::default(), types: Vec::new(), last: TypeId(0) };
+        types.add(OTHER);
         types
     }
 }
@@ -93,16 +91,15 @@ impl Types {
     pub fn of(&mut self, key: &[u8]) -> TypeId {
         let is_last = key.strip_prefix(&self[self.last].name[..]).is_some_and(|rest| rest.first() == Some(&b':'));
         if !is_last {
-            let (name, hash) = name_of(key);
-            let known = self.ids.find(hash, |id| self[*id].name == name).copied();
-            self.last = known.unwrap_or_else(|| self.add(hash, name));
+            let name = name_of(key);
+            self.last = self.find(name).unwrap_or_else(|| self.add(name));
         }
         self.last
     }
 
     /// Returns the type with this name, or else [`OTHER`].
     pub fn named(&self, name: &[u8]) -> TypeId {
-        self.ids.find(fold(name), |id| self[*id].name == name).copied().unwrap_or(TypeId(0))
+        self.find(name).unwrap_or(TypeId(0))
     }
 
     /// Returns every type with any count, in no order.
@@ -133,14 +130,16 @@ impl Types {
     pub fn restore(&mut self, saved: Vec<WorkType>) {
         *self = Types::default();
         for one in saved {
-            let hash = fold(&one.name);
-            let known = self.ids.find(hash, |id| self[*id].name == one.name).copied();
-            let id = known.unwrap_or_else(|| self.add(hash, &one.name));
+            let id = self.find(&one.name).unwrap_or_else(|| self.add(&one.name));
             self[id] = one;
         }
     }
 
-    fn add(&mut self, hash: u64, name: &[u8]) -> TypeId {
+    fn find(&self, name: &[u8]) -> Option<TypeId> {
+        self.names.find(self.names.hash(name), |id| self[id].name == name)
+    }
+
+    fn add(&mut self, name: &[u8]) -> TypeId {
         if self.types.len() > MOST_TYPES {
             return TypeId(0);
         }
@@ -148,53 +147,25 @@ impl Types {
         // The numbers of holders and waiters are computed from these and the histograms, which begin at zero, too.
         let [acquired, queued] = [Count::ZERO; 2];
         self.types.push(WorkType { name: name.into(), acquired, queued, ..WorkType::default() });
-        self.ids.insert_unique(hash, id, |id| fold(&self.types[id.index()].name));
+        let hashing = self.names.hashing();
+        self.names.insert(hashing.hash(name), id, |id| hashing.hash(&self.types[id.index()].name));
         id
     }
 }
 
-impl Index<TypeId> for Types {
-    type Output = WorkType;
+index_by! { TypeId => Types.types: WorkType }
 
-    fn index(&self, id: TypeId) -> &WorkType {
-        &self.types[id.index()]
+/// Returns the name of a key's type.
+fn name_of(key: &[u8]) -> &[u8] {
+    match key.iter().take(TYPE_BYTES + 1).position(|byte| *byte == b':') {
+        Some(end @ 1..) => &key[..end],
+        _ => NONE,
     }
-}
-
-impl IndexMut<TypeId> for Types {
-    fn index_mut(&mut self, id: TypeId) -> &mut WorkType {
-        &mut self.types[id.index()]
-    }
-}
-
-/// Returns the name of a key's type with its hash, in one pass, because each new pool needs both.
-fn name_of(key: &[u8]) -> (&[u8], u64) {
-    let mut hash = 0;
-    for (end, byte) in key.iter().take(TYPE_BYTES + 1).enumerate() {
-        if *byte == b':' {
-            return if end > 0 { (&key[..end], hash) } else { (NONE, fold(NONE)) };
-        }
-        hash = mix(hash, *byte);
-    }
-    (NONE, fold(NONE))
-}
-
-/// Returns a hash that is quick for short names. Peers can make names collide, but at most [`MOST_TYPES`] of them.
-fn fold(name: &[u8]) -> u64 {
-    name.iter().fold(0, |hash, byte| mix(hash, *byte))
-}
-
-fn mix(hash: u64, byte: u8) -> u64 {
-    (hash ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn type_of(key: &[u8]) -> &[u8] {
-        name_of(key).0
-    }
 
     #[test]
     fn type_is_the_part_before_the_first_colon() {
@@ -206,12 +177,11 @@ mod tests {
             (b"-:k", NONE),
             (b"other:k", OTHER),
         ] {
-            assert_eq!(type_of(key), name);
-            assert_eq!(name_of(key).1, fold(name));
+            assert_eq!(name_of(key), name);
         }
         let longest = [b'x'; TYPE_BYTES];
-        assert_eq!(type_of(&[&longest[..], b":k"].concat()), longest);
-        assert_eq!(type_of(&[&longest[..], b"x:k"].concat()), NONE);
+        assert_eq!(name_of(&[&longest[..], b":k"].concat()), longest);
+        assert_eq!(name_of(&[&longest[..], b"x:k"].concat()), NONE);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Requests and replies of the pools, as values for both sides of the protocol.
 
-use poolcounter_core::Span;
+use poolcounter_core::{Span, words};
 
 /// Parameters of `ACQ4ME` and `ACQ4ANY`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,37 +54,38 @@ pub enum Purpose {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadSyntax;
 
-/// Reply to a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reply {
-    /// The connection holds a lock and should do the work.
-    Locked,
-    /// Another client has finished the work; no lock is held.
-    Done,
-    /// A lock was released, or a wait withdrawn.
-    Released,
-    /// The limit of holders and waiters is reached.
-    QueueFull,
-    /// No lock became free in time.
-    Timeout,
-    /// The connection has reached its limit of claims.
-    LockHeld,
-    /// The connection does not have the claim.
-    NotLocked,
-    /// The connection still waits for its last request.
-    WaitForResponse,
-    /// The request is malformed: see [`BadSyntax`].
-    BadSyntax,
-    /// The server is ending, and grants no new locks.
-    Draining,
-    /// The least time of the lock is longer than its longest hold.
-    KeepOverHold,
-    /// No rule of access allows the request.
-    Denied,
-    /// A rule of access allows the request, but its limit is reached.
-    Limited,
-    /// The request is unknown.
-    BadCommand,
-    /// The request is too long, so that all bytes behind it are lost.
-    LineTooLong,
+words! {
+    /// Reply to a connection.
+    pub enum Reply, text {
+        /// The connection holds a lock and should do the work.
+        Locked = "LOCKED\n",
+        /// Another client has finished the work; no lock is held.
+        Done = "DONE\n",
+        /// A lock was released, or a wait withdrawn.
+        Released = "RELEASED\n",
+        /// The limit of holders and waiters is reached.
+        QueueFull = "QUEUE_FULL\n",
+        /// No lock became free in time.
+        Timeout = "TIMEOUT\n",
+        /// The connection has reached its limit of claims.
+        LockHeld = "LOCK_HELD\n",
+        /// The connection does not have the claim.
+        NotLocked = "NOT_LOCKED\n",
+        /// The connection still waits for its last request.
+        WaitForResponse = "ERROR WAIT_FOR_RESPONSE\n",
+        /// The request is malformed: see [`BadSyntax`].
+        BadSyntax = "ERROR BAD_SYNTAX\n",
+        /// The server is ending, and grants no new locks.
+        Draining = "ERROR DRAINING\n",
+        /// The least time of the lock is longer than its longest hold.
+        KeepOverHold = "ERROR KEEP_OVER_HOLD\n",
+        /// No rule of access allows the request.
+        Denied = "ERROR DENIED\n",
+        /// A rule of access allows the request, but its limit is reached.
+        Limited = "ERROR LIMITED\n",
+        /// The request is unknown.
+        BadCommand = "ERROR BAD_COMMAND\n",
+        /// The request is too long, so that all bytes behind it are lost.
+        LineTooLong = "ERROR LINE_TOO_LONG\n",
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::commands::PoolCommand;
 use super::request::{AcquireLock, BadSyntax, KeyLimits, MOST_LIMITS, Purpose, Reply};
-use crate::line::{LINE_TOO_LONG, LineWords, take_plain_word, take_short_number};
+use crate::line::{LineWords, take_plain_word, take_short_number};
 use crate::pools::stats::{IN_FULL, PoolStat as Stat};
 use poolcounter_core::decimal::{parse_number, parse_seconds};
 use poolcounter_core::{Figures, Span, Stat as _, Unit};
@@ -175,23 +175,7 @@ pub const MOST_REPLY_BYTES: usize = 24;
 
 /// Returns the line of a reply.
 pub const fn text_of(reply: Reply) -> &'static [u8] {
-    match reply {
-        Reply::Locked => b"LOCKED\n",
-        Reply::Done => b"DONE\n",
-        Reply::Released => b"RELEASED\n",
-        Reply::QueueFull => b"QUEUE_FULL\n",
-        Reply::Timeout => b"TIMEOUT\n",
-        Reply::LockHeld => b"LOCK_HELD\n",
-        Reply::NotLocked => b"NOT_LOCKED\n",
-        Reply::WaitForResponse => b"ERROR WAIT_FOR_RESPONSE\n",
-        Reply::BadSyntax => b"ERROR BAD_SYNTAX\n",
-        Reply::Draining => b"ERROR DRAINING\n",
-        Reply::KeepOverHold => b"ERROR KEEP_OVER_HOLD\n",
-        Reply::Denied => b"ERROR DENIED\n",
-        Reply::Limited => b"ERROR LIMITED\n",
-        Reply::BadCommand => b"ERROR BAD_COMMAND\n",
-        Reply::LineTooLong => LINE_TOO_LONG,
-    }
+    reply.text().as_bytes()
 }
 
 /// Appends the line of a reply.
@@ -353,23 +337,7 @@ mod tests {
 
     #[test]
     fn no_reply_is_longer_than_the_longest() {
-        use Reply::*;
-        let all = [
-            Locked,
-            Done,
-            Released,
-            QueueFull,
-            Timeout,
-            LockHeld,
-            NotLocked,
-            WaitForResponse,
-            BadSyntax,
-            Draining,
-            KeepOverHold,
-            BadCommand,
-            LineTooLong,
-        ];
-        assert_eq!(all.map(|reply| text_of(reply).len()).into_iter().max(), Some(MOST_REPLY_BYTES));
+        assert_eq!(Reply::ALL.map(|reply| text_of(reply).len()).into_iter().max(), Some(MOST_REPLY_BYTES));
     }
 
     #[test]

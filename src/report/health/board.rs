@@ -24,7 +24,7 @@ pub struct Board {
     /// Earliest time of the next look.
     next: Time,
     /// Time of the next look even without events; [`Time::NEVER`] if none is needed.
-    wake_at: Time,
+    pub wake_at: Time,
     /// Limits of log lines: for critical conditions, and for all other conditions.
     logs: [LogLimit; 2],
 }
@@ -103,11 +103,6 @@ impl Board {
     /// Returns true if another look is due.
     pub fn is_due(&self, now: Time) -> bool {
         now >= self.next && self.settings.interval < Span::FOREVER
-    }
-
-    /// Returns the time of the next look even without events; [`Time::NEVER`] if none is needed.
-    pub fn wake_at(&self) -> Time {
-        self.wake_at
     }
 
     /// Schedules the next look without events: something has happened since the last one.
@@ -277,7 +272,7 @@ mod tests {
         let mut board = Board::default();
         let full = [condition(&FULL, "a", 1)];
         assert_eq!(look(&mut board, 0, &[]), (Level::Ok, "well".into()));
-        assert_eq!(board.wake_at(), Time::NEVER, "an idle daemon sleeps");
+        assert_eq!(board.wake_at, Time::NEVER, "an idle daemon sleeps");
         assert_eq!(look(&mut board, 1, &full), (Level::Ok, "well".into()));
         assert_eq!(look(&mut board, 5, &full), (Level::Ok, "well".into()));
         assert_eq!(look(&mut board, 6, &full), (Level::Critical, "a is full".into()));
@@ -300,7 +295,7 @@ mod tests {
         let all = [condition(&SLOW, "s", 99), condition(&FULL, "a", 1), condition(&FULL, "b", 2)];
         look(&mut board, 0, &all);
         assert_eq!(look(&mut board, 10, &all), (Level::Critical, "b is full, and 2 more".into()));
-        assert_eq!(board.wake_at(), Time::START + Span::from_secs(11));
+        assert_eq!(board.wake_at, Time::START + Span::from_secs(11));
     }
 
     #[test]

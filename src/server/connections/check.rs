@@ -20,10 +20,8 @@ impl<S: Stream> Connections<S> {
         assert!(self.ready.iter().chain(self.showing.iter()).all(is_there), "each connection in the ready list exists");
         let is_ending = |id: ConnId| self.slab.get(id.index()).is_some_and(|conn| !conn.is_open());
         assert!(self.closing.iter().all(is_ending), "each connection in the closing list has ended");
-        assert!(
-            self.dispatch.resumed.is_empty() && self.dispatch.ended.is_empty(),
-            "effects of a call are carried out at once"
-        );
+        let has_effects = !self.dispatch.resumed.is_empty() || !self.dispatch.ended.is_empty();
+        assert!(!has_effects, "effects of a call are carried out at once");
         assert!(self.dispatch.output.owners().all(is_there), "output belongs to existing connections");
         self.idle.check(|id| self.slab.get(id.index()).filter(|conn| conn.is_served()).map(|conn| conn.service));
         let is_admitted = |conn: &Connection<S>| conn.is_open() && !conn.is_unidentified();
@@ -35,11 +33,7 @@ impl<S: Stream> Connections<S> {
         for service in services.ids() {
             let has_place = |conn: &Connection<S>| conn.service == service && conn.place == Place::Open;
             let open = self.slab.iter().filter(|(_, conn)| has_place(conn)).count() as u64;
-            assert_eq!(
-                services[service].traffic.open, open,
-                "open connections of the {} are counted",
-                services[service].info.name
-            );
+            assert_eq!(services[service].traffic.open, open, "open connections of {service:?} are counted");
             let is_awaited = |conn: &Connection<S>| conn.service == service && conn.place == Place::Awaited;
             let awaited = self.slab.iter().filter(|(_, conn)| is_awaited(conn)).count() as u64;
             assert_eq!(self.awaited[service], awaited, "connections without a header are counted");

@@ -14,11 +14,6 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
-    /// Returns whether the services have finished that.
-    pub fn has_finished(&self) -> bool {
-        self.dispatch.services.is_finished()
-    }
-
     /// Writes once to each connection with output.
     pub fn send_all(&mut self, now: Time) {
         for _ in 0..=self.slab.len() {

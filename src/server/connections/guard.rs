@@ -17,7 +17,7 @@ const MOST_REFUSED: usize = 64;
 impl<S: Stream> Connections<S> {
     /// Sets the most connections of each service.
     pub fn limit(&mut self, places: PerService<u64>) {
-        self.places = Some(places);
+        self.places = places;
     }
 
     /// Sets the rules of access, with connections open or not; None if they could not be read. A proxy's client is
@@ -75,7 +75,7 @@ impl<S: Stream> Connections<S> {
 
     /// Opens a connection of a proxy. A service has at most as many connections without a header as open connections.
     fn admit_proxy(&mut self, stream: S, service: ServiceId, now: Time) -> Option<ConnId> {
-        if self.awaited[service] >= self.most_open(service) {
+        if self.awaited[service] >= self.places[service] {
             self.note_full(service, now);
             return None;
         }
@@ -144,14 +144,10 @@ impl<S: Stream> Connections<S> {
         Phase::Lingering { linger_timer: self.dispatch.wheel.of(LOOP).arm(now + LINGER, id) }
     }
 
-    fn most_open(&self, service: ServiceId) -> u64 {
-        self.places.as_ref().map_or(u64::MAX, |places| places[service])
-    }
-
     /// Returns whether a service may have one more connection. With a limit of idle time, the connection idle for
     /// longest makes room.
     fn has_place(&mut self, service: ServiceId, now: Time) -> bool {
-        if self.dispatch.services[service].traffic.open < self.most_open(service) {
+        if self.dispatch.services[service].traffic.open < self.places[service] {
             return true;
         }
         let longest = self.idle.longest(service);

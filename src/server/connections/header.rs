@@ -36,7 +36,7 @@ impl<S: Stream> Connections<S> {
             (Err(error), _) => self.fail(id, &error, now),
             (_, Err(malformed)) => {
                 self.count_error(service);
-                self.fail(id, &malformed, now);
+                self.fail(id, &malformed.text(), now);
             }
             (_, Ok(Some((header, len)))) => {
                 self.dispatch.services[service].traffic.received_bytes += len as u64;

@@ -54,10 +54,8 @@ impl<S: Stream> Connections<S> {
     /// Checks that each waiting connection exists, and that its service is restored.
     pub(super) fn check_restoring(&self) {
         for Restoring { service, held, ended, .. } in &self.restoring {
-            assert!(
-                self.dispatch.services[*service].is_restoring,
-                "only a service that is restored has waiting connections"
-            );
+            let is_restoring = self.dispatch.services[*service].is_restoring;
+            assert!(is_restoring, "only a service that is restored has waiting connections");
             let conns = held.iter().map(|id| (id, true)).chain(ended.iter().map(|id| (*id, false)));
             for (id, is_open) in conns {
                 let conn = self.slab.get(id.index());

@@ -1,7 +1,7 @@
 //! Acts of operators: the last ones since the start of the process, for the page of the daemon.
 
 use poolcounter_core::Time;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Table};
+use poolcounter_service::report::{Cell, Table, table};
 use std::collections::VecDeque;
 
 /// Number of acts that are remembered.
@@ -21,19 +21,12 @@ impl Acts {
 
     /// Returns the table of the acts; None without acts.
     pub fn table(&self, now: Time) -> Option<Table> {
-        let rows = self.0.iter().map(|(at, act)| vec![Cell::text(act), Cell::time(now.since(*at))]);
-        (!self.0.is_empty()).then(|| acts_table().rows(rows))
+        let acts = table!(&(Time, String), "acts", "Done by operators", &self.0;
+            "act", "act", Name, "Operator, and the request or its result.", |(_, act)| Cell::text(act);
+            "ago", "ago", Seconds, "Time since then.", |(at, _)| now.since(*at);
+        );
+        let acts =
+            acts.help("The last 20 changes by commands, requests and buttons since the start or the last upgrade.");
+        (!self.0.is_empty()).then_some(acts)
     }
-}
-
-fn acts_table() -> Table {
-    Table::new(
-        "acts",
-        "Done by operators",
-        vec![
-            Column::new("act", "act", ColumnUnit::Name, "Operator, and the request or its result."),
-            Column::new("ago", "ago", ColumnUnit::Seconds, "Time since then."),
-        ],
-    )
-    .help("The last 20 changes by commands, requests and buttons since the start or the last upgrade.")
 }

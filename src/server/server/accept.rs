@@ -66,7 +66,7 @@ impl Server {
         if let Err(error) = self.register_connection(id) {
             debug!("{id} cannot be polled: {error}");
             self.connections.count_error(service);
-            self.connections.abandon(id, now);
+            self.connections.fail(id, &"it cannot be polled", now);
         }
     }
 

@@ -18,7 +18,7 @@ impl Server {
         }
         let now = self.clock.now();
         let deadline = self.stop_deadline.unwrap_or_else(|| self.begin_stop(now));
-        let is_over = self.connections.has_finished() || now >= deadline;
+        let is_over = self.connections.services().is_finished() || now >= deadline;
         if is_over {
             self.connections.send_all(now);
         }

@@ -114,9 +114,9 @@ impl Server {
         if !is_idle || !self.connections.services().are_restored() {
             return;
         }
-        let is_signalled =
-            std::mem::take(&mut self.upgrade.is_asked) && self.signals.as_mut().is_some_and(Signals::upgrade_asked);
-        if is_signalled || self.connections.is_reload_asked() {
+        let is_signalled = std::mem::take(&mut self.upgrade.is_asked)
+            && self.signals.as_mut().is_some_and(|signals| signals.upgrade.has_come());
+        if is_signalled || self.connections.dispatch.is_reload_asked {
             self.connections.begin_reload();
             self.begin_upgrade();
         }
@@ -152,7 +152,7 @@ impl Server {
         if self.upgrade_deadline().is_some() {
             self.continue_begun_upgrade();
         }
-        if self.upgrade.is_asked || self.connections.is_reload_asked() {
+        if self.upgrade.is_asked || self.connections.dispatch.is_reload_asked {
             self.begin_asked_upgrade();
         }
     }

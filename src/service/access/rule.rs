@@ -119,14 +119,8 @@ impl Who {
 /// Returns true if two addresses of one family share their first `bits` bits.
 fn shares(one: IpAddr, other: IpAddr, bits: u8) -> bool {
     match (one, other) {
-        (IpAddr::V4(one), IpAddr::V4(other)) => {
-            let differing = one.to_bits() ^ other.to_bits();
-            differing.leading_zeros() >= u32::from(bits)
-        }
-        (IpAddr::V6(one), IpAddr::V6(other)) => {
-            let differing = one.to_bits() ^ other.to_bits();
-            differing.leading_zeros() >= u32::from(bits)
-        }
+        (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros() >= bits.into(),
+        (IpAddr::V6(one), IpAddr::V6(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros() >= bits.into(),
         _ => false,
     }
 }

@@ -34,6 +34,23 @@ pub struct Operation {
     pub command: Option<&'static str>,
 }
 
+impl Operation {
+    /// Returns an operation that is a command of the administration.
+    pub const fn of_admin(
+        name: &'static str,
+        command: &'static str,
+        parameters: &'static [&'static str],
+        summary: &'static str,
+    ) -> Operation {
+        Operation { name, parameters, summary, is_on_pages: false, command: Some(command) }
+    }
+
+    /// Returns the same as an operation that pages offer, too.
+    pub const fn on_pages(self) -> Operation {
+        Operation { is_on_pages: true, ..self }
+    }
+}
+
 /// Place of an operation in the table of its service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OperationId(u8);

@@ -1,7 +1,7 @@
 //! Connections that have not finished their handshakes.
 
-use poolcounter_core::{ConnId, Links, List};
-use std::collections::{BTreeSet, HashMap};
+use poolcounter_core::{ConnId, Queue, SideTable};
+use std::collections::BTreeSet;
 
 /// Most bytes that unfinished handshakes hold together: certificates of thousands of clients that begin at once.
 const MOST_BYTES: usize = 32 << 20;
@@ -10,13 +10,11 @@ const MOST_BYTES: usize = 32 << 20;
 #[derive(Default)]
 pub struct Handshakes {
     /// All handshakes, the oldest first.
-    all: List<ConnId>,
-    links: Links,
+    all: Queue<ConnId>,
     /// Handshakes that have a turn to come.
-    turns: List<ConnId>,
-    turn_links: Links,
+    turns: Queue<ConnId>,
     /// Bytes that each handshake holds, if any, and the same in order.
-    bytes: HashMap<ConnId, usize>,
+    bytes: SideTable<ConnId, usize>,
     by_bytes: BTreeSet<(usize, ConnId)>,
     /// Sum of these bytes.
     all_bytes: usize,
@@ -35,23 +33,21 @@ impl Handshakes {
 
     /// Adds a newly accepted connection.
     pub fn begin(&mut self, id: ConnId) {
-        self.all.push_back(&mut self.links, id);
+        self.all.push_back(id);
     }
 
     /// Removes a connection. Returns whether it had a turn to come.
     pub fn end(&mut self, id: ConnId) -> bool {
-        self.all.remove(&mut self.links, id);
+        self.all.remove(id);
         self.note_bytes(id, 0);
-        let has_turn = self.turn_links.is_linked(id);
-        if has_turn {
-            self.turns.remove(&mut self.turn_links, id);
-        }
+        let has_turn = self.turns.contains(id);
+        self.turns.remove(id);
         has_turn
     }
 
     /// Notes the number of bytes that a handshake holds.
     pub fn note_bytes(&mut self, id: ConnId, bytes: usize) {
-        let before = if bytes > 0 { self.bytes.insert(id, bytes) } else { self.bytes.remove(&id) }.unwrap_or(0);
+        let before = std::mem::replace(self.bytes.get_mut(id), bytes);
         self.all_bytes = self.all_bytes + bytes - before;
         self.by_bytes.remove(&(before, id));
         if bytes > 0 {
@@ -67,7 +63,7 @@ impl Handshakes {
 
     /// Queues a turn of a connection that has none to come.
     pub fn queue(&mut self, id: ConnId) {
-        self.turns.push_back(&mut self.turn_links, id);
+        self.turns.push_back(id);
     }
 
     /// Returns whether any has a turn to come.
@@ -77,7 +73,7 @@ impl Handshakes {
 
     /// Removes and returns the next connection with a turn to come.
     pub fn next_turn(&mut self) -> Option<ConnId> {
-        self.turns.pop_front(&mut self.turn_links)
+        self.turns.pop_front()
     }
 }
 
@@ -105,6 +101,10 @@ mod tests {
         while let Some(id) = handshakes.oldest() {
             handshakes.end(id);
         }
-        assert!(handshakes.all_bytes == 0 && handshakes.by_bytes.is_empty() && handshakes.bytes.is_empty());
+        assert!(
+            handshakes.all_bytes == 0
+                && handshakes.by_bytes.is_empty()
+                && handshakes.bytes.iter().all(|(_, bytes)| *bytes == 0)
+        );
     }
 }

@@ -3,6 +3,7 @@
 use super::{CONFIRMED_PER_TICK, Terminator, queue};
 use crate::connection::{Connection, End, Phase};
 use crate::session::Session;
+use crate::side::Side;
 use log::{debug, info, warn};
 use mio::{Interest, Token};
 use poolcounter_core::{ConnId, Id, Owner, Span, Time, Timers, Wheel};
@@ -41,7 +42,7 @@ impl Terminator {
         let deadline = timers(&mut self.wheel).arm(now + self.settings.setup_time, id);
         let connection = entry.insert(Connection::new(socket, session, &self.credentials, deadline));
         self.handshakes.begin(id);
-        let client = &mut connection.client().socket;
+        let client = &mut connection.client.socket;
         // Without it more is read of a client that has closed its side, and the client is given up sooner.
         let _ = client.bound_receive_buffer(RECEIVE_BUFFER);
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -121,7 +122,7 @@ impl Terminator {
                 let interest = Interest::READABLE | Interest::WRITABLE;
                 let registered = self.poll.registry().register(&mut socket, Token(2 * id.index() + 1), interest);
                 registered.map_err(End::Unreachable)?;
-                self.connections[id.index()].attach(socket);
+                self.connections[id.index()].backend = Some(Side::new(socket));
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => wake_at = self.clock.now() + CONNECT_PAUSE,
             Err(error) => return Err(End::Unreachable(error)),
@@ -138,7 +139,7 @@ impl Terminator {
             let id: ConnId = due.key();
             let connection = &mut self.connections[id.index()];
             match std::mem::replace(&mut connection.phase, Phase::Over) {
-                Phase::Connecting { timer, until } if connection.backend().is_none() && now < until => {
+                Phase::Connecting { timer, until } if connection.backend.is_none() && now < until => {
                     timer.fired();
                     if let Err(end) = self.connect(id, until) {
                         self.log_end("", &end);

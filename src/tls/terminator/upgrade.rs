@@ -12,7 +12,7 @@ use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 use poolcounter_core::{Span, Time};
 use poolcounter_server::{DaemonState, Handover, Listener, Notifier, Program, Rehearsal, StateFile, check_listeners};
 use std::fs;
-use std::io::{self, PipeWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::process;
 
 /// Time that the new program has for reading the handover and the certificates.
@@ -28,7 +28,7 @@ pub(super) struct Upgrade {
     /// True once the child has written something or has exited.
     pub is_readable: bool,
     /// True if this process is a child that only goes on with the old connections.
-    is_detached: bool,
+    pub is_detached: bool,
 }
 
 /// Runs the child of a rehearsal, whose certificates were read.
@@ -52,11 +52,6 @@ pub fn inherited(handover: Handover, terminator: &mut Terminator) -> Result<Vec<
 }
 
 impl Upgrade {
-    /// Returns true if this process only goes on with the old connections.
-    pub fn is_detached(&self) -> bool {
-        self.is_detached
-    }
-
     /// Returns true if an upgrade can begin. Until then, SIGUSR1 is left pending.
     pub fn can_begin(&self) -> bool {
         self.rehearsal.is_none() && !self.is_detached
@@ -151,7 +146,7 @@ impl Terminator {
         let program = self.upgrade.program.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let (state, descriptors) = StateFile::of_listeners(self.ports.iter().map(|port| &port.listener), program)?;
         // Exec closes the pipe; a byte in it tells the child of a failure.
-        let (mut outcome, failure) = io::pipe()?;
+        let (mut outcome, mut failure) = io::pipe()?;
         let first = getpid();
         match fork_process()? {
             ForkResult::Child => {
@@ -167,7 +162,7 @@ impl Terminator {
             }
             ForkResult::Parent { .. } => {
                 let error = rehearsal.take_over(program, &state, &descriptors);
-                notify_failure(failure);
+                let _ = failure.write_all(b"!");
                 Err(error)
             }
         }
@@ -191,12 +186,6 @@ impl Terminator {
             info!("process {} goes on with {} connections until they end", getpid(), self.connections.len());
         }
     }
-}
-
-/// Notifies the child that the new program cannot be run.
-fn notify_failure(mut failure: PipeWriter) {
-    // The child exists, and reads the pipe.
-    let _ = failure.write_all(b"!");
 }
 
 /// Forks the process.

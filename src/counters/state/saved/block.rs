@@ -2,7 +2,7 @@
 //! counter whose name differs in its last letter from the one before takes five bytes.
 
 use crate::state::CounterId;
-use poolcounter_core::record::{BlockWriter, Blocks, push_name, push_number, take_name, take_number};
+use poolcounter_core::record::{BlockWriter, KeptBlocks, push_name, push_number, take_name, take_number};
 use poolcounter_core::{ConnId, Id, Unreadable, Writer};
 use std::io;
 
@@ -19,28 +19,22 @@ pub struct PackedCounter<'a> {
 /// Packer of counters in the order of the table.
 #[derive(Default)]
 pub struct CounterWriter<'a> {
-    blocks: BlockWriter,
+    pub blocks: BlockWriter,
     name: &'a [u8],
     next_slot: usize,
 }
 
 /// Unpacker of counters.
-pub struct CounterReader<B> {
-    blocks: B,
+pub struct CounterReader {
+    blocks: KeptBlocks,
     name: Vec<u8>,
     next_slot: usize,
     slots: usize,
 }
 
-/// Packer of the holdings of each connection, in the order of the counters.
-#[derive(Default)]
-pub struct HoldingWriter {
-    blocks: BlockWriter,
-}
-
 /// Unpacker of holdings.
-pub struct HoldingReader<B> {
-    blocks: B,
+pub struct HoldingReader {
+    blocks: KeptBlocks,
     /// Lowest number of the next connection.
     next_client: u32,
     /// Lowest counter of the next holding.
@@ -59,16 +53,11 @@ impl<'a> CounterWriter<'a> {
             push_number(bytes, peak.map_or(0, |peak| u64::from(peak) + 1) << 1 | u64::from(is_used));
         })
     }
-
-    /// Writes the rest, and the end.
-    pub fn end(self, out: &mut Writer<'_>) -> io::Result<()> {
-        self.blocks.end(out)
-    }
 }
 
-impl<B: Blocks> CounterReader<B> {
+impl CounterReader {
     /// Returns a reader for the counters of a table with `slots` slots.
-    pub fn new(blocks: B, slots: usize) -> Self {
+    pub fn new(blocks: KeptBlocks, slots: usize) -> Self {
         CounterReader { blocks, name: Vec::new(), next_slot: 0, slots }
     }
 
@@ -94,43 +83,36 @@ impl<B: Blocks> CounterReader<B> {
     }
 }
 
-impl HoldingWriter {
-    /// Adds a connection with its holdings, which must be in the order of the counters. Connections come in the order of
-    /// their numbers.
-    pub fn put(
-        &mut self,
-        out: &mut Writer<'_>,
-        conn: ConnId,
-        len: usize,
-        holdings: impl Iterator<Item = (CounterId, u32)>,
-    ) -> io::Result<()> {
-        if len == 0 {
-            return Ok(());
-        }
-        self.blocks.put(out, |bytes| {
-            push_number(bytes, conn.index() as u64);
-            push_number(bytes, len as u64);
+/// Adds a connection with its holdings, which must be in the order of the counters. Connections come in the order of
+/// their numbers.
+pub fn put_holdings(
+    blocks: &mut BlockWriter,
+    out: &mut Writer<'_>,
+    conn: ConnId,
+    len: usize,
+    holdings: impl Iterator<Item = (CounterId, u32)>,
+) -> io::Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    blocks.put(out, |bytes| {
+        push_number(bytes, conn.index() as u64);
+        push_number(bytes, len as u64);
+    })?;
+    let mut next = 0;
+    for (id, resources) in holdings {
+        blocks.put(out, |bytes| {
+            push_number(bytes, (id.index() - next) as u64);
+            push_number(bytes, resources.into());
         })?;
-        let mut next = 0;
-        for (id, resources) in holdings {
-            self.blocks.put(out, |bytes| {
-                push_number(bytes, (id.index() - next) as u64);
-                push_number(bytes, resources.into());
-            })?;
-            next = id.index() + 1;
-        }
-        Ok(())
+        next = id.index() + 1;
     }
-
-    /// Writes the rest, and the end.
-    pub fn end(self, out: &mut Writer<'_>) -> io::Result<()> {
-        self.blocks.end(out)
-    }
+    Ok(())
 }
 
-impl<B: Blocks> HoldingReader<B> {
+impl HoldingReader {
     /// Returns a reader for holdings of a table with `slots` slots.
-    pub fn new(blocks: B, slots: usize) -> Self {
+    pub fn new(blocks: KeptBlocks, slots: usize) -> Self {
         HoldingReader { blocks, next_client: 0, next: 0, slots }
     }
 
@@ -163,21 +145,21 @@ impl<B: Blocks> HoldingReader<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use poolcounter_core::record::{BlockReader, Reader};
+    use poolcounter_core::record::Reader;
 
     #[test]
     fn connection_has_its_holdings_once() {
         for (second, is_read) in [(2, true), (1, false), (0, false)] {
             let mut saved = Vec::new();
-            let (mut out, mut writer) = (Writer::new(&mut saved), HoldingWriter::default());
+            let (mut out, mut blocks) = (Writer::new(&mut saved), BlockWriter::default());
             for conn in [1, second] {
                 let holdings = [(CounterId::from_index(0), 1)].into_iter();
-                writer.put(&mut out, ConnId::from_index(conn), 1, holdings).expect("memory takes all");
+                put_holdings(&mut blocks, &mut out, ConnId::from_index(conn), 1, holdings).expect("memory takes all");
             }
-            writer.end(&mut out).expect("memory takes all");
+            blocks.end(&mut out).expect("memory takes all");
             let (mut input, slots) = (&saved[..], 1);
-            let mut input = Reader::new(&mut input);
-            let mut reader = HoldingReader::new(BlockReader::new(&mut input), slots);
+            let blocks = Reader::new(&mut input).keep_blocks().expect("their end is there");
+            let mut reader = HoldingReader::new(blocks, slots);
             assert_eq!(reader.next_client(), Ok(Some((ConnId::from_index(1), 1))));
             assert_eq!(reader.next(), Ok((CounterId::from_index(0), 1)));
             assert_eq!(reader.next_client().is_ok(), is_read, "connection {second} after connection 1");
