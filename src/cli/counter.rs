@@ -97,11 +97,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             let released = counters.release(name, amount(resources)?).map_err(|error| failed(name, &error))?;
             released.map(|()| ExitCode::SUCCESS).map_err(|refusal| refused(name, PROTOCOL, refusal))
         }
-        ["noop"] => print_answers(in_words(counters.noop()), |()| Vec::new()),
-        ["stats"] => print_answers(in_words(counters.stats()), |stats| {
+        ["noop"] => print_answers(in_words(counters.noop(), Error::to_string), |()| Vec::new()),
+        ["stats"] => print_answers(in_words(counters.stats(), Error::to_string), |stats| {
             stats.rows().map(|(row, value)| format!("{}: {value}", row.name)).collect()
         }),
-        ["dump"] => print_answers(in_words(counters.dump()), table_of),
+        ["dump"] => print_answers(in_words(counters.dump(), Error::to_string), table_of),
         words => Err(wrong_request("counter", REQUESTS, words)),
     }
 }
@@ -143,8 +143,7 @@ fn run_with(
         true => Err(format!("{}: the units are lost, because the connection is gone", printable(name))),
         false => Ok(None),
     };
-    let connection = || Some((0, units.descriptor()?));
-    let held = HeldResource { connection: &connection, check: &check };
+    let held = HeldResource { connection: &|| units.descriptor(), check: &check };
     Ok(settings.lifetime.exit(&run_child::run(command, &[], &settings.lifetime, Some(&held))?))
 }
 

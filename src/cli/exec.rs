@@ -149,8 +149,7 @@ fn run_with(
         Some(until) if until <= Instant::now() => Err(lost("its time is over")),
         _ => lock.loss().map_or(Ok(until), |loss| Err(lost(&loss.to_string()))),
     };
-    let connection = || Some((0, lock.descriptor()?));
-    let held = HeldResource { connection: &connection, check: &check };
+    let held = HeldResource { connection: &|| lock.descriptor(), check: &check };
     let ended = run_child::run(words, &[variable], &settings.lifetime, Some(&held));
     match &ended {
         Ok(Ended { status, was_lost: false }) if *status == 0 || settings.is_one_attempt => {

@@ -1,11 +1,11 @@
 //! `holders`: prints holders and waiters of the locks of a pool.
 
 use super::command::Failure;
-use super::rows::{PrintedRow, flat, show, table};
-use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, json_option, print_answers};
+use super::rows::{PrintedRow, show, table};
+use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, in_words, json_option, print_answers};
 use super::table::Given;
-use super::terminal::{self, in_words, printable};
-use poolcounter_client::{Client, ListedClaim, Purpose};
+use super::terminal::{self, printable};
+use poolcounter_client::{Client, Error, ListedClaim, Purpose};
 use poolcounter_service::options::{Opt, assign};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
@@ -44,13 +44,13 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         Ok(answers) => {
             let (is_one, key) = (answers.len() == 1, printable(key));
             for (server, claims) in &answers {
-                if matches!(claims, Ok(Ok(claims)) if claims.is_empty()) {
+                if claims.as_ref().is_ok_and(Vec::is_empty) {
                     let server = if is_one { String::new() } else { format!("{server}: ") };
                     terminal::warn(&format!("{server}no holders or waiters of {key}"));
                 }
             }
             let lines = |claims: Vec<ListedClaim>| if claims.is_empty() { Vec::new() } else { table(&claims) };
-            print_answers(flat(answers, ListedClaim::refusal), lines)
+            print_answers(in_words(answers, Error::to_string), lines)
         }
         Err(error) => Err(Failure::misuse(error.to_string())),
     }
@@ -69,12 +69,12 @@ pub fn state_of(claim: &ListedClaim) -> &'static str {
 impl PrintedRow for ListedClaim {
     const LIST: &'static str = "claims";
 
-    const HEADS: &'static [&'static str] = &["STATE", "FOR", "CLIENT", "WHO"];
+    const HEADS: &'static str = "STATE FOR CLIENT WHO";
 
     fn cell(&self, head: &str) -> Option<String> {
         match head {
-            "STATE" => self.kept_for.map(|left| format!("kept for {}", in_words(left.into()))),
-            "FOR" => Some(in_words(self.age.into())),
+            "STATE" => self.kept_for.map(|left| format!("kept for {}", terminal::in_words(left.into()))),
+            "FOR" => Some(terminal::in_words(self.age.into())),
             _ => (head == "WHO" && self.who.is_empty()).then(|| "-".into()),
         }
     }

@@ -9,6 +9,7 @@ pub use requests::{REQUESTS, list};
 use super::command::Failure;
 use super::rows::{PrintedRow, show, table};
 use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, json_option};
+use super::spawn::obey_signals_as_first_process;
 use super::table::Given;
 use super::terminal::{self, printable};
 use poolcounter_client::{Error, KeptOut, ListedHolder, ListedMember, ListedPool, ListedWaiter, Members, own_user};
@@ -84,7 +85,9 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         if given.words.len() > 1 { members.named(own_user()).map_err(|error| refused(&[], &error))? } else { members };
     let words: Vec<&[u8]> = given.words.iter().map(|word| word.as_bytes()).collect();
     let bad_name = |error: Error| refused(&words, &error);
-    if settings.until_exit.is_some() && settings.every.is_none() {
+    if settings.every.is_some() {
+        obey_signals_as_first_process().map_err(Failure::no_commands)?;
+    } else if settings.until_exit.is_some() {
         return Err(Failure::misuse("--until-exit needs --every"));
     }
     match (words.as_slice(), settings.is_about_waiters) {
@@ -145,7 +148,7 @@ struct HistoryRow {
 impl PrintedRow for HistoryRow {
     const LIST: &'static str = "history";
 
-    const HEADS: &'static [&'static str] = &["MEMBER", "LEASE", "HOLDER", "ADDRESS", "TAKEN", "ENDED", "HOW", "BY"];
+    const HEADS: &'static str = "MEMBER LEASE HOLDER ADDRESS TAKEN ENDED HOW BY";
 
     fn cell(&self, head: &str) -> Option<String> {
         let ago = |span| format!("{} ago", terminal::in_words(span));
@@ -174,24 +177,10 @@ impl PrintedRow for HistoryRow {
 impl PrintedRow for ListedPool {
     const LIST: &'static str = "pools";
 
-    fn refusal(error: &Error) -> String {
-        in_words(error)
-    }
+    const REFUSAL: fn(&Error) -> String = in_words;
 
     /// Behind the group stand figures, by their names in the protocol.
-    const HEADS: &'static [&'static str] = &[
-        "POOL",
-        "GROUP",
-        "MAX",
-        "IN_USE",
-        "FREE",
-        "STARTING",
-        "STOPPING",
-        "CLEANING",
-        "QUARANTINED",
-        "QUEUED",
-        "QUEUE_MAX",
-    ];
+    const HEADS: &'static str = "POOL GROUP MAX IN_USE FREE STARTING STOPPING CLEANING QUARANTINED QUEUED QUEUE_MAX";
 
     fn object(&self) -> Value {
         let mut object = Map::new();
@@ -205,12 +194,9 @@ impl PrintedRow for ListedPool {
 impl PrintedRow for ListedMember {
     const LIST: &'static str = "members";
 
-    fn refusal(error: &Error) -> String {
-        in_words(error)
-    }
+    const REFUSAL: fn(&Error) -> String = in_words;
 
-    const HEADS: &'static [&'static str] =
-        &["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES", "HELD_FOR", "LEASE", "EXPIRES", "WHY"];
+    const HEADS: &'static str = "MEMBER STATE HOLDER AGE IDLE USES HELD_FOR LEASE EXPIRES WHY";
 
     fn cell(&self, head: &str) -> Option<String> {
         match head {
@@ -242,11 +228,9 @@ impl PrintedRow for ListedMember {
 impl PrintedRow for ListedWaiter {
     const LIST: &'static str = "waiters";
 
-    fn refusal(error: &Error) -> String {
-        in_words(error)
-    }
+    const REFUSAL: fn(&Error) -> String = in_words;
 
-    const HEADS: &'static [&'static str] = &["PLACE", "WAITER", "WAITED", "PRI", "COUNT", "ATTRIBUTES"];
+    const HEADS: &'static str = "PLACE WAITER WAITED PRI COUNT ATTRIBUTES";
 
     fn cell(&self, head: &str) -> Option<String> {
         let pair = |(name, value): &(Vec<u8>, Vec<u8>)| format!("{}={}", printable(name), printable(value));

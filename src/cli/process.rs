@@ -1,6 +1,6 @@
 //! Process of a command of a provider or a runner: a process group with a deadline and captured output.
 
-use crate::spawn::{Spawn, Stdio, Variable, group_of, status_of};
+use crate::spawn::{Spawn, Variable, group_of, status_of};
 use crate::watchdog::Watchdog;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, killpg};
@@ -134,12 +134,9 @@ impl Launcher {
             Errors::Kept(most) | Errors::PassedOn(most) => Keep::Ends(most),
         })?;
         let (answers, its_answers) = Capture::begin(if launch.has_answers { Keep::Lines } else { Keep::Nothing })?;
-        let stdio = Stdio::Apart {
-            input,
-            output: its_output.as_ref().map_or(null, AsRawFd::as_raw_fd),
-            errors: its_errors.as_ref().map(AsRawFd::as_raw_fd),
-            answers: its_answers.as_ref().map(AsRawFd::as_raw_fd),
-        };
+        let [its_output, its_errors, its_answers] =
+            [&its_output, &its_errors, &its_answers].map(|pipe| pipe.as_ref().map(AsRawFd::as_raw_fd));
+        let stdio = [Some(input), its_output.or(Some(null)), its_errors, its_answers];
         let spawn = Spawn { mask: &self.mask, variables: launch.variables, stdio, has_group: true };
         let group = spawn.spawn(launch.words)?;
         let process = Process {

@@ -3,7 +3,7 @@
 use super::command::{FAILURE, Failure};
 use super::failure::UNAVAILABLE;
 use super::terminal;
-use poolcounter_client::{self as client, MediaWiki, Producer, Runner, Timeouts, Tls};
+use poolcounter_client::{Error, MediaWiki, OfEach, Producer, Runner, Timeouts, Tls};
 use poolcounter_service::options::Opt;
 use serde_json::{Value, json};
 use std::net::Ipv6Addr;
@@ -175,13 +175,17 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
 /// Reply of a server, or a failure phrased to follow its name.
 pub type AnswerOf<T> = (String, Result<T, Failure>);
 
-/// Returns the replies of servers by name, with errors phrased to follow the name.
-pub fn in_words<T>(answers: Vec<(String, Result<T, client::Failure>)>) -> Vec<AnswerOf<T>> {
-    let in_words = |(server, answer): (String, Result<T, client::Failure>)| {
-        let answer = answer.map_err(|failure| Failure { status: UNAVAILABLE, sentence: failure.behind(&server) });
-        (server, answer)
+/// Returns the replies of servers by name, with errors phrased to follow the name. `refusal` returns the text of a
+/// refusal.
+pub fn in_words<T>(answers: OfEach<T>, refusal: fn(&Error) -> String) -> Vec<AnswerOf<T>> {
+    let failure = |error: Error| match &error {
+        Error::Unavailable(failures) => {
+            let sentences = failures.iter().map(|(server, failure)| failure.behind(server));
+            Failure { status: UNAVAILABLE, sentence: sentences.collect() }
+        }
+        refused => refusal(refused).into(),
     };
-    answers.into_iter().map(in_words).collect()
+    answers.into_iter().map(|(server, answer)| (server, answer.map_err(failure))).collect()
 }
 
 /// Prints the reply of each server, after its name if there are several. Failures are reported, and make the status 1, or

@@ -2,9 +2,8 @@
 
 use super::command::Failure;
 use super::report::{self, is_used, tables_of, texts_of};
-use super::rows::flat;
 use super::servers::{
-    AnswerOf, ServerOptions, Servers, TIMEOUTS, has_servers, json_option, print_answers, print_objects,
+    AnswerOf, ServerOptions, Servers, TIMEOUTS, has_servers, in_words, json_option, print_answers, print_objects,
 };
 use super::table::Given;
 use super::terminal::{aligned, printable};
@@ -79,7 +78,7 @@ fn print_query(settings: &StatsSettings, words: &[OsString]) -> Result<ExitCode,
         false => failure,
     };
     let answers = Client::with(settings.servers.placement(), TIMEOUTS).query(words.join(&b' '));
-    let answers = flat(answers, Error::to_string).into_iter();
+    let answers = in_words(answers, Error::to_string).into_iter();
     let answers = answers.map(|(server, answer)| (server, answer.map(Printed::Lines).map_err(explained)));
     let answers: Vec<AnswerOf<Printed>> = answers.collect();
     match answers.iter().all(|(_, answer)| answer.as_ref().is_err_and(|failure| failure.sentence == sentence)) {

@@ -38,17 +38,17 @@ fn ask(servers: &Servers, kind: Kind, pool: &str) -> Vec<Vec<u8>> {
     match kind {
         Kind::Keys => {
             let answers = Client::with(servers.placement(), TIMEOUTS).query(format!("KEYS {MOST_KEYS}"));
-            let lines = answers.into_iter().filter_map(|(_, answer)| answer.ok()?.ok()).flatten();
+            let lines = answers.into_iter().filter_map(|(_, answer)| answer.ok()).flatten();
             let key = |line: Vec<u8>| line.split(|byte| *byte == b' ').next()?.strip_suffix(b":").map(<[u8]>::to_vec);
             lines.filter_map(key).collect()
         }
         Kind::Pools => {
             let answers = Members::with(servers.placement(), TIMEOUTS).pools();
-            answers.into_iter().filter_map(|(_, pools)| pools.ok()?.ok()).flatten().map(|pool| pool.name).collect()
+            answers.into_iter().filter_map(|(_, pools)| pools.ok()).flatten().map(|pool| pool.name).collect()
         }
         Kind::Members => {
             let answers = Members::with(servers.placement(), TIMEOUTS).members(pool).unwrap_or_default();
-            let members = answers.into_iter().filter_map(|(_, members)| members.ok()?.ok()).flatten();
+            let members = answers.into_iter().filter_map(|(_, members)| members.ok()).flatten();
             members.map(|member| member.name).collect()
         }
         Kind::Tubes => {

@@ -24,7 +24,7 @@ pub struct Slot<'a> {
     plan: &'a Plan<'a>,
     told: &'a SlotSignals,
     connections: SlotConnections<'a>,
-    state: SlotState,
+    state: SlotState<'a>,
     /// True if the connection has input.
     has_news: bool,
     outage: Outage,
@@ -32,7 +32,7 @@ pub struct Slot<'a> {
     is_refused: bool,
 }
 
-enum SlotState {
+enum SlotState<'a> {
     /// Not connected; connects and reserves at this time.
     Down {
         until: Instant,
@@ -41,7 +41,7 @@ enum SlotState {
     Waiting {
         until: Instant,
     },
-    Running(Box<CommandRun>),
+    Running(Box<CommandRun<'a>>),
     /// Ended.
     Closed,
 }
@@ -202,7 +202,7 @@ impl<'a> Slot<'a> {
 
     fn look_after(&mut self, has_news: bool, ending: Ending) -> Result<(), Failure> {
         let SlotState::Running(run) = &mut self.state else { return Ok(()) };
-        if !run.go_on(self.plan, &mut self.connections, has_news, ending) {
+        if !run.go_on(&mut self.connections, has_news, ending) {
             return Ok(());
         }
         self.told.is_running.store(false, Ordering::SeqCst);

@@ -31,23 +31,16 @@ pub fn limit(producer: &Producer, what: &str, most: &str, how: &[&str]) -> Resul
     if period.is_some_and(|period| period.is_zero()) {
         return Err(Failure::misuse("a period is at least a second"));
     }
-    if let Some(group) = what.strip_prefix("group:") {
-        return set(match (scope, period) {
-            ([], None) => producer.limit_group(group, most),
-            ([], Some(period)) => producer.limit_group_rate(group, most, period),
-            (["ordered"], None) => producer.limit_group_in_order(group, most),
-            _ => return Err(Failure::misuse("the limit of a group has per SECONDS, or ordered, and no other word")),
-        });
-    }
-    let scope = match *scope {
-        [] | ["each"] => LimitScope::Each,
-        ["all"] => LimitScope::All,
-        ref other => return Err(Failure::misuse(format!("\"{}\" is neither each nor all", other.join(" ")))),
+    let scope = match (what.starts_with("group:"), scope) {
+        (_, []) | (false, ["each"]) => LimitScope::Each,
+        (false, ["all"]) => LimitScope::All,
+        (true, ["ordered"]) if period.is_none() => LimitScope::Ordered,
+        (false, other) => return Err(Failure::misuse(format!("\"{}\" is neither each nor all", other.join(" ")))),
+        (true, _) => {
+            return Err(Failure::misuse("the limit of a group has per SECONDS, or ordered, and no other word"));
+        }
     };
-    set(match period {
-        None => producer.limit(what, most, scope),
-        Some(period) => producer.limit_rate(what, most, period, scope),
-    })
+    set(producer.limit(what, most, period, scope))
 }
 
 /// Handles `set ID [pri=N] [delay=SECONDS] [ttr=SECONDS]`.
