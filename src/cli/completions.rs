@@ -8,7 +8,7 @@ mod names;
 mod parameters;
 mod scripts;
 
-use super::command::{Command, Failure};
+use super::command::{Command, Exit, Failure};
 use super::servers::Servers;
 use super::table::{Given, WordsAllowed};
 use super::terminal::print;
@@ -16,7 +16,6 @@ use names::names_at;
 use parameters::{Completed, completed_behind};
 use poolcounter_service::options::Opt;
 use scripts::{BASH, FISH, ZSH};
-use std::process::ExitCode;
 
 /// Shells with their scripts.
 const SHELLS: [(&str, &str); 3] = [("bash", BASH), ("zsh", ZSH), ("fish", FISH)];
@@ -28,7 +27,7 @@ const OF: &str = "of";
 /// # Errors
 ///
 /// Fails if the shell is not known.
-pub fn run(given: &Given, commands: &[Command]) -> Result<ExitCode, Failure> {
+pub fn run(given: &Given, commands: &[Command]) -> Exit {
     let words: Vec<String> = given.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let shell = match words.split_first() {
         None => return Err(Failure::misuse("completions needs a shell: bash, zsh or fish")),

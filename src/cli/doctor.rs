@@ -1,6 +1,6 @@
 //! `doctor`: checks for faults that keep the daemon of this machine from serving well, and prints remedies.
 
-use super::command::Failure;
+use super::command::Exit;
 use super::config_command::{file_option, path_of};
 use super::options::{self, DaemonSettings};
 use super::report::{DENIED, NO_REPORTS, snapshots};
@@ -81,9 +81,8 @@ fn judged(is_well: bool, about: &'static str, well: String, bad: String) -> Find
 /// # Errors
 ///
 /// Fails if the result cannot be printed.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut own = DoctorSettings::default();
-    given.apply(OPTIONS, &mut own)?;
+pub fn run(given: &Given) -> Exit {
+    let own = given.settings(OPTIONS, DoctorSettings::default())?;
     let running = if own.config.is_none() { of_running() } else { None };
     let (about, settings) = match (running, path_of(own.config)) {
         (Some(running), _) => running,

@@ -6,9 +6,9 @@ mod requests;
 
 pub use requests::{REQUESTS, list};
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::rows::{PrintedRow, show, table};
-use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, json_option};
+use super::servers::{A_SERVER, Servers, TIMEOUTS, has_part, json_option, server_option, tls_option};
 use super::spawn::obey_signals_as_first_process;
 use super::table::Given;
 use super::terminal::{self, printable};
@@ -17,7 +17,6 @@ use poolcounter_protocol::members::wire::client::describe_refusal;
 use poolcounter_service::options::{Opt, assign, number, option_table, seconds_from};
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// Settings of the command.
@@ -66,8 +65,8 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = option_table!(MembersCommand
         |settings, value| assign(&mut settings.every, seconds_from(Duration::ZERO, value).map(Some));
     "--until-exit PID", "For renew --every: end with status 0 once the process of this number has ended.",
         |settings, value| assign(&mut settings.until_exit, number(value, 1..=i32::MAX).map(Some));
-    => Opt::SERVER;
-    => Opt::TLS;
+    => server_option(A_SERVER);
+    => tls_option();
 );
 
 /// Runs the command. A single word is a pool, whatever its name: each request has a parameter.
@@ -76,9 +75,8 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = option_table!(MembersCommand
 ///
 /// Fails if the result cannot be printed or the request fails. A server that does not reply is reported, and makes the
 /// status 1.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = MembersCommandSettings::default();
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let settings = given.settings(OPTIONS, MembersCommandSettings::default())?;
     let members = Members::with(settings.servers.placement(), TIMEOUTS);
     // A list needs no name.
     let members =
@@ -118,7 +116,7 @@ fn in_words(error: &Error) -> String {
 }
 
 /// Prints the last holders of a fixed member, or of each member of the pool.
-fn show_history(members: &Members, pool: &[u8], member: Option<&[u8]>, is_json: bool) -> Result<ExitCode, Failure> {
+fn show_history(members: &Members, pool: &[u8], member: Option<&[u8]>, is_json: bool) -> Exit {
     let rows = || {
         let names = match member {
             Some(member) => vec![member.to_vec()],
@@ -261,4 +259,4 @@ fn text(bytes: &[u8]) -> Value {
     String::from_utf8_lossy(bytes).into()
 }
 
-has_servers!(MembersCommandSettings);
+has_part!(MembersCommandSettings, servers: Servers);

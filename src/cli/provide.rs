@@ -2,9 +2,9 @@
 
 mod work;
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::failure::PROTOCOL;
-use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers};
+use super::servers::{A_SERVER, Servers, TIMEOUTS, has_part, server_option, tls_option};
 use super::spawn::block_signals;
 use super::table::Given;
 use super::terminal::printable;
@@ -78,8 +78,8 @@ pub const OPTIONS: &[Opt<ProvideSettings>] = option_table!(ProvideSettings;
          terminated, and killed 5 seconds later, and the command has failed. The limit should be no longer than the \
          times that the pool sets.",
         |settings, value| assign(&mut settings.timeout, seconds_from(Duration::ZERO, value));
-    => Opt::SERVER;
-    => Opt::TLS;
+    => server_option(A_SERVER);
+    => tls_option();
 );
 
 /// Runs the command.
@@ -87,9 +87,9 @@ pub const OPTIONS: &[Opt<ProvideSettings>] = option_table!(ProvideSettings;
 /// # Errors
 ///
 /// Fails if the command line is wrong, the server refuses, or the system cannot run commands.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = ProvideSettings { timeout: Duration::from_secs(60), ..ProvideSettings::default() };
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let usual = ProvideSettings { timeout: Duration::from_secs(60), ..ProvideSettings::default() };
+    let settings = given.settings(OPTIONS, usual)?;
     let [pool] = given.words.as_slice() else { return Err(Failure::misuse("provide needs one POOL")) };
     let role = settings.role().map_err(Failure::misuse)?;
     let mask = SigSet::thread_get_mask().map_err(Failure::no_commands)?;
@@ -137,7 +137,7 @@ impl ProvideSettings {
 }
 
 impl Session<'_> {
-    fn run(mut self) -> Result<ExitCode, Failure> {
+    fn run(mut self) -> Exit {
         loop {
             while let Some(info) = self.signals.read_signal().map_err(Failure::no_commands)? {
                 match Signal::try_from(info.ssi_signo as i32) {
@@ -220,4 +220,4 @@ impl Session<'_> {
     }
 }
 
-has_servers!(ProvideSettings);
+has_part!(ProvideSettings, servers: Servers);

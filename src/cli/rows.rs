@@ -1,12 +1,11 @@
 //! Rows sent by servers, as a table or as JSON.
 
-use super::command::Failure;
+use super::command::Exit;
 use super::servers::{in_words, print_answers, print_objects};
 use super::terminal::{aligned, printable};
 use poolcounter_client::{Error, OfEach};
 use poolcounter_service::shown::duration;
 use serde_json::Value;
-use std::process::ExitCode;
 
 /// Row of a printed table.
 pub trait PrintedRow {
@@ -33,7 +32,7 @@ pub trait PrintedRow {
 /// # Errors
 ///
 /// Fails if nothing can be printed.
-pub fn show<R: PrintedRow>(answers: OfEach<Vec<R>>, is_json: bool) -> Result<ExitCode, Failure> {
+pub fn show<R: PrintedRow>(answers: OfEach<Vec<R>>, is_json: bool) -> Exit {
     let answers = in_words(answers, R::REFUSAL);
     match is_json {
         true => print_objects(answers, |rows| (R::LIST, rows.iter().map(R::object).collect())),

@@ -6,17 +6,17 @@ mod options;
 
 pub use options::OPTIONS;
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::failure::{FAILURE, REFUSED_AT_ONCE, TRY_LATER};
 use super::lifetime::Ended;
 use super::members::refused;
 use super::run_child::{self, HeldResource};
-use super::servers::TIMEOUTS;
+use super::servers::{TIMEOUTS, rows_of};
 use super::spawn::{Variable, obey_signals_as_first_process};
 use super::table::Given;
 use super::terminal::{self, ascii_where_invisible, printable};
 use super::wait::{NO_LIMIT, RETRY_EVERY, WaitProgress, retrying};
-use options::{Format, TakeSettings};
+use options::TakeSettings;
 use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, Source, TakeOutcome, Wanted};
 use poolcounter_core::text::{escaped, is_visible, shell_word};
 use poolcounter_protocol::members::wire::NO_CLEANER;
@@ -42,10 +42,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// # Errors
 ///
 /// Fails if no member is available, or the command was not run.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = TakeSettings::default();
-    settings.wanted.timeout = NO_LIMIT;
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let mut settings = given.settings(OPTIONS, TakeSettings::usual())?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let source = match (&settings.group, words) {
         (None, [pool]) => pool.as_bytes(),
@@ -191,8 +189,7 @@ fn census(members: &Members, settings: &TakeSettings, source: &[u8]) -> Census {
         census.unclean = figures.map_or(0, |figures| unclean(members, source, &figures));
         return census;
     }
-    let pools = members.pools().into_iter().filter_map(|(_, answer)| answer.ok()).flatten();
-    for pool in pools.filter(|pool| pool.group.as_deref() == Some(source)) {
+    for pool in rows_of(members.pools()).filter(|pool| pool.group.as_deref() == Some(source)) {
         census.add(&pool.figures);
         census.unclean += unclean(members, &pool.name, &pool.figures);
     }
@@ -205,7 +202,7 @@ fn unclean(members: &Members, pool: &[u8], figures: &PoolFigures) -> usize {
     if !figures.iter().any(|(name, value)| name == "cleaning" && *value > 0) {
         return 0;
     }
-    let listed = members.members(pool).into_iter().flatten().filter_map(|(_, answer)| answer.ok()).flatten();
+    let listed = rows_of(members.members(pool).unwrap_or_default());
     listed.filter(|member| member.kept_out.as_ref().is_some_and(|out| out.why == NO_CLEANER.as_bytes())).count()
 }
 
@@ -231,13 +228,13 @@ fn keep(taken: Vec<Member<'_>>, settings: &TakeSettings) -> Result<ExitCode, Str
 }
 
 /// Returns the variables as lines of a format; None is for a person. The error names a value that a line cannot carry.
-fn lines_of(variables: &[Variable], format: Option<Format>) -> Result<Vec<Vec<u8>>, String> {
+fn lines_of(variables: &[Variable], format: Option<&str>) -> Result<Vec<Vec<u8>>, String> {
     let assigned = |name: &[u8], value: &[u8]| [name, b"=", value].concat();
     let lines = variables.iter();
     match format {
         None => Ok(lines.map(|(name, value)| assigned(name, value)).collect()),
-        Some(Format::Sh) => Ok(lines.map(|(name, value)| assigned(name, &shell_word(value))).collect()),
-        Some(Format::Env) => lines
+        Some("sh") => Ok(lines.map(|(name, value)| assigned(name, &shell_word(value))).collect()),
+        Some("env") => lines
             .map(|(name, value)| match str::from_utf8(value) {
                 Ok(text) if text.chars().all(is_visible) => Ok(assigned(name, value)),
                 _ => Err(format!(
@@ -247,7 +244,7 @@ fn lines_of(variables: &[Variable], format: Option<Format>) -> Result<Vec<Vec<u8
                 )),
             })
             .collect(),
-        Some(Format::Json) => {
+        Some(_) => {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let object = lines.map(|(name, value)| (text(name), Value::from(text(value))));
             Ok(vec![ascii_where_invisible(&Value::Object(object.collect()).to_string()).into_bytes()])
@@ -256,7 +253,7 @@ fn lines_of(variables: &[Variable], format: Option<Format>) -> Result<Vec<Vec<u8
 }
 
 /// Runs the command while the members are held, and returns them in the condition that its exit status means.
-fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString]) -> Result<ExitCode, Failure> {
+fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString]) -> Exit {
     let watch = LeaseWatch::new(&taken, settings.wanted.lease);
     let check = || watch.check();
     // All are on one connection; after its loss, leases that have moved to another are open.

@@ -14,8 +14,8 @@ use super::fleet::{Fleet, Greeting, HeldOn};
 use super::placement::Placement;
 use super::{OfEach, Said, Timeouts};
 use exchange::{
-    TakeAnswer, ask, ask_watched, line_of, pool_request, read_done, read_list, read_taken, sendable_attributes,
-    sendable_member, sendable_name,
+    ask, ask_watched, line_of, pool_request, read_done, read_list, read_taken, sendable_attributes, sendable_member,
+    sendable_name,
 };
 use poolcounter_protocol::members::DEFAULT_PORT;
 use poolcounter_protocol::members::pool_settings::Filter;
@@ -165,15 +165,9 @@ impl Members {
             let line = ask_watched(connection, &take, wait, &mut || watch(begun.elapsed()))?;
             read_taken(connection, &line, wanted.count)
         })?;
-        Ok(match answer {
-            TakeAnswer::Taken(taken) => {
-                let member = |taken| self.guard(held, taken, wanted.lease, sent);
-                TakeOutcome::Taken(taken.into_iter().map(member).collect())
-            }
-            TakeAnswer::NoMembers(reason) => TakeOutcome::NoMembers(reason),
-            TakeAnswer::QueueFull => TakeOutcome::QueueFull,
-            TakeAnswer::Limit => TakeOutcome::Limit,
-        })
+        let member = |taken| self.guard(held, taken, wanted.lease, sent);
+        let taken = answer.map(|taken| TakeOutcome::Taken(taken.into_iter().map(member).collect()));
+        Ok(taken.unwrap_or_else(|outcome| outcome))
     }
 
     fn guard(&self, held: HeldOn, taken: Taken, lease: Option<Duration>, sent: Instant) -> Member<'_> {

@@ -43,8 +43,8 @@ macro_rules! with_tls {
     ($client:ident, $($place:tt)+) => {
         impl $client {
             /// Sets the TLS settings for servers `tls:HOST:PORT`.
-            pub fn with_tls(mut self, tls: Tls) -> Self {
-                self.$($place)+ = Some(tls);
+            pub fn with_tls(mut self, tls: impl Into<Option<Tls>>) -> Self {
+                self.$($place)+ = tls.into();
                 self
             }
         }

@@ -8,9 +8,9 @@ use super::pace::Pace;
 use super::plan::{Ending, Plan};
 use super::words::{all_of_wiki, filled, of_job, of_tube, wiki_of};
 use crate::lifetime::OnLost;
-use crate::process::{Errors, Keep, Launch, Process};
+use crate::process::{Keep, Launch, Process};
 use crate::terminal::{printable, warn};
-use poolcounter_client::{Error, ReservedJob};
+use poolcounter_client::{Error, JobId, ReservedJob};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -76,7 +76,8 @@ impl<'a> CommandRun<'a> {
                 variables: &variables,
                 input: Some(input),
                 keep: if is_batch { Keep::Lines } else { Keep::Ends(TAIL) },
-                errors: if is_batch { Errors::PassedOn(TAIL) } else { Errors::Kept(TAIL) },
+                errors: Keep::Ends(TAIL),
+                shows_errors: is_batch,
                 has_answers: is_batch,
                 connections: &connections.descriptors(!held.is_fetched, held.is_fetched),
                 timeout: Some(plan.settings.timeout),
@@ -153,7 +154,7 @@ impl<'a> CommandRun<'a> {
     /// Returns the time of the next action without input.
     pub fn next_deadline(&self) -> Option<Instant> {
         let touch_at = (self.lost.is_none() && self.held().next().is_some()).then_some(self.touch_at);
-        let tell_at = self.outcomes.tell_at().filter(|_| self.lost.is_none());
+        let tell_at = self.outcomes.tell_at.filter(|_| self.lost.is_none());
         let take_back_at = self.lost.map(|(_, at)| at);
         self.process.deadline().into_iter().chain(touch_at).chain(tell_at).chain(take_back_at).min()
     }
@@ -187,7 +188,7 @@ impl<'a> CommandRun<'a> {
         }
         self.feed(connections);
         self.keep_open(connections);
-        if self.lost.is_none() && (self.present.is_none() || self.outcomes.tell_at().is_some_and(|at| at <= now)) {
+        if self.lost.is_none() && (self.present.is_none() || self.outcomes.tell_at.is_some_and(|at| at <= now)) {
             let told = self.outcomes.tell(connections);
             told.unwrap_or_else(|_| self.begin_to_take_back(connections));
         }
@@ -202,7 +203,7 @@ impl<'a> CommandRun<'a> {
         }
         for line in self.process.take_answers() {
             match read_answer(&line) {
-                Some(answer) => self.take_answer(connections, answer),
+                Some((id, answer)) => self.take_answer(connections, id, answer),
                 None => warn(&format!("{}: unknown answer of the command: {}", self.tube, printable(&line))),
             }
         }
@@ -213,16 +214,16 @@ impl<'a> CommandRun<'a> {
         warn(&format!("{}: {}{hint}", self.tube, printable(line)));
     }
 
-    fn take_answer(&mut self, connections: &mut SlotConnections<'_>, answer: BatchAnswer) {
-        let Some(held) = self.present.take_if(|held| held.job.id == answer.id()) else {
-            return warn(&format!("{}: the command answers job {}, which it does not have", self.tube, answer.id()));
+    fn take_answer(&mut self, connections: &mut SlotConnections<'_>, id: JobId, answer: BatchAnswer) {
+        let Some(held) = self.present.take_if(|held| held.job.id == id) else {
+            return warn(&format!("{}: the command answers job {id}, which it does not have", self.tube));
         };
         let took = self.since.elapsed();
-        self.process.renew(self.plan.settings.timeout);
+        self.process.renew(Some(self.plan.settings.timeout));
         self.process.forget_errors();
         self.pace.note(took);
         let fate = match answer {
-            BatchAnswer::Done(_, rest) => {
+            BatchAnswer::Done(rest) => {
                 self.plan.rests.end(wiki_of(&self.tube));
                 if let Some(time) = rest {
                     let tube = self.tube.clone();
@@ -230,10 +231,10 @@ impl<'a> CommandRun<'a> {
                 }
                 Fate::Done
             }
-            BatchAnswer::Failed(_, text) => Fate::Failed { text, is_last: false },
-            BatchAnswer::Buried(_, text) => Fate::Failed { text, is_last: true },
-            BatchAnswer::Released(_, None) => Fate::GivenBack(Duration::ZERO),
-            BatchAnswer::Released(_, Some(asked)) => {
+            BatchAnswer::Failed(text) => Fate::Failed { text, is_last: false },
+            BatchAnswer::Buried(text) => Fate::Failed { text, is_last: true },
+            BatchAnswer::Released(None) => Fate::GivenBack(Duration::ZERO),
+            BatchAnswer::Released(Some(asked)) => {
                 let time = self.plan.rests.begin(wiki_of(&self.tube), asked, Instant::now());
                 self.rest(connections, &all_of_wiki(&self.tube), time);
                 Fate::GivenBack(time)

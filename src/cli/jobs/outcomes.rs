@@ -39,7 +39,7 @@ pub struct Outcomes<'a> {
     tube: String,
     untold: Vec<Outcome>,
     /// Time of the next report.
-    tell_at: Option<Instant>,
+    pub tell_at: Option<Instant>,
 }
 
 impl<'a> Outcomes<'a> {
@@ -49,11 +49,6 @@ impl<'a> Outcomes<'a> {
 
     pub fn is_empty(&self) -> bool {
         self.untold.is_empty()
-    }
-
-    /// Returns the time of the next report, if one is pending.
-    pub fn tell_at(&self) -> Option<Instant> {
-        self.tell_at
     }
 
     pub fn add(&mut self, held: HeldJob, fate: Fate, took: Duration) {
@@ -106,11 +101,8 @@ impl<'a> Outcomes<'a> {
         Ok(())
     }
 
-    fn tell_one(
-        &self,
-        connections: &mut SlotConnections<'_>,
-        Outcome { held, fate, took }: &Outcome,
-    ) -> Result<(), Error> {
+    fn tell_one(&self, connections: &mut SlotConnections<'_>, outcome: &Outcome) -> Result<(), Error> {
+        let Outcome { held, fate, took } = outcome;
         let runner = connections.of(held);
         let (told, outcome, words) = match fate {
             Fate::Done => return Ok(()),
@@ -118,7 +110,7 @@ impl<'a> Outcomes<'a> {
                 (runner.release(&held.job, Some(held.status.pri), *delay), JobOutcome::GivenBack, String::new())
             }
             Fate::Failed { text, is_last } => {
-                let (told, words) = fail(self.plan, runner, held, text, *is_last);
+                let (told, words) = self.fail(runner, held, text, *is_last);
                 (told, JobOutcome::Failed, words)
             }
         };
@@ -183,26 +175,20 @@ impl<'a> Outcomes<'a> {
             say(level, &format!("job {} of {}: {verb} {:.3} s{words}", held.job.id, self.tube, took.as_secs_f64()));
         }
     }
-}
 
-/// Reports a failed job to the server, and returns the reason in one line.
-fn fail(
-    plan: &Plan<'_>,
-    runner: &mut Runner,
-    held: &HeldJob,
-    text: &[u8],
-    is_last: bool,
-) -> (Result<(), Error>, String) {
-    let (pri, delay) = (Some(held.status.pri), plan.settings.delay);
-    let told = match is_last {
-        true => runner.fail_and_bury(&held.job, pri, text),
-        false => runner.fail(&held.job, pri, delay, text).map(drop),
-    };
-    let words = in_one_line(text);
-    match told {
-        Err(Error::NoExtension(_)) if is_last => (runner.bury(&held.job, pri), words + UNTOLD),
-        Err(Error::NoExtension(_)) => (runner.release(&held.job, pri, delay), words + UNTOLD),
-        told => (told, words),
+    /// Reports a failed job to the server, and returns the reason in one line.
+    fn fail(&self, runner: &mut Runner, held: &HeldJob, text: &[u8], is_last: bool) -> (Result<(), Error>, String) {
+        let (pri, delay) = (Some(held.status.pri), self.plan.settings.delay);
+        let told = match is_last {
+            true => runner.fail_and_bury(&held.job, pri, text),
+            false => runner.fail(&held.job, pri, delay, text).map(drop),
+        };
+        let words = in_one_line(text);
+        match told {
+            Err(Error::NoExtension(_)) if is_last => (runner.bury(&held.job, pri), words + UNTOLD),
+            Err(Error::NoExtension(_)) => (runner.release(&held.job, pri, delay), words + UNTOLD),
+            told => (told, words),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests of `members` that change something: one table, used by the command, its help and its manual.
 
 use super::{MembersCommandSettings, keeper, refused};
-use crate::command::{Failure, Requests, first_word};
+use crate::command::{Exit, Failure, Requests, first_word};
 use crate::terminal::{print, print_json, printable};
 use poolcounter_client::{Condition, Error, LeaseToken, Members, Offered};
 use poolcounter_protocol::members::wire::client::escape_name;
@@ -113,7 +113,7 @@ pub const REQUESTS: &[MemberRequest] = &[
 /// # Errors
 ///
 /// Fails if the words are no request, no server replies, or the server refuses.
-pub fn make(members: &Members, words: &[&[u8]], settings: &MembersCommandSettings) -> Result<ExitCode, Failure> {
+pub fn make(members: &Members, words: &[&[u8]], settings: &MembersCommandSettings) -> Exit {
     let (word, words) = words.split_first().expect("the caller has checked that there are words");
     let known = || REQUESTS.iter().map(|(usage, ..)| first_word(usage));
     let Some((usage, _, run)) = REQUESTS.iter().find(|(usage, ..)| first_word(usage).as_bytes() == *word) else {

@@ -5,7 +5,7 @@ mod starts;
 mod words;
 
 use super::ProvideSettings;
-use crate::process::{Errors, Keep, Launch, Launcher, Process};
+use crate::process::{Keep, Launch, Launcher, Process};
 use crate::spawn::Variable;
 use crate::spawn::shell;
 use crate::terminal::{printable, warn};
@@ -193,8 +193,8 @@ impl<'a> Work<'a> {
                 self.finish(index, status);
             }
             let process = &self.commands[index].process;
-            if process.is_running() || process.output().is_some() && matches!(self.commands[index].job, Job::Member(_))
-            {
+            let has_output = process.outputs().next().is_some();
+            if process.is_running() || has_output && matches!(self.commands[index].job, Job::Member(_)) {
                 index += 1;
             } else {
                 self.commands.swap_remove(index);
@@ -246,7 +246,8 @@ impl<'a> Work<'a> {
                 Task::Clean(_) => Keep::Ends(TAIL),
                 _ => Keep::Nothing,
             },
-            errors: if matches!(task, Task::Clean(_)) { Errors::PassedOn(TAIL) } else { Errors::Inherited },
+            errors: if matches!(task, Task::Clean(_)) { Keep::Ends(TAIL) } else { Keep::Nothing },
+            shows_errors: true,
             timeout: Some(self.settings.timeout),
             ..Launch::default()
         };

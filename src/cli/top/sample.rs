@@ -2,6 +2,7 @@
 
 use crate::holders::state_of;
 use crate::report::{is_used, snapshots};
+use crate::servers::rows_of;
 use poolcounter_client::{Client, ListedClaim};
 use poolcounter_core::text::visible;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Snapshot, Table};
@@ -27,8 +28,8 @@ impl Sample {
     /// Asks the servers for their reports, and for the holders of a key, if given.
     pub fn take(client: &Client, key: Option<&str>) -> Sample {
         let (at, servers) = (Instant::now(), snapshots(client, ROWS));
-        let claims = |key: &str| client.claims_of_each(key).into_iter().flatten().filter_map(|(_, claims)| claims.ok());
-        Sample { at, servers, key: key.map(|key| (key.into(), claims(key).flatten().collect())) }
+        let claims = |key: &str| rows_of(client.claims_of_each(key).unwrap_or_default()).collect();
+        Sample { at, servers, key: key.map(|key| (key.into(), claims(key))) }
     }
 
     /// Returns true if the same servers replied to both samples; otherwise there are no rates.

@@ -1,9 +1,10 @@
 //! Requests of the members protocol and their replies, for consumers and providers.
 
+use super::TakeOutcome;
 use crate::Said;
 use crate::connection::{ClientConnection, Probe};
 use crate::error::{Error, Fault, Stop};
-use poolcounter_protocol::members::request::{Attributes, NoMembers, Request, Taken};
+use poolcounter_protocol::members::request::{Attributes, Request, Taken};
 use poolcounter_protocol::members::wire::client::{self as wire, Reply};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -21,18 +22,6 @@ pub struct Offered {
     pub name: Vec<u8>,
     /// Attributes, as `(name, value)`: at most 16, and 1 KiB in total.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-/// Reply to a take.
-pub enum TakeAnswer {
-    /// The members.
-    Taken(Vec<Taken>),
-    /// No members are available.
-    NoMembers(NoMembers),
-    /// The queue is full.
-    QueueFull,
-    /// The connection holds as many members as the server allows.
-    Limit,
 }
 
 /// Returns a request as it is sent.
@@ -74,10 +63,14 @@ pub fn read_done(line: &[u8], success: &Reply<'_>) -> Said<()> {
     }
 }
 
-/// Parses the reply to a take of `count` members, or of a single member for None.
-pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<u32>) -> Said<TakeAnswer> {
+/// Parses the reply to a take of `count` members, or of a single member for None: the members, or the other outcome.
+pub fn read_taken(
+    connection: &mut ClientConnection,
+    line: &[u8],
+    count: Option<u32>,
+) -> Said<Result<Vec<Taken>, TakeOutcome<'static>>> {
     Ok(match (wire::parse_reply(line), count) {
-        (Some(Reply::Member(taken)), None) => TakeAnswer::Taken(vec![taken]),
+        (Some(Reply::Member(taken)), None) => Ok(vec![taken]),
         (Some(Reply::Members(told)), Some(count)) if told == count => {
             let mut taken = Vec::new();
             for _ in 0..count {
@@ -86,11 +79,11 @@ pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<
                     _ => return Err(Fault::Garbled.into()),
                 }
             }
-            TakeAnswer::Taken(taken)
+            Ok(taken)
         }
-        (Some(Reply::NoMembers(reason)), _) => TakeAnswer::NoMembers(reason),
-        (Some(Reply::QueueFull), _) => TakeAnswer::QueueFull,
-        (Some(Reply::Limit), _) => TakeAnswer::Limit,
+        (Some(Reply::NoMembers(reason)), _) => Err(TakeOutcome::NoMembers(reason)),
+        (Some(Reply::QueueFull), _) => Err(TakeOutcome::QueueFull),
+        (Some(Reply::Limit), _) => Err(TakeOutcome::Limit),
         (Some(Reply::Error(words)), _) => return Err(Stop::refused(words)),
         _ => return Err(Fault::Garbled.into()),
     })

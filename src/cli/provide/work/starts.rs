@@ -45,7 +45,7 @@ impl Work<'_> {
             return self.give_up(index, &format!("the server refuses it, as {reason}: {}", shown(&line)));
         }
         self.commands[index].job = Job::Member(name.clone());
-        self.commands[index].process.let_run();
+        self.commands[index].process.renew(None);
         self.members.insert(name.clone(), false);
         if !is_awaited || self.is_ending {
             self.forsake(&name);
