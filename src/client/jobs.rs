@@ -46,7 +46,7 @@ pub struct JobExtras {
     /// Signature and timestamp of its root job, as registered by [`Producer::root`]: leaves of an older root are
     /// dropped.
     pub root: Option<(Vec<u8>, u64)>,
-    /// Group that [`Producer::limit_group`] limits: 1 to 64 bytes without spaces and control bytes.
+    /// Group that [`Producer::limit`] limits: 1 to 64 bytes without spaces and control bytes.
     pub group: Option<Vec<u8>>,
 }
 
