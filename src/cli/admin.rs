@@ -1,6 +1,6 @@
 //! `admin`: sends a command of the administration to the daemon on this machine, and prints the reply.
 
-use super::command::{FAILURE, Failure, Requests};
+use super::command::{Exit, FAILURE, Failure, Requests};
 use super::config_command::{USUAL_CONFIG, file_option};
 use super::options::DaemonSettings;
 use super::servers::json_option;
@@ -57,9 +57,8 @@ pub const OPTIONS: &[Opt<AdminCommandSettings>] = option_table!(AdminCommandSett
 /// # Errors
 ///
 /// Fails if the daemon does not answer, or refuses.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = AdminCommandSettings { socket: None, config: None, is_json: false };
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let settings = given.settings(OPTIONS, AdminCommandSettings { socket: None, config: None, is_json: false })?;
     let request = request_of(&given.words)?;
     let path = settings.path()?;
     let socket = connect_unix(&path, PATIENCE).map_err(|error| format!("unix:{}: {error}", path.display()))?;

@@ -1,6 +1,6 @@
 //! Row of the table of commands. Independent of any particular command.
 
-pub use super::failure::{FAILURE, Failure, MISUSE};
+pub use super::failure::{Exit, FAILURE, Failure, MISUSE};
 
 use super::table::{Given, WordsAllowed, described};
 use poolcounter_service::options::Opt;
@@ -31,7 +31,7 @@ pub struct Command {
     /// Requests that are commands with options of their own; the name of each ends in the request.
     pub requests: &'static [Command],
     /// Runs the command.
-    pub run: fn(&Given) -> Result<ExitCode, Failure>,
+    pub run: fn(&Given) -> Exit,
 }
 
 impl Command {

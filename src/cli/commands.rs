@@ -1,6 +1,6 @@
 //! Commands of the program: one table, used by the start, `help` and the tests.
 
-use super::command::{Command, Failure, command, first_word, requests_of, requests_of_option};
+use super::command::{Command, Exit, Failure, command, first_word, requests_of, requests_of_option};
 use super::services::SERVICES;
 use super::table::{self, Given, WordsAllowed};
 use super::terminal::print;
@@ -12,7 +12,6 @@ use super::{
 };
 use poolcounter_service::options::Opt;
 use std::ffi::{OsStr, OsString};
-use std::process::ExitCode;
 
 /// Table of commands. The first is the default.
 pub const COMMANDS: &[Command] = &[
@@ -65,14 +64,8 @@ pub const COMMANDS: &[Command] = &[
         "administer the local daemon: release a lock, set a ceiling, drain, change the log level", list: admin::list),
     command!(page "page", "--server HOST[:PORT] [--server ...] [options]",
         "serve one status page of several daemons", words: WordsAllowed::None),
-    Command {
-        name: "demo",
-        usage: "",
-        summary: "run a daemon with all services, in memory, and clients that use it",
-        words: WordsAllowed::None,
-        run: demo::run,
-        ..Command::BLANK
-    },
+    command!(demo "demo", "", "run a daemon with all services, in memory, and clients that use it",
+        words: WordsAllowed::None),
     command!(tls "tls", "--listen IP:PORT --to ADDRESS --cert FILE --key FILE [options]",
         "accept TLS connections, and pass their content on to a server", words: WordsAllowed::None),
     Command {
@@ -119,7 +112,7 @@ const EXAMPLES: [(&str, &str); 3] = [
 /// # Errors
 ///
 /// Fails if it cannot.
-pub fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &[OsString]) -> Exit {
     let (whole, arguments, is_named) = choose(arguments)?;
     let read = |command: &Command, options: &[Opt<()>]| {
         Given::read(options, command.words, arguments)
@@ -181,7 +174,7 @@ fn find(name: &OsString) -> Result<&'static Command, Failure> {
     command.ok_or_else(|| Failure::unknown("command", &name.to_string_lossy(), names))
 }
 
-fn help(given: &Given) -> Result<ExitCode, Failure> {
+fn help(given: &Given) -> Exit {
     match given.words.as_slice() {
         [] => print(&overview()),
         [name] => print(&help_of(find(name)?, None)),

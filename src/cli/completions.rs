@@ -8,15 +8,14 @@ mod names;
 mod parameters;
 mod scripts;
 
-use super::command::{Command, Failure};
+use super::command::{Command, Exit, Failure};
 use super::servers::Servers;
 use super::table::{Given, WordsAllowed};
 use super::terminal::print;
 use names::names_at;
-use parameters::{Completed, parameters_of};
+use parameters::{Completed, completed_behind};
 use poolcounter_service::options::Opt;
 use scripts::{BASH, FISH, ZSH};
-use std::process::ExitCode;
 
 /// Shells with their scripts.
 const SHELLS: [(&str, &str); 3] = [("bash", BASH), ("zsh", ZSH), ("fish", FISH)];
@@ -28,7 +27,7 @@ const OF: &str = "of";
 /// # Errors
 ///
 /// Fails if the shell is not known.
-pub fn run(given: &Given, commands: &[Command]) -> Result<ExitCode, Failure> {
+pub fn run(given: &Given, commands: &[Command]) -> Exit {
     let words: Vec<String> = given.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let shell = match words.split_first() {
         None => return Err(Failure::misuse("completions needs a shell: bash, zsh or fish")),
@@ -166,19 +165,10 @@ impl<'a> Line<'a> {
 
     /// Returns the reply for a word that is no option.
     fn parameters(&self, current: &str) -> String {
-        let first = self.positional.first().copied().unwrap_or_default();
-        let mut words = Vec::new();
-        if self.positional.is_empty() {
-            words.extend(self.command.known_words().into_iter().map(|word| (word, String::new())));
-        }
-        for parameter in parameters_of(self.command) {
-            if parameter.place == self.positional.len()
-                && (parameter.word.is_empty() || parameter.word.eq_ignore_ascii_case(first))
-            {
-                words.extend(self.words_of(&parameter.completed));
-            }
-        }
-        offer(current, "", words)
+        let known = if self.positional.is_empty() { self.command.known_words() } else { Vec::new() };
+        let known = known.into_iter().map(|word| (word, String::new()));
+        let completed = completed_behind(self.command, &self.positional);
+        offer(current, "", known.chain(completed.iter().flat_map(|completed| self.words_of(completed))).collect())
     }
 
     /// Returns the reply for the value of an option, behind a prefix.

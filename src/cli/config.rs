@@ -51,12 +51,7 @@ pub struct Schema<'a, S> {
 
 /// Applies a text without the name of the file. Returns line and sentence of each mistake, of a table the first one, in the
 /// order of the lines.
-pub fn apply_text<S: Clone>(
-    text: &str,
-    schema: &Schema<'_, S>,
-    given: &Given,
-    settings: &mut S,
-) -> Vec<(usize, String)> {
+pub fn apply_text<S: Clone>(text: &str, schema: &Schema<'_, S>, given: &Given, to: &mut S) -> Vec<(usize, String)> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         let mut mistakes: Vec<_> = errors.iter().map(|error| syntax_mistake(text, error, schema)).collect();
@@ -65,9 +60,9 @@ pub fn apply_text<S: Clone>(
         mistakes.dedup_by_key(|(line, _)| *line);
         return mistakes;
     }
-    let mut file = File { text, schema, given, seen: Vec::new(), overruled: settings.clone(), mistakes: Vec::new() };
+    let mut file = File { text, schema, given, seen: Vec::new(), overruled: to.clone(), mistakes: Vec::new() };
     for entry in entries(document.get_ref(), schema.tables) {
-        file.apply(entry, settings);
+        file.apply(entry, to);
     }
     file.mistakes.sort_by_key(|(line, _)| *line);
     file.mistakes
@@ -406,8 +401,7 @@ mod tests {
         if let Some(first) = apply_text(text, &schema, &given, &mut settings).into_iter().next() {
             return Err(first);
         }
-        given.apply(TABLE, &mut settings).expect("is well-formed");
-        Ok(settings)
+        Ok(given.settings(TABLE, settings).expect("is well-formed"))
     }
 
     /// The lines are from an existing yrmcds.conf.

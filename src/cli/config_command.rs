@@ -1,13 +1,12 @@
 //! `config`: prints the settings of a configuration file, each with its origin.
 
-use super::command::Failure;
+use super::command::Exit;
 use super::config::{self, Place};
 use super::options::{DaemonSettings, described as rows, tables};
 use super::table::Given;
 use super::terminal::{print, printable};
 use poolcounter_service::options::{Opt, assign, option_table};
 use std::path::Path;
-use std::process::ExitCode;
 
 /// Column of the comments with the origins.
 const ORIGIN_COLUMN: usize = 40;
@@ -48,9 +47,8 @@ pub(super) fn path_of(named: Option<String>) -> Option<String> {
 /// # Errors
 ///
 /// Fails if the file cannot be read, or has a mistake.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = ConfigSettings::default();
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let settings = given.settings(OPTIONS, ConfigSettings::default())?;
     let path = path_of(settings.config);
     let text = path.as_deref().map(config::read).transpose()?.unwrap_or_default();
     if let Some(path) = &path {

@@ -1,10 +1,10 @@
 //! `counter`: requests of the yrmcds counter protocol, as a command.
 
-use super::command::{Failure, wrong_request};
+use super::command::{Exit, Failure, wrong_request};
 use super::failure::{PROTOCOL, TRY_LATER};
-use super::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
+use super::lifetime::{Lifetime, grace, lost_exit, on_lost, process_group};
 use super::run_child::{self, HeldResource};
-use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, in_words, print_answers};
+use super::servers::{Servers, TIMEOUTS, has_part, in_words, print_answers, server_option, tls_option};
 use super::spawn::obey_signals_as_first_process;
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
@@ -43,24 +43,22 @@ pub struct CounterSettings {
 
 /// Options of the command.
 pub const OPTIONS: &[Opt<CounterSettings>] = option_table!(CounterSettings;
-    => Opt {
-        doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost). Each counter belongs to one \
-              of the servers; noop, stats and dump go to each.",
-        ..Opt::SERVER
-    };
-    => Opt::TLS;
+    => server_option(
+        "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost). Each counter belongs to one \
+         of the servers; noop, stats and dump go to each.",
+    );
+    => tls_option();
     "-w, --wait SECONDS",
         "For acquire: time to wait for units (default: 0). The protocol has no queue: the command asks again at least \
          once a second, and a later client may be served earlier. With 0 the command does not wait.",
         |settings, value| assign(&mut settings.wait, seconds(value));
-    => Opt {
-        doc: "For acquire: action when the units are lost while the command runs: only warn, or also terminate or kill \
-              it (default: warn). The units are lost when the connection is lost.",
-        ..Opt::ON_LOST
-    };
-    => Opt::LOST_EXIT;
-    => Opt::PROCESS_GROUP;
-    => Opt::GRACE;
+    => on_lost(
+        "For acquire: action when the units are lost while the command runs: only warn, or also terminate or kill \
+         it (default: warn). The units are lost when the connection is lost.",
+    );
+    => lost_exit();
+    => process_group();
+    => grace();
 );
 
 /// Runs the command.
@@ -68,14 +66,14 @@ pub const OPTIONS: &[Opt<CounterSettings>] = option_table!(CounterSettings;
 /// # Errors
 ///
 /// Fails if the command line is wrong, or no server answers.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = CounterSettings::default();
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let settings = given.settings(OPTIONS, CounterSettings::default())?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let counters = Counters::with(settings.servers.placement(), TIMEOUTS);
     let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     // Names may be any bytes; the other words are text.
     let name = words.get(1).map(|word| word.as_bytes()).unwrap_or_default();
+    let failed = |error: Error| Failure::of(&error, format!("{}: {error}", printable(name)));
     match texts.iter().map(|text| &**text).collect::<Vec<_>>().as_slice() {
         ["acquire", _, resources, maximum] => {
             obey_signals_as_first_process().map_err(Failure::no_commands)?;
@@ -83,25 +81,25 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             if !(1..=maximum).contains(&resources) {
                 return Err(Failure::misuse("RESOURCES is a number from 1 to MAXIMUM"));
             }
-            match acquire(&counters, name, resources, maximum, settings.wait).map_err(|error| failed(name, &error))? {
+            match acquire(&counters, name, resources, maximum, settings.wait).map_err(failed)? {
                 Some(units) => run_with(&units, name, &settings, command),
                 None => Err(refused(name, TRY_LATER, CounterRefusal::NotAvailable)),
             }
         }
         _ if !command.is_empty() => Err(Failure::misuse("only \"acquire NAME RESOURCES MAXIMUM\" runs a command")),
-        ["get", _] => match counters.get(name).map_err(|error| failed(name, &error))? {
+        ["get", _] => match counters.get(name).map_err(failed)? {
             Some(consumption) => print(&format!("{consumption}\n")),
             None => Err(refused(name, PROTOCOL, CounterRefusal::NotFound)),
         },
         ["release", _, resources] => {
-            let released = counters.release(name, amount(resources)?).map_err(|error| failed(name, &error))?;
+            let released = counters.release(name, amount(resources)?).map_err(failed)?;
             released.map(|()| ExitCode::SUCCESS).map_err(|refusal| refused(name, PROTOCOL, refusal))
         }
-        ["noop"] => print_answers(in_words(counters.noop()), |()| Vec::new()),
-        ["stats"] => print_answers(in_words(counters.stats()), |stats| {
+        ["noop"] => print_answers(in_words(counters.noop(), Error::to_string), |()| Vec::new()),
+        ["stats"] => print_answers(in_words(counters.stats(), Error::to_string), |stats| {
             stats.rows().map(|(row, value)| format!("{}: {value}", row.name)).collect()
         }),
-        ["dump"] => print_answers(in_words(counters.dump()), table_of),
+        ["dump"] => print_answers(in_words(counters.dump(), Error::to_string), table_of),
         words => Err(wrong_request("counter", REQUESTS, words)),
     }
 }
@@ -130,12 +128,7 @@ fn acquire<'a>(
 }
 
 /// Runs the command while the units are held; without a command, releases them at once.
-fn run_with(
-    units: &Units<'_>,
-    name: &[u8],
-    settings: &CounterSettings,
-    command: &[OsString],
-) -> Result<ExitCode, Failure> {
+fn run_with(units: &Units<'_>, name: &[u8], settings: &CounterSettings, command: &[OsString]) -> Exit {
     if command.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -143,14 +136,8 @@ fn run_with(
         true => Err(format!("{}: the units are lost, because the connection is gone", printable(name))),
         false => Ok(None),
     };
-    let connection = || Some((0, units.descriptor()?));
-    let held = HeldResource { connection: &connection, check: &check };
+    let held = HeldResource { connection: &|| units.descriptor(), check: &check };
     Ok(settings.lifetime.exit(&run_child::run(command, &[], &settings.lifetime, Some(&held))?))
-}
-
-/// Returns the failure for an error of client or server.
-fn failed(name: &[u8], error: &Error) -> Failure {
-    Failure::of(error, format!("{}: {error}", printable(name)))
 }
 
 fn refused(name: &[u8], status: u8, refusal: CounterRefusal) -> Failure {
@@ -167,5 +154,5 @@ fn amount(text: &str) -> Result<u32, Failure> {
     number(text, 0..=u32::MAX).map_err(|wanted| Failure::misuse(format!("\"{text}\" is not {wanted}")))
 }
 
-has_servers!(CounterSettings);
-has_lifetime!(CounterSettings);
+has_part!(CounterSettings, servers: Servers);
+has_part!(CounterSettings, lifetime: Lifetime);

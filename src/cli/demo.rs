@@ -1,7 +1,7 @@
 //! `demo`: a daemon with all services in memory, and clients that use it, in one process. The end of the process, by
 //! Ctrl-C say, leaves nothing behind.
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::options::{DaemonSettings, described};
 use super::serve::start;
 use super::servers::TIMEOUTS;
@@ -12,12 +12,16 @@ use poolcounter_client::{
     Client, Condition, Counters, Error, Limits, MediaWiki, Members, NewJob, Offered, Outcome, Producer, Provider,
     Purpose, Reservation, Role, Runner, Schedule, ScheduleTimes, TakeOutcome, TaskResult, Wanted,
 };
+use poolcounter_service::options::Opt;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::process::{ExitCode, exit};
 use std::thread;
 use std::time::Duration;
+
+/// Options of the command.
+pub const OPTIONS: &[Opt<()>] = &[];
 
 /// Time after which a client that has failed tries again.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -30,7 +34,7 @@ type Addresses = BTreeMap<&'static str, String>;
 /// # Errors
 ///
 /// Fails if the daemon cannot start.
-pub fn run(_given: &Given) -> Result<ExitCode, Failure> {
+pub fn run(_given: &Given) -> Exit {
     let addresses: Addresses = SERVICES.iter().map(|info| (info.name, address(info.port))).collect();
     let mut server = start(&settings(&addresses)?)?;
     // The clients' threads leave signals to the loop, as they are blocked by now.

@@ -1,9 +1,9 @@
 //! `doctor`: checks for faults that keep the daemon of this machine from serving well, and prints remedies.
 
-use super::command::Failure;
+use super::command::Exit;
 use super::config_command::{file_option, path_of};
 use super::options::{self, DaemonSettings};
-use super::report::{self, DENIED, NO_REPORTS};
+use super::report::{DENIED, NO_REPORTS, snapshots};
 use super::servers::{Servers, TIMEOUTS};
 use super::services::SERVICES;
 use super::table::{Given, WordsAllowed};
@@ -71,14 +71,18 @@ fn critical(about: &'static str, sentence: impl Into<String>) -> Finding {
     Finding(Level::Critical, about, sentence.into())
 }
 
+/// Returns the sentence of a check that is well, or the warning.
+fn judged(is_well: bool, about: &'static str, well: String, bad: String) -> Finding {
+    if is_well { ok(about, well) } else { warning(about, bad) }
+}
+
 /// Runs the command. The status is 0 if all is well, 1 after a warning, and 2 after a critical one.
 ///
 /// # Errors
 ///
 /// Fails if the result cannot be printed.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut own = DoctorSettings::default();
-    given.apply(OPTIONS, &mut own)?;
+pub fn run(given: &Given) -> Exit {
+    let own = given.settings(OPTIONS, DoctorSettings::default())?;
     let running = if own.config.is_none() { of_running() } else { None };
     let (about, settings) = match (running, path_of(own.config)) {
         (Some(running), _) => running,
@@ -106,7 +110,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 /// there. Relative paths begin at its directory.
 fn of_running() -> Option<(String, Result<DaemonSettings, String>)> {
     let client = Client::with(Servers::default().placement(), TIMEOUTS);
-    let reports = report::ask(&client, 0).into_iter().filter_map(|(_, report)| report::read(report.ok()?).ok());
+    let reports = snapshots(&client, 0).into_iter().filter_map(|(_, report)| report.ok());
     let line = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).ok();
     let (pid, line) = reports.map(|report| report.process.pid).find_map(|pid| Some((pid, line(pid)?)))?;
     let mut words = line.strip_suffix(b"\0")?.split(|byte| *byte == 0).map(OsStr::from_bytes);
@@ -196,21 +200,17 @@ fn daemon(ports: &[Port]) -> (Vec<Finding>, bool) {
     let mut findings = Vec::new();
     for Port { address, .. } in ports.iter().filter(is_asked) {
         let servers = Servers::default().only(&address.to_string());
-        let client = Client::with(servers.placement(), TIMEOUTS);
-        match report::ask(&client, 0)
-            .pop()
-            .map(|(_, report)| report.map_err(|failure| failure.sentence).and_then(report::read))
-        {
-            Some(Ok(report)) => {
-                findings.extend(about_report(&report));
-                return (findings, is_draining(&report));
+        for (_, report) in snapshots(&Client::with(servers.placement(), TIMEOUTS), 0) {
+            match report {
+                Ok(report) => {
+                    findings.extend(about_report(&report));
+                    return (findings, is_draining(&report));
+                }
+                Err(reason) if reason == DENIED || reason == NO_REPORTS => {
+                    findings.push(warning("daemon", format!("{reason} at {address}")));
+                }
+                Err(reason) => findings.push(critical("daemon", format!("{reason} at {address}"))),
             }
-            Some(Err(reason)) => {
-                let is_known = [DENIED, NO_REPORTS].contains(&&*reason);
-                let finding = if is_known { warning } else { critical };
-                findings.push(finding("daemon", format!("{reason} at {address}")));
-            }
-            None => {}
         }
     }
     (findings, false)
@@ -235,15 +235,12 @@ fn critical_conditions(report: &Snapshot) -> Vec<Finding> {
 
 fn about_report(report: &Snapshot) -> Vec<Finding> {
     let (own, version) = (env!("CARGO_PKG_VERSION"), &*report.version);
-    let version = match version == own {
-        true => ok("version", format!("daemon and commands are of version {own}")),
-        false => warning(
-            "version",
-            format!(
-                "the daemon is of version {version}, the commands of {own}: poolcounter admin RELOAD loses no lock"
-            ),
-        ),
-    };
+    let version = judged(
+        version == own,
+        "version",
+        format!("daemon and commands are of version {own}"),
+        format!("the daemon is of version {version}, the commands of {own}: poolcounter admin RELOAD loses no lock"),
+    );
     let (open, most) = (report.process.open_fds, report.process.max_fds);
     let used = format!("{} of {} are open", grouped(open), grouped(most));
     let descriptors = match most < ENOUGH_DESCRIPTORS {
@@ -253,15 +250,13 @@ fn about_report(report: &Snapshot) -> Vec<Finding> {
     let told = report.started_at + report.uptime;
     let here = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
     let skew = (here - told).abs();
-    let clock = match skew > CLOCK_SKEW {
-        true => warning(
-            "clock",
-            format!(
-                "the daemon's clock is {skew:.0} s from this one: it was set after the daemon was started; reload the daemon"
-            ),
-        ),
-        false => ok("clock", "the daemon's clock is right"),
-    };
+    let fault = "it was set after the daemon was started; reload the daemon";
+    let clock = judged(
+        skew <= CLOCK_SKEW,
+        "clock",
+        "the daemon's clock is right".into(),
+        format!("the daemon's clock is {skew:.0} s from this one: {fault}"),
+    );
     let mut findings = vec![version, descriptors, clock];
     if is_draining(report) {
         findings.push(warning("daemon", "it drains: new requests are refused until poolcounter admin UNDRAIN"));
@@ -277,15 +272,13 @@ fn keepalive_of(settings: &DaemonSettings) -> Finding {
         return ok("keepalive", "a machine that is gone keeps its locks");
     };
     let (gone, limit) = (time.as_secs(), SILENCE_LIMIT.as_secs());
-    match time > SILENCE_LIMIT {
-        true => ok("keepalive", format!("a machine that is gone gives back its locks after {gone} s")),
-        false => warning(
-            "keepalive",
-            format!(
-                "locks are given back after {gone} s of silence, and their holders notice that after {limit} s, too late for --on-lost: raise keepalive"
-            ),
-        ),
-    }
+    let fault = format!("their holders notice that after {limit} s, too late for --on-lost: raise keepalive");
+    judged(
+        time > SILENCE_LIMIT,
+        "keepalive",
+        format!("a machine that is gone gives back its locks after {gone} s"),
+        format!("locks are given back after {gone} s of silence, and {fault}"),
+    )
 }
 
 /// Checks the disk of the jobs.

@@ -8,7 +8,7 @@ mod options;
 
 pub use options::OPTIONS;
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::lifetime::Ended;
 use super::run_child::{self, HeldResource};
 use super::servers::TIMEOUTS;
@@ -34,15 +34,11 @@ const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
 /// # Errors
 ///
 /// Fails if the command was not run.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = ExecSettings::usual();
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let mut settings = given.settings(OPTIONS, ExecSettings::usual())?;
     if let (true, Some(value)) = (settings.key.is_empty(), env::var_os(KEY_VARIABLE)) {
         settings.key =
             key(value.as_bytes()).map_err(|wanted| Failure::misuse(format!("{KEY_VARIABLE} is not {wanted}")))?;
-    }
-    if settings.key.is_empty() {
-        return Err(Failure::misuse("--key is missing"));
     }
     let mut others = settings.also.iter().map(|(key, ..)| key);
     while let Some(key) = others.next() {
@@ -50,17 +46,15 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             return Err(Failure::misuse(format!("--also {}: the key is given twice", printable(key))));
         }
     }
-    if !settings.at_least.is_zero() && !settings.also.is_empty() {
-        return Err(Failure::misuse("--at-least cannot be used with --also"));
-    }
-    if settings.hold.is_some_and(|hold| settings.at_least > hold) {
-        return Err(Failure::misuse("--at-least is longer than --hold"));
-    }
-    if settings.is_one_attempt && !settings.is_for_anyone {
-        return Err(Failure::misuse("--one-attempt needs --any"));
-    }
-    if given.words.is_empty() {
-        return Err(Failure::misuse("there is no command to run"));
+    let faults = [
+        (settings.key.is_empty(), "--key is missing"),
+        (!settings.at_least.is_zero() && !settings.also.is_empty(), "--at-least cannot be used with --also"),
+        (settings.hold.is_some_and(|hold| settings.at_least > hold), "--at-least is longer than --hold"),
+        (settings.is_one_attempt && !settings.is_for_anyone, "--one-attempt needs --any"),
+        (given.words.is_empty(), "there is no command to run"),
+    ];
+    if let Some((_, fault)) = faults.iter().find(|(is_so, _)| *is_so) {
+        return Err(Failure::misuse(*fault));
     }
     let held = HeldByAncestors::inherited();
     let servers = settings.servers.list();
@@ -137,20 +131,14 @@ fn ask<'a>(
 
 /// Runs the command while the lock is held. Waiters for the same work get DONE only if it succeeded, or if one attempt is
 /// enough.
-fn run_with(
-    lock: Lock<'_>,
-    settings: &ExecSettings,
-    words: &[OsString],
-    variable: Variable,
-) -> Result<ExitCode, Failure> {
+fn run_with(lock: Lock<'_>, settings: &ExecSettings, words: &[OsString], variable: Variable) -> Exit {
     let until = settings.hold.and_then(|hold| Instant::now().checked_add(hold));
     let lost = |why: &str| format!("{}: the lock is lost, because {why}", settings.name());
     let check = || match until {
         Some(until) if until <= Instant::now() => Err(lost("its time is over")),
         _ => lock.loss().map_or(Ok(until), |loss| Err(lost(&loss.to_string()))),
     };
-    let connection = || Some((0, lock.descriptor()?));
-    let held = HeldResource { connection: &connection, check: &check };
+    let held = HeldResource { connection: &|| lock.descriptor(), check: &check };
     let ended = run_child::run(words, &[variable], &settings.lifetime, Some(&held));
     match &ended {
         Ok(Ended { status, was_lost: false }) if *status == 0 || settings.is_one_attempt => {
@@ -171,7 +159,7 @@ impl ExecSettings {
     }
 
     /// Reports that there is no lock, with the reason and the holders.
-    fn turned_away(&self, client: &Client, why: &str) -> Result<ExitCode, Failure> {
+    fn turned_away(&self, client: &Client, why: &str) -> Exit {
         if self.is_quiet {
             return Ok(ExitCode::from(self.conflict_exit));
         }

@@ -3,6 +3,10 @@
 use poolcounter_client::Error;
 use poolcounter_service::options::did_you_mean;
 use std::io;
+use std::process::ExitCode;
+
+/// Exit status of a command, or its failure.
+pub type Exit = Result<ExitCode, Failure>;
 
 /// Failure of a command.
 #[derive(PartialEq, Eq, Debug)]

@@ -1,15 +1,16 @@
 //! `holders`: prints holders and waiters of the locks of a pool.
 
-use super::command::Failure;
-use super::rows::{PrintedRow, flat, show, table};
-use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, json_option, print_answers};
+use super::command::{Exit, Failure};
+use super::rows::{PrintedRow, show, table};
+use super::servers::{
+    A_SERVER, Servers, TIMEOUTS, has_part, in_words, json_option, print_answers, server_option, tls_option,
+};
 use super::table::Given;
-use super::terminal::{self, in_words, printable};
-use poolcounter_client::{Client, ListedClaim, Purpose};
+use super::terminal::{self, printable};
+use poolcounter_client::{Client, Error, ListedClaim, Purpose};
 use poolcounter_service::options::{Opt, assign};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// Settings of the command.
@@ -25,8 +26,8 @@ pub const OPTIONS: &[Opt<HoldersSettings>] = &[
         "Print a list of JSON objects, one for each server. Each has server, and claims or error.",
         |settings, _| assign(&mut settings.is_json, Ok(true)),
     ),
-    Opt::SERVER,
-    Opt::TLS,
+    server_option(A_SERVER),
+    tls_option(),
 ];
 
 /// Runs the command.
@@ -34,26 +35,21 @@ pub const OPTIONS: &[Opt<HoldersSettings>] = &[
 /// # Errors
 ///
 /// Fails if the result cannot be printed. A server that does not reply is reported; see [`print_answers`].
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = HoldersSettings::default();
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let settings = given.settings(OPTIONS, HoldersSettings::default())?;
     let [key] = given.words.as_slice() else { return Err(Failure::misuse("holders needs one KEY")) };
     let (client, key) = (Client::with(settings.servers.placement(), TIMEOUTS), key.as_bytes());
-    match client.claims_of_each(key) {
-        Ok(answers) if settings.is_json => show(answers, true),
-        Ok(answers) => {
-            let (is_one, key) = (answers.len() == 1, printable(key));
-            for (server, claims) in &answers {
-                if matches!(claims, Ok(Ok(claims)) if claims.is_empty()) {
-                    let server = if is_one { String::new() } else { format!("{server}: ") };
-                    terminal::warn(&format!("{server}no holders or waiters of {key}"));
-                }
-            }
-            let lines = |claims: Vec<ListedClaim>| if claims.is_empty() { Vec::new() } else { table(&claims) };
-            print_answers(flat(answers, ListedClaim::refusal), lines)
-        }
-        Err(error) => Err(Failure::misuse(error.to_string())),
+    let answers = client.claims_of_each(key).map_err(|error| Failure::misuse(error.to_string()))?;
+    if settings.is_json {
+        return show(answers, true);
     }
+    let (is_one, key) = (answers.len() == 1, printable(key));
+    for (server, _) in answers.iter().filter(|(_, claims)| claims.as_ref().is_ok_and(Vec::is_empty)) {
+        let server = if is_one { String::new() } else { format!("{server}: ") };
+        terminal::warn(&format!("{server}no holders or waiters of {key}"));
+    }
+    let lines = |claims: Vec<ListedClaim>| if claims.is_empty() { Vec::new() } else { table(&claims) };
+    print_answers(in_words(answers, Error::to_string), lines)
 }
 
 /// Returns the state of a claim in a word.
@@ -69,12 +65,12 @@ pub fn state_of(claim: &ListedClaim) -> &'static str {
 impl PrintedRow for ListedClaim {
     const LIST: &'static str = "claims";
 
-    const HEADS: &'static [&'static str] = &["STATE", "FOR", "CLIENT", "WHO"];
+    const HEADS: &'static str = "STATE FOR CLIENT WHO";
 
     fn cell(&self, head: &str) -> Option<String> {
         match head {
-            "STATE" => self.kept_for.map(|left| format!("kept for {}", in_words(left.into()))),
-            "FOR" => Some(in_words(self.age.into())),
+            "STATE" => self.kept_for.map(|left| format!("kept for {}", terminal::in_words(left.into()))),
+            "FOR" => Some(terminal::in_words(self.age.into())),
             _ => (head == "WHO" && self.who.is_empty()).then(|| "-".into()),
         }
     }
@@ -90,4 +86,4 @@ impl PrintedRow for ListedClaim {
     }
 }
 
-has_servers!(HoldersSettings);
+has_part!(HoldersSettings, servers: Servers);

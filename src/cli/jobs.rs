@@ -23,7 +23,7 @@ mod words;
 
 pub use options::{JobsCommandSettings, OPTIONS};
 
-use super::command::{Command, Failure, MISUSE, command, wrong_request};
+use super::command::{Command, Exit, Failure, MISUSE, command, wrong_request};
 use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
 use super::terminal::{print, print_bytes, printable};
@@ -31,6 +31,7 @@ use copy::Place;
 use poolcounter_client::{Error, JobId, JobState, Producer, SummaryBy, own_user};
 #[cfg(feature = "postgres")]
 use poolcounter_jobs::postgres::{self, Place as Database};
+use poolcounter_service::options::seconds;
 use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 
@@ -82,9 +83,8 @@ const LIMIT: u32 = 100;
 /// # Errors
 ///
 /// Fails if the command line is wrong, no server replies, or the server refuses.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = JobsCommandSettings { limit: LIMIT, ..JobsCommandSettings::default() };
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let settings = given.settings(OPTIONS, JobsCommandSettings { limit: LIMIT, ..JobsCommandSettings::default() })?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let texts: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
@@ -97,17 +97,12 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             let looked = look(&producer, &settings, &texts);
             if settings.is_json { show::error_as_json(&producer, looked) } else { looked }
         }
-        ["kick" | "bury" | "delete" | "clear" | "move" | "set" | "cancel", ..] => {
-            change_jobs(&producer, &settings, &texts)
-        }
-        ["init-db", url] => init_db(url, settings.is_run),
-        ["copy", from, to] => copy_store(from, to),
-        _ => change_tubes(&producer, &texts),
+        _ => change(&producer, &settings, &texts),
     }
 }
 
 /// Serves the requests that show jobs.
-fn look(producer: &Producer, settings: &JobsCommandSettings, words: &[&str]) -> Result<ExitCode, Failure> {
+fn look(producer: &Producer, settings: &JobsCommandSettings, words: &[&str]) -> Exit {
     match *words {
         ["peek", what, ref state @ ..] => peek(producer, what, one_state(state)?.unwrap_or(JobState::Ready)),
         ["show", id] => show::job(producer, settings, id_of(id)?),
@@ -130,8 +125,8 @@ fn look(producer: &Producer, settings: &JobsCommandSettings, words: &[&str]) -> 
     }
 }
 
-/// Serves the requests that move or delete jobs.
-fn change_jobs(producer: &Producer, settings: &JobsCommandSettings, words: &[&str]) -> Result<ExitCode, Failure> {
+/// Serves the requests that change jobs, tubes or stores.
+fn change(producer: &Producer, settings: &JobsCommandSettings, words: &[&str]) -> Exit {
     match *words {
         ["kick"] if settings.is_all => {
             let tubes = producer.tubes().map_err(failure)?;
@@ -154,17 +149,8 @@ fn change_jobs(producer: &Producer, settings: &JobsCommandSettings, words: &[&st
         ["set", id, ref values @ ..] if !values.is_empty() => tubes::set_job(producer, id_of(id)?, values),
         ["cancel", what] => count_of(what, "CANCELLED", producer.cancel(what, &own_user())),
         ["clear", pattern, ref state @ ..] => count("CLEARED", producer.clear(pattern, one_state(state)?)),
-        _ => Err(wrong_form(words)),
-    }
-}
-
-/// Serves the requests that set something for tubes or the daemon.
-fn change_tubes(producer: &Producer, words: &[&str]) -> Result<ExitCode, Failure> {
-    match *words {
-        ["pause", pattern, seconds] => {
-            let time = poolcounter_service::options::seconds(seconds)
-                .map_err(|wanted| Failure::misuse(format!("{seconds} is not {wanted}")))?;
-            found(pattern, producer.pause(pattern, time).map_err(failure)?)
+        ["pause", pattern, time] => {
+            found(pattern, producer.pause(pattern, tubes::read(time, seconds)?).map_err(failure)?)
         }
         ["retry", pattern, ref how @ ..] if (1..=4).contains(&how.len()) => tubes::retry(producer, pattern, how),
         ["limit", what, number, ref how @ ..] => tubes::limit(producer, what, number, how),
@@ -174,6 +160,8 @@ fn change_tubes(producer: &Producer, words: &[&str]) -> Result<ExitCode, Failure
         ["dead-letter", pattern, ref tube @ ..] if tube.len() <= 1 => {
             tubes::set(producer.dead_letter(pattern, tube.first().copied()))
         }
+        ["init-db", url] => init_db(url, settings.is_run),
+        ["copy", from, to] => copy_store(from, to),
         _ => Err(wrong_form(words)),
     }
 }
@@ -183,7 +171,7 @@ fn wrong_form(words: &[&str]) -> Failure {
 }
 
 /// Copies all jobs of a store to an empty one, without a daemon.
-fn copy_store(from: &str, to: &str) -> Result<ExitCode, Failure> {
+fn copy_store(from: &str, to: &str) -> Exit {
     let place = |text| Place::parse(text).map_err(Failure::misuse);
     let (source, target) = (place(from)?, place(to)?);
     let name = target.name().to_string();
@@ -191,13 +179,13 @@ fn copy_store(from: &str, to: &str) -> Result<ExitCode, Failure> {
 }
 
 #[cfg(not(feature = "postgres"))]
-fn init_db(_: &str, _: bool) -> Result<ExitCode, Failure> {
+fn init_db(_: &str, _: bool) -> Exit {
     Err(Failure::misuse("this program is built without PostgreSQL"))
 }
 
 /// Prints the SQL that creates the tables in a database, or executes it.
 #[cfg(feature = "postgres")]
-fn init_db(url: &str, is_run: bool) -> Result<ExitCode, Failure> {
+fn init_db(url: &str, is_run: bool) -> Exit {
     // Accepts the same form as the daemon's option.
     let url = url.strip_prefix("postgres:").filter(|rest| !rest.starts_with("//")).unwrap_or(url);
     let place = Database::parse(url).map_err(Failure::misuse)?;
@@ -209,7 +197,7 @@ fn init_db(url: &str, is_run: bool) -> Result<ExitCode, Failure> {
     print(&format!("{name} has the tables now\n"))
 }
 
-fn peek(producer: &Producer, what: &str, state: JobState) -> Result<ExitCode, Failure> {
+fn peek(producer: &Producer, what: &str, state: JobState) -> Exit {
     let body = match as_id(what) {
         Some(id) => producer.peek(id).map_err(failure)?,
         None => {
@@ -248,26 +236,26 @@ fn kick_tube(producer: &Producer, pattern: &str, state: JobState) -> Result<u64,
     producer.use_tube(pattern).and_then(|()| producer.kick(most)).map_err(failure)
 }
 
-fn bury(settings: &JobsCommandSettings, id: JobId) -> Result<ExitCode, Failure> {
+fn bury(settings: &JobsCommandSettings, id: JobId) -> Exit {
     let mut runner = settings.servers.runner_of(&settings.servers.list());
     let Some(job) = runner.reserve_job(id).map_err(failure)? else { return found(&id.to_string(), false) };
     runner.bury(&job, None).map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn count(word: &str, counted: Result<u64, Error>) -> Result<ExitCode, Failure> {
+fn count(word: &str, counted: Result<u64, Error>) -> Exit {
     print(&format!("{word} {}\n", counted.map_err(failure)?))
 }
 
 /// Prints the number of jobs that a request about a job or a pattern has changed.
-fn count_of(what: &str, word: &str, counted: Result<Option<u64>, Error>) -> Result<ExitCode, Failure> {
+fn count_of(what: &str, word: &str, counted: Result<Option<u64>, Error>) -> Exit {
     match counted.map_err(failure)? {
         Some(number) => count(word, Ok(number)),
         None => found(what, false),
     }
 }
 
-fn found(what: &str, is_there: bool) -> Result<ExitCode, Failure> {
+fn found(what: &str, is_there: bool) -> Exit {
     if is_there {
         return Ok(ExitCode::SUCCESS);
     }

@@ -66,30 +66,25 @@ impl Default for Lifetime {
     }
 }
 
-/// Options for the lifetime of a command.
-pub trait LifetimeOptions {
-    /// Option for the effect of a loss. Its text is that of the command.
-    const ON_LOST: Self;
-    /// Option for the exit status after a loss.
-    const LOST_EXIT: Self;
-    /// Option for the process group.
-    const PROCESS_GROUP: Self;
-    /// Option for the time between SIGTERM and SIGKILL.
-    const GRACE: Self;
+/// Returns the option for the effect of a loss. Its text is that of the command.
+pub const fn on_lost<S: AsMut<Lifetime>>(doc: &'static str) -> Opt<S> {
+    Opt::new("--on-lost warn|term|kill", doc, |settings, value| {
+        assign(&mut settings.as_mut().on_lost, OnLost::parse(value))
+    })
 }
 
-impl<S: AsMut<Lifetime>> LifetimeOptions for Opt<S> {
-    const ON_LOST: Opt<S> = Opt::new("--on-lost warn|term|kill", "", |settings, value| {
-        assign(&mut settings.as_mut().on_lost, OnLost::parse(value))
-    });
-
-    const LOST_EXIT: Opt<S> = Opt::new(
+/// Returns the option for the exit status after a loss.
+pub const fn lost_exit<S: AsMut<Lifetime>>() -> Opt<S> {
+    Opt::new(
         "--lost-exit STATUS",
         "Exit status when --on-lost has acted or warned (default: that of the command).",
         |settings, value| assign(&mut settings.as_mut().lost_exit, number(value, 0..=u8::MAX).map(Some)),
-    );
+    )
+}
 
-    const PROCESS_GROUP: Opt<S> = Opt::new(
+/// Returns the option for the process group.
+pub const fn process_group<S: AsMut<Lifetime>>() -> Opt<S> {
+    Opt::new(
         "--process-group own|shared",
         "Process group of the command: its own, or that of this process (default: shared on a terminal, else own). In \
          a group of its own, the processes that the command starts get the signals and end with it; see \
@@ -97,25 +92,15 @@ impl<S: AsMut<Lifetime>> LifetimeOptions for Opt<S> {
         |settings, value| {
             assign(&mut settings.as_mut().group, one_of(value, &[("own", true), ("shared", false)]).map(Some))
         },
-    );
+    )
+}
 
-    const GRACE: Opt<S> = Opt::new(
+/// Returns the option for the time between SIGTERM and SIGKILL.
+pub const fn grace<S: AsMut<Lifetime>>() -> Opt<S> {
+    Opt::new(
         "--grace SECONDS",
         "Time between SIGTERM and SIGKILL (default: 10). It counts when --on-lost is term, when this process is \
          killed, and for processes that are left in the group of the command after a signal has ended that one.",
         |settings, value| assign(&mut settings.as_mut().grace, seconds(value)),
-    );
+    )
 }
-
-/// Gives the options access to the field `lifetime` of the settings of a command.
-macro_rules! has_lifetime {
-    ($settings:ty) => {
-        impl AsMut<crate::lifetime::Lifetime> for $settings {
-            fn as_mut(&mut self) -> &mut crate::lifetime::Lifetime {
-                &mut self.lifetime
-            }
-        }
-    };
-}
-
-pub(crate) use has_lifetime;

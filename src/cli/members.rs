@@ -6,9 +6,10 @@ mod requests;
 
 pub use requests::{REQUESTS, list};
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::rows::{PrintedRow, show, table};
-use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, json_option};
+use super::servers::{A_SERVER, Servers, TIMEOUTS, has_part, json_option, server_option, tls_option};
+use super::spawn::obey_signals_as_first_process;
 use super::table::Given;
 use super::terminal::{self, printable};
 use poolcounter_client::{Error, KeptOut, ListedHolder, ListedMember, ListedPool, ListedWaiter, Members, own_user};
@@ -16,7 +17,6 @@ use poolcounter_protocol::members::wire::client::describe_refusal;
 use poolcounter_service::options::{Opt, assign, number, option_table, seconds_from};
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// Settings of the command.
@@ -65,8 +65,8 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = option_table!(MembersCommand
         |settings, value| assign(&mut settings.every, seconds_from(Duration::ZERO, value).map(Some));
     "--until-exit PID", "For renew --every: end with status 0 once the process of this number has ended.",
         |settings, value| assign(&mut settings.until_exit, number(value, 1..=i32::MAX).map(Some));
-    => Opt::SERVER;
-    => Opt::TLS;
+    => server_option(A_SERVER);
+    => tls_option();
 );
 
 /// Runs the command. A single word is a pool, whatever its name: each request has a parameter.
@@ -75,16 +75,17 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = option_table!(MembersCommand
 ///
 /// Fails if the result cannot be printed or the request fails. A server that does not reply is reported, and makes the
 /// status 1.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = MembersCommandSettings::default();
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let settings = given.settings(OPTIONS, MembersCommandSettings::default())?;
     let members = Members::with(settings.servers.placement(), TIMEOUTS);
     // A list needs no name.
     let members =
         if given.words.len() > 1 { members.named(own_user()).map_err(|error| refused(&[], &error))? } else { members };
     let words: Vec<&[u8]> = given.words.iter().map(|word| word.as_bytes()).collect();
     let bad_name = |error: Error| refused(&words, &error);
-    if settings.until_exit.is_some() && settings.every.is_none() {
+    if settings.every.is_some() {
+        obey_signals_as_first_process().map_err(Failure::no_commands)?;
+    } else if settings.until_exit.is_some() {
         return Err(Failure::misuse("--until-exit needs --every"));
     }
     match (words.as_slice(), settings.is_about_waiters) {
@@ -115,7 +116,7 @@ fn in_words(error: &Error) -> String {
 }
 
 /// Prints the last holders of a fixed member, or of each member of the pool.
-fn show_history(members: &Members, pool: &[u8], member: Option<&[u8]>, is_json: bool) -> Result<ExitCode, Failure> {
+fn show_history(members: &Members, pool: &[u8], member: Option<&[u8]>, is_json: bool) -> Exit {
     let rows = || {
         let names = match member {
             Some(member) => vec![member.to_vec()],
@@ -145,7 +146,7 @@ struct HistoryRow {
 impl PrintedRow for HistoryRow {
     const LIST: &'static str = "history";
 
-    const HEADS: &'static [&'static str] = &["MEMBER", "LEASE", "HOLDER", "ADDRESS", "TAKEN", "ENDED", "HOW", "BY"];
+    const HEADS: &'static str = "MEMBER LEASE HOLDER ADDRESS TAKEN ENDED HOW BY";
 
     fn cell(&self, head: &str) -> Option<String> {
         let ago = |span| format!("{} ago", terminal::in_words(span));
@@ -174,24 +175,10 @@ impl PrintedRow for HistoryRow {
 impl PrintedRow for ListedPool {
     const LIST: &'static str = "pools";
 
-    fn refusal(error: &Error) -> String {
-        in_words(error)
-    }
+    const REFUSAL: fn(&Error) -> String = in_words;
 
     /// Behind the group stand figures, by their names in the protocol.
-    const HEADS: &'static [&'static str] = &[
-        "POOL",
-        "GROUP",
-        "MAX",
-        "IN_USE",
-        "FREE",
-        "STARTING",
-        "STOPPING",
-        "CLEANING",
-        "QUARANTINED",
-        "QUEUED",
-        "QUEUE_MAX",
-    ];
+    const HEADS: &'static str = "POOL GROUP MAX IN_USE FREE STARTING STOPPING CLEANING QUARANTINED QUEUED QUEUE_MAX";
 
     fn object(&self) -> Value {
         let mut object = Map::new();
@@ -205,12 +192,9 @@ impl PrintedRow for ListedPool {
 impl PrintedRow for ListedMember {
     const LIST: &'static str = "members";
 
-    fn refusal(error: &Error) -> String {
-        in_words(error)
-    }
+    const REFUSAL: fn(&Error) -> String = in_words;
 
-    const HEADS: &'static [&'static str] =
-        &["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES", "HELD_FOR", "LEASE", "EXPIRES", "WHY"];
+    const HEADS: &'static str = "MEMBER STATE HOLDER AGE IDLE USES HELD_FOR LEASE EXPIRES WHY";
 
     fn cell(&self, head: &str) -> Option<String> {
         match head {
@@ -242,11 +226,9 @@ impl PrintedRow for ListedMember {
 impl PrintedRow for ListedWaiter {
     const LIST: &'static str = "waiters";
 
-    fn refusal(error: &Error) -> String {
-        in_words(error)
-    }
+    const REFUSAL: fn(&Error) -> String = in_words;
 
-    const HEADS: &'static [&'static str] = &["PLACE", "WAITER", "WAITED", "PRI", "COUNT", "ATTRIBUTES"];
+    const HEADS: &'static str = "PLACE WAITER WAITED PRI COUNT ATTRIBUTES";
 
     fn cell(&self, head: &str) -> Option<String> {
         let pair = |(name, value): &(Vec<u8>, Vec<u8>)| format!("{}={}", printable(name), printable(value));
@@ -277,4 +259,4 @@ fn text(bytes: &[u8]) -> Value {
     String::from_utf8_lossy(bytes).into()
 }
 
-has_servers!(MembersCommandSettings);
+has_part!(MembersCommandSettings, servers: Servers);

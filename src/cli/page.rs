@@ -1,6 +1,6 @@
 //! `page`: status page of several daemons, made from their own pages.
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::endpoint::default_of;
 use super::logger;
 use super::serve::{VERSION, listen_for, serve};
@@ -51,13 +51,12 @@ pub const OPTIONS: &[Opt<PageSettings>] = option_table!(PageSettings;
 /// # Errors
 ///
 /// Fails if it cannot.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+pub fn run(given: &Given) -> Exit {
     let services = crate::services::SERVICES.iter().map(|info| info.name).filter(|name| *name != http::INFO.name);
     let services = services.chain([access::report::NAME]).collect();
     let endpoint = Endpoint { is_enabled: true, ..default_of(&http::INFO) };
-    let mut settings = (endpoint, HttpSettings { services, ..HttpSettings::default() });
-    given.apply(OPTIONS, &mut settings)?;
-    let (mut endpoint, http) = settings;
+    let http = HttpSettings { services, ..HttpSettings::default() };
+    let (mut endpoint, http) = given.settings(OPTIONS, (endpoint, http))?;
     if http.servers.is_empty() {
         return Err(Failure::misuse("no --server is named"));
     }

@@ -1,6 +1,6 @@
 //! Process of a command of a provider or a runner: a process group with a deadline and captured output.
 
-use crate::spawn::{Spawn, Stdio, Variable, group_of, status_of};
+use crate::spawn::{Spawn, Variable, group_of, status_of};
 use crate::watchdog::Watchdog;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, killpg};
@@ -37,13 +37,15 @@ pub struct Launch<'a> {
     pub input: Option<BorrowedFd<'a>>,
     /// Use of its output.
     pub keep: Keep,
-    /// Use of its standard error.
-    pub errors: Errors,
+    /// Use of its standard error. If nothing is kept of that, it is the standard error of this process.
+    pub errors: Keep,
+    /// True if a standard error that is kept is copied to that of this process, too.
+    pub shows_errors: bool,
     /// True if it has descriptor 3, on which it writes answer lines.
     pub has_answers: bool,
     /// Connections that stay open until its end, even if this process is killed.
     pub connections: &'a [BorrowedFd<'a>],
-    /// Time limit of the process. A start that has printed its line gets none ([`Process::let_run`]).
+    /// Time limit of the process. A start that has printed its line has none ([`Process::renew`]).
     pub timeout: Option<Duration>,
 }
 
@@ -61,18 +63,6 @@ pub enum Keep {
     Ends(usize),
 }
 
-/// Use of a standard error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Errors {
-    /// Inherited from this process.
-    #[default]
-    Inherited,
-    /// Kept: the first line, and this many bytes of the end.
-    Kept(usize),
-    /// Kept in the same way, and copied to the standard error of this process.
-    PassedOn(usize),
-}
-
 /// Process group of a command.
 pub struct Process {
     /// Process group; None after its end.
@@ -88,6 +78,7 @@ pub struct Process {
 }
 
 /// Output of a process, with the part that is kept.
+#[derive(Default)]
 struct Capture {
     pipe: Option<PipeReader>,
     keep: Keep,
@@ -129,17 +120,11 @@ impl Launcher {
         let null = self.null.as_raw_fd();
         let input = launch.input.map_or(null, |input| input.as_raw_fd());
         let (output, its_output) = Capture::begin(launch.keep)?;
-        let (errors, its_errors) = Capture::begin(match launch.errors {
-            Errors::Inherited => Keep::Nothing,
-            Errors::Kept(most) | Errors::PassedOn(most) => Keep::Ends(most),
-        })?;
+        let (errors, its_errors) = Capture::begin(launch.errors)?;
         let (answers, its_answers) = Capture::begin(if launch.has_answers { Keep::Lines } else { Keep::Nothing })?;
-        let stdio = Stdio::Apart {
-            input,
-            output: its_output.as_ref().map_or(null, AsRawFd::as_raw_fd),
-            errors: its_errors.as_ref().map(AsRawFd::as_raw_fd),
-            answers: its_answers.as_ref().map(AsRawFd::as_raw_fd),
-        };
+        let [its_output, its_errors, its_answers] =
+            [&its_output, &its_errors, &its_answers].map(|pipe| pipe.as_ref().map(AsRawFd::as_raw_fd));
+        let stdio = [Some(input), its_output.or(Some(null)), its_errors, its_answers];
         let spawn = Spawn { mask: &self.mask, variables: launch.variables, stdio, has_group: true };
         let group = spawn.spawn(launch.words)?;
         let process = Process {
@@ -147,7 +132,7 @@ impl Launcher {
             deadline: launch.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             is_ending: false,
             output,
-            errors: Capture { is_passed_on: matches!(launch.errors, Errors::PassedOn(_)), ..errors },
+            errors: Capture { is_passed_on: launch.shows_errors, ..errors },
             answers,
             watchdog: self.watchdog.clone(),
         };
@@ -191,7 +176,8 @@ impl Process {
 
     /// Discards the standard error kept so far.
     pub fn forget_errors(&mut self) {
-        self.errors.forget();
+        self.errors.kept.clear();
+        self.errors.beginning.clear();
     }
 
     /// Returns the lines written since the last call, without their ends, cut at 8192 bytes.
@@ -219,17 +205,10 @@ impl Process {
         if is_whole { FirstLine::Whole(kept.trim_ascii_end().to_vec()) } else { FirstLine::Open }
     }
 
-    /// Returns the descriptor of its output, while that is open.
-    pub fn output(&self) -> Option<BorrowedFd<'_>> {
-        self.output.pipe.as_ref().map(AsFd::as_fd)
-    }
-
     /// Returns the descriptors of its open outputs.
     pub fn outputs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        [&self.output, &self.errors, &self.answers]
-            .into_iter()
-            .filter_map(|capture| capture.pipe.as_ref())
-            .map(AsFd::as_fd)
+        let captures = [&self.output, &self.errors, &self.answers].into_iter();
+        captures.filter_map(|capture| capture.pipe.as_ref()).map(AsFd::as_fd)
     }
 
     /// Returns its deadline.
@@ -237,25 +216,18 @@ impl Process {
         self.deadline
     }
 
-    /// Sets its deadline to `timeout` from now on, unless it was asked to end.
-    pub fn renew(&mut self, timeout: Duration) {
+    /// Sets its deadline to `timeout` from now on, or to none, unless it was asked to end.
+    pub fn renew(&mut self, timeout: Option<Duration>) {
         if !self.is_ending && self.is_running() {
-            self.deadline = Instant::now().checked_add(timeout);
+            self.deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         }
-    }
-
-    /// Removes its deadline.
-    pub fn let_run(&mut self) {
-        self.deadline = None;
     }
 
     /// Ends it if its deadline has passed, and returns true in that case.
     pub fn expire(&mut self, now: Instant) -> bool {
         let is_due = self.deadline.is_some_and(|deadline| deadline <= now);
-        match (is_due, self.is_ending) {
-            (false, _) => {}
-            (true, false) => self.terminate(),
-            (true, true) => self.kill(),
+        if is_due {
+            if self.is_ending { self.kill() } else { self.terminate() }
         }
         is_due
     }
@@ -297,16 +269,7 @@ impl Capture {
         if let Some(reader) = &pipe {
             fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
-        let capture = Capture {
-            pipe,
-            keep,
-            kept: Vec::new(),
-            lines: Vec::new(),
-            has_line: false,
-            beginning: Vec::new(),
-            is_passed_on: false,
-        };
-        Ok((capture, writer))
+        Ok((Capture { pipe, keep, ..Capture::default() }, writer))
     }
 
     /// Reads some of the output.
@@ -370,10 +333,5 @@ impl Capture {
         let first = beginning.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let end = &self.kept[self.kept.len().saturating_sub(most - first.len() - 1)..];
         [first, b"\n", end].concat()
-    }
-
-    fn forget(&mut self) {
-        self.kept.clear();
-        self.beginning.clear();
     }
 }

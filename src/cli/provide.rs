@@ -2,9 +2,9 @@
 
 mod work;
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::failure::PROTOCOL;
-use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers};
+use super::servers::{A_SERVER, Servers, TIMEOUTS, has_part, server_option, tls_option};
 use super::spawn::block_signals;
 use super::table::Given;
 use super::terminal::printable;
@@ -78,8 +78,8 @@ pub const OPTIONS: &[Opt<ProvideSettings>] = option_table!(ProvideSettings;
          terminated, and killed 5 seconds later, and the command has failed. The limit should be no longer than the \
          times that the pool sets.",
         |settings, value| assign(&mut settings.timeout, seconds_from(Duration::ZERO, value));
-    => Opt::SERVER;
-    => Opt::TLS;
+    => server_option(A_SERVER);
+    => tls_option();
 );
 
 /// Runs the command.
@@ -87,15 +87,14 @@ pub const OPTIONS: &[Opt<ProvideSettings>] = option_table!(ProvideSettings;
 /// # Errors
 ///
 /// Fails if the command line is wrong, the server refuses, or the system cannot run commands.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = ProvideSettings { timeout: Duration::from_secs(60), ..ProvideSettings::default() };
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let usual = ProvideSettings { timeout: Duration::from_secs(60), ..ProvideSettings::default() };
+    let settings = given.settings(OPTIONS, usual)?;
     let [pool] = given.words.as_slice() else { return Err(Failure::misuse("provide needs one POOL")) };
     let role = settings.role().map_err(Failure::misuse)?;
     let mask = SigSet::thread_get_mask().map_err(Failure::no_commands)?;
     let signals = block_signals(&SIGNALS).map_err(Failure::no_commands)?;
     let work = Work::new(&settings, pool.as_bytes(), mask).map_err(Failure::no_commands)?;
-    let link = Link::Down(Instant::now());
     let token: [u8; 16] = Random::from_system().map_err(Failure::no_commands)?.bytes();
     let session = Session {
         settings: &settings,
@@ -103,7 +102,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         pool: pool.as_bytes(),
         name: token.iter().map(|byte| format!("{byte:02x}")).collect(),
         signals,
-        link,
+        retry_at: Some(Instant::now()),
         work,
         outage: Outage::new(format!("{}: ", printable(pool.as_bytes()))),
     };
@@ -118,7 +117,8 @@ struct Session<'a> {
     /// Name of its session, the same on all its connections.
     name: String,
     signals: SignalFd,
-    link: Link,
+    /// Time at which it connects again; None while it is connected, and at its end.
+    retry_at: Option<Instant>,
     work: Work<'a>,
     outage: Outage,
 }
@@ -136,17 +136,8 @@ impl ProvideSettings {
     }
 }
 
-/// Connection to the server.
-enum Link {
-    Up(Box<Provider>),
-    /// Not connected; connects again at this time.
-    Down(Instant),
-    /// Ended.
-    Closed,
-}
-
 impl Session<'_> {
-    fn run(mut self) -> Result<ExitCode, Failure> {
+    fn run(mut self) -> Exit {
         loop {
             while let Some(info) = self.signals.read_signal().map_err(Failure::no_commands)? {
                 match Signal::try_from(info.ssi_signo as i32) {
@@ -156,17 +147,20 @@ impl Session<'_> {
                         self.work.kill_all();
                         return Ok(ExitCode::SUCCESS);
                     }
-                    Ok(_) => self.end(),
+                    Ok(_) => {
+                        self.work.end();
+                        self.close_if_done();
+                    }
                 }
             }
             self.connect()?;
-            let link = if let Link::Up(provider) = &mut self.link { Some(&mut **provider) } else { None };
-            if self.work.go_on(link).is_err() {
+            let was_connected = self.work.link.is_some();
+            self.work.go_on();
+            if was_connected && self.work.link.is_none() {
                 let consequence = "; its members stay for the grace of the pool, and leave it after";
                 let consequence = if self.role == Role::Cleaner { "" } else { consequence };
                 self.outage.complain(&format!("the connection is lost{consequence}"));
-                self.work.disconnect();
-                self.link = if self.work.is_ending { Link::Closed } else { Link::Down(Instant::now()) };
+                self.retry_at = (!self.work.is_ending).then(Instant::now);
                 continue;
             }
             self.close_if_done();
@@ -177,46 +171,28 @@ impl Session<'_> {
         }
     }
 
-    /// Withdraws its members from the pool, and stops them. The connection stays open until the cleanings in progress
-    /// of others' members are done; otherwise the server would have them cleaned by another cleaner at the same time.
-    fn end(&mut self) {
-        if self.role == Role::Cleaner {
-            return self.work.end();
-        }
-        if let Link::Up(provider) = &mut self.link {
-            // Prevents new starts in place of the withdrawn members. On a lost connection there are no members left.
-            let _ = provider.set_capacity(Some(0));
-            let _ = self.work.members().try_for_each(|member| match provider.withdraw(member, true) {
-                Err(Error::Lost) => Err(()),
-                _ => Ok(()),
-            });
-        }
-        self.work.end();
-        self.close_if_done();
-    }
-
-    /// Closes the connection of an ending provider, once the server waits for no cleaning.
+    /// Closes the connection of an ending provider, once the server waits for no cleaning of others' members: it would
+    /// have them cleaned by another cleaner at the same time.
     fn close_if_done(&mut self) {
-        let is_needed = matches!(self.link, Link::Up(_)) && self.work.is_cleaning_for_others();
-        if self.role != Role::Cleaner && self.work.is_ending && !is_needed {
+        if self.role != Role::Cleaner && self.work.is_ending && !self.work.is_cleaning_for_others() {
             self.work.disconnect();
-            self.link = Link::Closed;
+            self.retry_at = None;
         }
     }
 
     fn connect(&mut self) -> Result<(), Failure> {
-        let Link::Down(until) = self.link else { return Ok(()) };
-        if Instant::now() < until {
+        if self.retry_at.is_none_or(|at| Instant::now() < at) {
             return Ok(());
         }
         let placement = self.settings.servers.placement().into();
         match Provider::connect_as(self.role, &placement, PATIENT, self.pool, Some(&self.name)) {
-            Ok(mut provider) => {
-                if self.work.connect(&mut provider).is_ok() {
-                    self.outage.recover(&format!("it is connected to {}", provider.address()));
-                    self.link = Link::Up(Box::new(provider));
+            Ok(provider) => {
+                let address = provider.address().to_string();
+                self.work.connect(provider);
+                if self.work.link.is_some() {
+                    self.retry_at = None;
+                    self.outage.recover(&format!("it is connected to {address}"));
                 } else {
-                    self.work.disconnect();
                     self.try_later(&Error::Lost);
                 }
             }
@@ -231,21 +207,17 @@ impl Session<'_> {
     }
 
     fn try_later(&mut self, error: &Error) {
-        self.link = Link::Down(self.outage.try_later(&error.to_string()));
+        self.retry_at = Some(self.outage.try_later(&error.to_string()));
     }
 
     /// Waits until there is work.
     fn wait(&mut self) -> io::Result<()> {
-        let mut until = self.work.next_deadline();
-        let mut polled = vec![self.signals.as_fd()];
-        match &self.link {
-            Link::Up(provider) if self.work.has_room() && !self.work.is_ending => polled.push(provider.as_fd()),
-            Link::Down(end) => until = until.into_iter().chain([*end]).min(),
-            _ => {}
-        }
-        polled.extend(self.work.outputs());
+        let until = self.work.next_deadline().into_iter().chain(self.retry_at).min();
+        let takes_tasks = self.work.has_room() && !self.work.is_ending;
+        let link = self.work.link.as_ref().filter(|_| takes_tasks).map(AsFd::as_fd);
+        let polled: Vec<_> = [self.signals.as_fd()].into_iter().chain(link).chain(self.work.outputs()).collect();
         poll_until(until, &polled, None).map(drop)
     }
 }
 
-has_servers!(ProvideSettings);
+has_part!(ProvideSettings, servers: Servers);

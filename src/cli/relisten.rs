@@ -25,10 +25,8 @@ pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
             Ok(listener) => new.push((listener, service)),
             Err(error) if settings.endpoints[service].is_default() && is_unsupported(&error) => {}
             Err(error) => {
-                warn!(
-                    "cannot listen on {address}: {error}; the {} are still served at their old addresses",
-                    service.info(SERVICES).name
-                );
+                let name = name_of(service);
+                warn!("cannot listen on {address}: {error}; the {name} are still served at their old addresses");
                 succeeds[service] = false;
             }
         }
@@ -69,10 +67,8 @@ fn open_missing(
         let own = || old.iter().filter(|(_, of)| *of == service).map(|(listener, _)| listener);
         if own().any(|listener| listener.bound().is_none()) {
             if !settings.endpoints[service].is_default() {
-                warn!(
-                    "the addresses set for the {} are ignored: a socket that was inherited is listened on",
-                    service.info(SERVICES).name
-                );
+                let name = name_of(service);
+                warn!("the addresses set for the {name} are ignored: a socket that was inherited is listened on");
             }
             continue;
         }
@@ -96,19 +92,19 @@ fn open_missing(
 fn keep(mut listener: Listener, service: ServiceId, server: &mut Server, settings: &DaemonSettings) -> bool {
     let adjusted = listener.adjust(&settings.net_of(service));
     if let Err(error) = &adjusted {
-        warn!(
-            "backlog, keepalive and socket_mode of a socket of the {} stay as they were: {error}",
-            service.info(SERVICES).name
-        );
+        let name = name_of(service);
+        warn!("backlog, keepalive and socket_mode of a socket of the {name} stay as they were: {error}");
     }
     add(listener, service, server) && adjusted.is_ok()
 }
 
 fn add(listener: Listener, service: ServiceId, server: &mut Server) -> bool {
     let added = server.listen(listener, service);
-    added
-        .inspect_err(|error| warn!("cannot listen on a socket of the {}: {error}", service.info(SERVICES).name))
-        .is_ok()
+    added.inspect_err(|error| warn!("cannot listen on a socket of the {}: {error}", name_of(service))).is_ok()
+}
+
+fn name_of(service: ServiceId) -> &'static str {
+    service.info(SERVICES).name
 }
 
 /// Returns true if the machine lacks this address family.

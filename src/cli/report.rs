@@ -16,17 +16,20 @@ pub const NO_REPORTS: &str = "it knows no reports: poolcounter stats FULL asks f
 /// Asks each server for its report, with at most `rows` rows of each table. Errors are phrased to follow the name of
 /// the server.
 pub fn ask(client: &Client, rows: usize) -> Vec<AnswerOf<Value>> {
-    let answers = in_words(client.query(format!("REPORT {rows}"))).into_iter();
-    let answers = answers.map(|(server, answer)| {
-        let report = answer.and_then(|answer| match answer {
-            Ok(lines) => serde_json::from_slice(&lines.concat()).map_err(|error| unreadable(&error).into()),
-            Err(Error::Refused(words)) if words.contains("DENIED") => Err(DENIED.to_string().into()),
-            Err(Error::Refused(_)) => Err(NO_REPORTS.to_string().into()),
-            Err(error) => Err(error.to_string().into()),
-        });
-        (server, report)
-    });
-    answers.collect()
+    let refusal = |error: &Error| match error {
+        Error::Refused(words) if words.contains("DENIED") => DENIED.into(),
+        Error::Refused(_) => NO_REPORTS.into(),
+        error => error.to_string(),
+    };
+    let read = |lines: Vec<Vec<u8>>| serde_json::from_slice(&lines.concat()).map_err(|error| unreadable(&error).into());
+    let answers = in_words(client.query(format!("REPORT {rows}")), refusal).into_iter();
+    answers.map(|(server, answer)| (server, answer.and_then(read))).collect()
+}
+
+/// Asks like [`ask`], and reads the reports.
+pub fn snapshots(client: &Client, rows: usize) -> Vec<(String, Result<Snapshot, String>)> {
+    let answers = ask(client, rows).into_iter();
+    answers.map(|(server, answer)| (server, answer.map_err(|failure| failure.sentence).and_then(read))).collect()
 }
 
 /// Reads the report in a server's reply.

@@ -1,20 +1,22 @@
 //! Rows sent by servers, as a table or as JSON.
 
-use super::command::Failure;
-use super::servers::{AnswerOf, in_words, print_answers, print_objects};
+use super::command::Exit;
+use super::servers::{in_words, print_answers, print_objects};
 use super::terminal::{aligned, printable};
-use poolcounter_client::{Error, Rows, RowsOfEach};
+use poolcounter_client::{Error, OfEach};
 use poolcounter_service::shown::duration;
 use serde_json::Value;
-use std::process::ExitCode;
 
 /// Row of a printed table.
 pub trait PrintedRow {
     /// Name of a list of them in JSON.
     const LIST: &'static str;
 
-    /// Heads of the columns. The cell below a head is the member of that name in the JSON.
-    const HEADS: &'static [&'static str];
+    /// Heads of the columns, separated by spaces. The cell below a head is the member of that name in the JSON.
+    const HEADS: &'static str;
+
+    /// Returns the text for a server's refusal.
+    const REFUSAL: fn(&Error) -> String = Error::to_string;
 
     /// Returns the row as JSON, with times in seconds, as numbers with a fraction.
     fn object(&self) -> Value;
@@ -23,17 +25,6 @@ pub trait PrintedRow {
     fn cell(&self, _head: &str) -> Option<String> {
         None
     }
-
-    /// Returns the text for a server's refusal.
-    fn refusal(error: &Error) -> String {
-        error.to_string()
-    }
-}
-
-/// Returns the rows of servers by name, or the error as text.
-pub fn flat<T>(answers: RowsOfEach<T>, refusal: fn(&Error) -> String) -> Vec<AnswerOf<Vec<T>>> {
-    let flat = |answer: Result<Rows<T>, Failure>| answer?.map_err(|error| refusal(&error).into());
-    in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect()
 }
 
 /// Prints the rows of servers as a table, or as JSON.
@@ -41,8 +32,8 @@ pub fn flat<T>(answers: RowsOfEach<T>, refusal: fn(&Error) -> String) -> Vec<Ans
 /// # Errors
 ///
 /// Fails if nothing can be printed.
-pub fn show<R: PrintedRow>(answers: RowsOfEach<R>, is_json: bool) -> Result<ExitCode, Failure> {
-    let answers = flat(answers, R::refusal);
+pub fn show<R: PrintedRow>(answers: OfEach<Vec<R>>, is_json: bool) -> Exit {
+    let answers = in_words(answers, R::REFUSAL);
     match is_json {
         true => print_objects(answers, |rows| (R::LIST, rows.iter().map(R::object).collect())),
         false => print_answers(answers, |rows| table(&rows)),
@@ -53,10 +44,10 @@ pub fn show<R: PrintedRow>(answers: RowsOfEach<R>, is_json: bool) -> Result<Exit
 pub fn table<R: PrintedRow>(rows: &[R]) -> Vec<String> {
     let cells = |row: &R| {
         let object = row.object();
-        let cell = |head: &&str| row.cell(head).unwrap_or_else(|| text_of(&object[head.to_lowercase()]));
-        R::HEADS.iter().map(cell).collect()
+        let cell = |head: &str| row.cell(head).unwrap_or_else(|| text_of(&object[head.to_lowercase()]));
+        R::HEADS.split(' ').map(cell).collect()
     };
-    let heads = R::HEADS.iter().map(ToString::to_string).collect();
+    let heads = R::HEADS.split(' ').map(String::from).collect();
     aligned(&[heads].into_iter().chain(rows.iter().map(cells)).collect::<Vec<_>>())
 }
 

@@ -7,7 +7,7 @@
 use super::command::Failure;
 use super::failure::{CANNOT_RUN, NOT_FOUND};
 use super::lifetime::{Ended, Lifetime, OnLost};
-use super::spawn::{Spawn, Stdio, Variable, block_signals, group_of, program_of, status_of};
+use super::spawn::{Spawn, Variable, block_signals, group_of, program_of, status_of};
 use super::terminal;
 use super::watchdog::{AFTER_KILL, LOOK_EVERY, Watchdog, is_left};
 use mio::unix::SourceFd;
@@ -32,9 +32,8 @@ const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
 /// Resource held while the command runs.
 pub struct HeldResource<'a> {
-    /// Returns the socket that is readable when the resource has news, with the number of its connection, which may
-    /// change.
-    pub connection: &'a dyn Fn() -> Option<(u64, RawFd)>,
+    /// Returns the socket that is readable when the resource has news; it may change.
+    pub connection: &'a dyn Fn() -> Option<RawFd>,
     /// Checks and maintains the resource: called when the socket is readable, and at the returned time, if any. The
     /// error is the reason of the loss (`backup: the lock is lost, because its time is over`); it is not called after that.
     pub check: &'a dyn Fn() -> Result<Option<Instant>, String>,
@@ -59,7 +58,7 @@ pub fn run(
     let stopping = if has_group { &STOPPING[..] } else { &[] };
     let signals = block_signals(&[&ENDING, &FORWARDED, stopping].concat()).map_err(Failure::no_commands)?;
     let watchdog = held.map(|_| Watchdog::start(lifetime.grace)).transpose().map_err(Failure::no_commands)?;
-    let how = Spawn { mask: &mask, variables, stdio: Stdio::Inherited, has_group };
+    let how = Spawn { mask: &mask, variables, stdio: [None; 4], has_group };
     let child = how.spawn(words).map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
             let what = match program_of(name) {
@@ -108,9 +107,6 @@ struct ChildRun<'a> {
 
 impl ChildRun<'_> {
     fn run(mut self) -> io::Result<Ended> {
-        let connection = |held: &HeldResource<'_>| (held.connection)();
-        let mut watched = self.held.and_then(connection);
-        let mut poll = self.watch(watched)?;
         let mut events = Events::with_capacity(2);
         let mut status = None;
         loop {
@@ -130,26 +126,21 @@ impl ChildRun<'_> {
             let look = status.map(|_| Instant::now() + LOOK_EVERY);
             let next = self.check_held().into_iter().chain(self.deadline).chain(look).min();
             let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
-            let present = self.held.and_then(connection);
-            if present != watched {
-                // A closed descriptor is no longer watched, and its number may have been reused for the new one.
-                (poll, watched) = (self.watch(present)?, present);
-            }
-            match poll.poll(&mut events, timeout) {
+            match self.watch()?.poll(&mut events, timeout) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
         }
     }
 
-    /// Returns a poll for the signals and for input on this connection, which the watchdog keeps.
-    fn watch(&self, connection: Option<(u64, RawFd)>) -> io::Result<Poll> {
-        let descriptors: Vec<RawFd> = connection.iter().map(|(_, descriptor)| *descriptor).collect();
-        self.watchdog.iter().for_each(|watchdog| watchdog.add(self.target, &descriptors));
+    /// Returns a poll for the signals and for input on the connection, which the watchdog keeps. Made anew each time: the
+    /// number of a closed descriptor may have been reused for another connection.
+    fn watch(&self) -> io::Result<Poll> {
+        let connection = self.held.and_then(|held| (held.connection)());
+        self.watchdog.iter().for_each(|watchdog| watchdog.add(self.target, connection.as_slice()));
         let poll = Poll::new()?;
-        poll.registry().register(&mut SourceFd(&self.signals.as_raw_fd()), Token(0), Interest::READABLE)?;
-        if let Some((_, descriptor)) = connection {
-            poll.registry().register(&mut SourceFd(&descriptor), Token(1), Interest::READABLE)?;
+        for descriptor in connection.into_iter().chain([self.signals.as_raw_fd()]) {
+            poll.registry().register(&mut SourceFd(&descriptor), Token(0), Interest::READABLE)?;
         }
         Ok(poll)
     }

@@ -1,6 +1,6 @@
 //! Start of the daemon: log, descriptors, listeners, and then the loop.
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::doctor::{ENOUGH_DESCRIPTORS, folder_of, jobs_store};
 use super::options::DaemonSettings;
 use super::relisten::{is_unsupported, relisten};
@@ -27,7 +27,7 @@ pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// # Errors
 ///
 /// Fails if it cannot.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+pub fn run(given: &Given) -> Exit {
     if let Some(handover) = Handover::inherited() {
         go_on(handover?, given)?;
         return Ok(ExitCode::SUCCESS);

@@ -1,9 +1,9 @@
 //! Servers of a command, and the options for them.
 
-use super::command::{FAILURE, Failure};
+use super::command::{Exit, FAILURE, Failure};
 use super::failure::UNAVAILABLE;
 use super::terminal;
-use poolcounter_client::{self as client, MediaWiki, Producer, Runner, Timeouts, Tls};
+use poolcounter_client::{Error, MediaWiki, OfEach, Producer, Runner, Timeouts, Tls};
 use poolcounter_service::options::Opt;
 use serde_json::{Value, json};
 use std::net::Ipv6Addr;
@@ -51,8 +51,7 @@ impl Servers {
 
     /// Returns the placement on the servers in the order of MediaWiki.
     pub fn placement(&self) -> MediaWiki {
-        let placement = MediaWiki::new(self.list());
-        if let Some(tls) = self.tls() { placement.with_tls(tls) } else { placement }
+        MediaWiki::new(self.list()).with_tls(self.tls())
     }
 
     /// Returns a single one of these servers.
@@ -62,14 +61,12 @@ impl Servers {
 
     /// Returns a producer for the first server that replies.
     pub fn producer(&self) -> Producer {
-        let producer = Producer::new(self.list(), TIMEOUTS);
-        if let Some(tls) = self.tls() { producer.with_tls(tls) } else { producer }
+        Producer::new(self.list(), TIMEOUTS).with_tls(self.tls())
     }
 
     /// Returns a runner for the first of these servers that replies.
     pub fn runner_of(&self, servers: &[String]) -> Runner {
-        let runner = Runner::new(servers.iter().cloned(), TIMEOUTS);
-        if let Some(tls) = self.tls() { runner.with_tls(tls) } else { runner }
+        Runner::new(servers.iter().cloned(), TIMEOUTS).with_tls(self.tls())
     }
 
     /// Returns the TLS settings of the option, or of the environment.
@@ -118,49 +115,39 @@ pub const fn json_option<S>(doc: &'static str, set: fn(&mut S, &str) -> Result<(
     Opt::new("-j, --json", doc, set)
 }
 
-/// Gives the options for servers access to the field `servers` of the settings of a command.
-macro_rules! has_servers {
-    ($settings:ty) => {
-        impl AsMut<Servers> for $settings {
-            fn as_mut(&mut self) -> &mut Servers {
-                &mut self.servers
+/// Gives options for several commands access to a part of the settings of a command.
+macro_rules! has_part {
+    ($settings:ty, $field:ident: $part:ty) => {
+        impl AsMut<$part> for $settings {
+            fn as_mut(&mut self) -> &mut $part {
+                &mut self.$field
             }
         }
     };
 }
 
-pub(crate) use has_servers;
+pub(crate) use has_part;
 
-/// Options of commands that ask servers.
-pub trait ServerOptions {
-    /// Option for the servers.
-    const SERVER: Self;
-    /// Option for the servers of commands that ask each of them.
-    const EACH_SERVER: Self;
-    /// Option for the TLS settings.
-    const TLS: Self;
+/// Text of the option for the servers of most commands.
+pub const A_SERVER: &str = "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: POOLCOUNTER_SERVERS in \
+    the environment, or localhost). See poolcounter(1).";
+/// The text for commands that ask each server.
+pub const EACH_SERVER: &str = "A server, or tls:HOST[:PORT], or unix:PATH; repeatable, and each is asked (default: \
+    localhost). See poolcounter(1).";
+
+/// Returns the option for the servers.
+pub const fn server_option<S: AsMut<Servers>>(doc: &'static str) -> Opt<S> {
+    let set = |settings: &mut S, value: &str| {
+        check_server(value)?;
+        settings.as_mut().names.push(value.into());
+        Ok(())
+    };
+    Opt::<S>::new("-s, --server HOST[:PORT]", doc, set).repeated()
 }
 
-impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
-    const SERVER: Opt<S> = Opt::<S>::new(
-        "-s, --server HOST[:PORT]",
-        "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: POOLCOUNTER_SERVERS in the environment, or \
-         localhost). See poolcounter(1).",
-        |settings, value| {
-            check_server(value)?;
-            settings.as_mut().names.push(value.into());
-            Ok(())
-        },
-    )
-    .repeated();
-
-    const EACH_SERVER: Opt<S> = Opt {
-        doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable, and each is asked (default: localhost). See \
-              poolcounter(1).",
-        ..Opt::SERVER
-    };
-
-    const TLS: Opt<S> = Opt::new(
+/// Returns the option for the TLS settings.
+pub const fn tls_option<S: AsMut<Servers>>() -> Opt<S> {
+    Opt::new(
         "--tls CA[,CERT,KEY]",
         "File with the authorities to trust for servers tls:HOST, and a certificate to show with its key. See \
          poolcounter(1).",
@@ -169,19 +156,28 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
             settings.as_mut().tls = Some(tls);
             Ok(())
         },
-    );
+    )
 }
 
 /// Reply of a server, or a failure phrased to follow its name.
 pub type AnswerOf<T> = (String, Result<T, Failure>);
 
-/// Returns the replies of servers by name, with errors phrased to follow the name.
-pub fn in_words<T>(answers: Vec<(String, Result<T, client::Failure>)>) -> Vec<AnswerOf<T>> {
-    let in_words = |(server, answer): (String, Result<T, client::Failure>)| {
-        let answer = answer.map_err(|failure| Failure { status: UNAVAILABLE, sentence: failure.behind(&server) });
-        (server, answer)
+/// Returns the replies of servers by name, with errors phrased to follow the name. `refusal` returns the text of a
+/// refusal.
+pub fn in_words<T>(answers: OfEach<T>, refusal: impl Fn(&Error) -> String) -> Vec<AnswerOf<T>> {
+    let failure = |error: Error| match &error {
+        Error::Unavailable(failures) => {
+            let sentences = failures.iter().map(|(server, failure)| failure.behind(server));
+            Failure { status: UNAVAILABLE, sentence: sentences.collect() }
+        }
+        refused => refusal(refused).into(),
     };
-    answers.into_iter().map(in_words).collect()
+    answers.into_iter().map(|(server, answer)| (server, answer.map_err(&failure))).collect()
+}
+
+/// Returns the rows of the servers that have replied.
+pub fn rows_of<T>(answers: OfEach<Vec<T>>) -> impl Iterator<Item = T> {
+    answers.into_iter().filter_map(|(_, answer)| answer.ok()).flatten()
 }
 
 /// Prints the reply of each server, after its name if there are several. Failures are reported, and make the status 1, or
@@ -190,7 +186,7 @@ pub fn in_words<T>(answers: Vec<(String, Result<T, client::Failure>)>) -> Vec<An
 /// # Errors
 ///
 /// Fails if the result cannot be printed.
-pub fn print_answers<T>(answers: Vec<AnswerOf<T>>, lines_of: impl Fn(T) -> Vec<String>) -> Result<ExitCode, Failure> {
+pub fn print_answers<T>(answers: Vec<AnswerOf<T>>, lines_of: impl Fn(T) -> Vec<String>) -> Exit {
     let (is_one, status) = (answers.len() == 1, status_of(&answers));
     let mut text = String::new();
     for (server, answer) in answers {
@@ -216,10 +212,7 @@ fn status_of<T>(answers: &[AnswerOf<T>]) -> ExitCode {
 /// # Errors
 ///
 /// Fails if the result cannot be printed.
-pub fn print_objects<T>(
-    answers: Vec<AnswerOf<T>>,
-    value_of: impl Fn(T) -> (&'static str, Value),
-) -> Result<ExitCode, Failure> {
+pub fn print_objects<T>(answers: Vec<AnswerOf<T>>, value_of: impl Fn(T) -> (&'static str, Value)) -> Exit {
     let status = status_of(&answers);
     let object = |(server, answer): AnswerOf<T>| match answer.map(&value_of) {
         Ok((name, value)) => json!({ "server": server, name: value }),

@@ -29,27 +29,11 @@ pub struct Spawn<'a> {
     pub mask: &'a SigSet,
     /// Additions to its environment.
     pub variables: &'a [Variable],
-    /// Standard input, output and error.
-    pub stdio: Stdio,
+    /// Descriptors that become its standard input, output and error, and its descriptor 3; None for those of this process.
+    pub stdio: [Option<RawFd>; 4],
     /// True if the command leads its own process group, so that it can be ended with all its children. Signals typed at
     /// a terminal do not reach it then.
     pub has_group: bool,
-}
-
-/// Standard input, output and error of a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stdio {
-    /// The three streams of this process.
-    Inherited,
-    /// These descriptors.
-    Apart {
-        input: RawFd,
-        output: RawFd,
-        /// Standard error; None for that of this process.
-        errors: Option<RawFd>,
-        /// Descriptor 3, if it has one.
-        answers: Option<RawFd>,
-    },
 }
 
 impl Spawn<'_> {
@@ -69,11 +53,9 @@ impl Spawn<'_> {
             attributes.set_pgroup(Pid::from_raw(0))?;
             flags |= PosixSpawnFlags::POSIX_SPAWN_SETPGROUP;
         }
-        if let Stdio::Apart { input, output, errors, answers } = self.stdio {
-            // Descriptor 3 comes last, because 3 may be another of these descriptors in this process.
-            for (own, its) in [(Some(input), 0), (Some(output), 1), (errors, 2), (answers, 3)] {
-                own.map_or(Ok(()), |own| actions.add_dup2(own, its))?;
-            }
+        // Descriptor 3 comes last, because 3 may be another of these descriptors in this process.
+        for (own, its) in self.stdio.into_iter().zip(0..) {
+            own.map_or(Ok(()), |own| actions.add_dup2(own, its))?;
         }
         attributes.set_flags(flags)?;
         let arguments = words.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;

@@ -1,10 +1,10 @@
 //! `stats`: prints the reports of servers, as lines or as JSON.
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::report::{self, is_used, tables_of, texts_of};
-use super::rows::flat;
 use super::servers::{
-    AnswerOf, ServerOptions, Servers, TIMEOUTS, has_servers, json_option, print_answers, print_objects,
+    EACH_SERVER, Servers, TIMEOUTS, has_part, in_words, json_option, print_answers, print_objects, server_option,
+    tls_option,
 };
 use super::table::Given;
 use super::terminal::{aligned, printable};
@@ -18,7 +18,6 @@ use poolcounter_service::shown::duration;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::process::ExitCode;
 
 /// Settings of the command.
 pub struct StatsSettings {
@@ -41,50 +40,49 @@ pub const OPTIONS: &[Opt<StatsSettings>] = option_table!(StatsSettings;
     );
     "-r, --rows N", "Number of rows of each table to print, 300 at most (default: 10).",
         |settings, value| assign(&mut settings.rows, number(value, 0..=300));
-    => Opt::EACH_SERVER;
-    => Opt::TLS;
+    => server_option(EACH_SERVER);
+    => tls_option();
 );
-
-/// Reply of a server.
-enum Printed {
-    Report(Value),
-    Lines(Vec<Vec<u8>>),
-}
 
 /// Runs the command.
 ///
 /// # Errors
 ///
 /// Fails if the result cannot be printed. A server that does not reply is reported; see [`print_answers`].
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = StatsSettings { servers: Servers::default(), is_json: false, rows: USUAL_ROWS };
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let usual = StatsSettings { servers: Servers::default(), is_json: false, rows: USUAL_ROWS };
+    let settings = given.settings(OPTIONS, usual)?;
     let service = match given.words.as_slice() {
         [] => None,
         [word] if is_service(word) => word.to_str(),
         words => return print_query(&settings, words),
     };
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
-    let answers = report::ask(&client, settings.rows).into_iter();
-    let answers = answers.map(|(server, answer)| (server, answer.map(Printed::Report)));
-    print_all(answers.collect(), service, settings.is_json)
+    let answers = report::ask(&client, settings.rows);
+    if settings.is_json {
+        return print_objects(answers, |report| ("report", of_service(report, service)));
+    }
+    let lines = |report| Ok(lines_of(&report::read(report)?, service));
+    print_answers(answers.into_iter().map(|(server, answer)| (server, answer.and_then(lines))).collect(), |lines| lines)
 }
 
 /// Prints what servers answer to some words. Words that none of them knows are a misuse.
-fn print_query(settings: &StatsSettings, words: &[OsString]) -> Result<ExitCode, Failure> {
+fn print_query(settings: &StatsSettings, words: &[OsString]) -> Exit {
     let words = on_wire(words);
     let sentence = no_such(&words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" "));
-    let explained = |failure: Failure| match failure.sentence.ends_with(WRONG_STAT) {
-        true => sentence.clone().into(),
-        false => failure,
+    let refusal = |error: &Error| match error {
+        Error::Refused(words) if words.ends_with(WRONG_STAT) => sentence.clone(),
+        error => error.to_string(),
     };
     let answers = Client::with(settings.servers.placement(), TIMEOUTS).query(words.join(&b' '));
-    let answers = flat(answers, Error::to_string).into_iter();
-    let answers = answers.map(|(server, answer)| (server, answer.map(Printed::Lines).map_err(explained)));
-    let answers: Vec<AnswerOf<Printed>> = answers.collect();
-    match answers.iter().all(|(_, answer)| answer.as_ref().is_err_and(|failure| failure.sentence == sentence)) {
-        true => Err(Failure::misuse(sentence)),
-        false => print_all(answers, None, settings.is_json),
+    let answers = in_words(answers, refusal);
+    if answers.iter().all(|(_, answer)| answer.as_ref().is_err_and(|failure| failure.sentence == sentence)) {
+        return Err(Failure::misuse(sentence));
+    }
+    let text = |line: &Vec<u8>| String::from_utf8_lossy(line).into_owned();
+    match settings.is_json {
+        true => print_objects(answers, |lines| ("lines", lines.iter().map(text).collect())),
+        false => print_answers(answers, |lines| lines.iter().map(|line| printable(line)).collect()),
     }
 }
 
@@ -103,25 +101,6 @@ fn no_such(word: &str) -> String {
     let known = first_words();
     let near = did_you_mean(word, known.iter().copied());
     format!("there is no statistic \"{word}\"; a service or a list is one of {}{near}", known.join(", "))
-}
-
-fn print_all(answers: Vec<AnswerOf<Printed>>, service: Option<&str>, is_json: bool) -> Result<ExitCode, Failure> {
-    if is_json {
-        return print_objects(answers, |printed| match printed {
-            Printed::Report(report) => ("report", of_service(report, service)),
-            Printed::Lines(lines) => {
-                ("lines", lines.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect())
-            }
-        });
-    }
-    let lines = answers.into_iter().map(|(server, answer)| {
-        let lines = answer.and_then(|printed| match printed {
-            Printed::Report(report) => Ok(report::read(report).map(|report| lines_of(&report, service))?),
-            Printed::Lines(lines) => Ok(lines.iter().map(|line| printable(line)).collect()),
-        });
-        (server, lines)
-    });
-    print_answers(lines.collect(), |lines| lines)
 }
 
 /// Returns the report as JSON, of a single service if one is given.
@@ -167,7 +146,7 @@ fn write_service(lines: &mut Vec<String>, service: &ShownService) {
     }
 }
 
-has_servers!(StatsSettings);
+has_part!(StatsSettings, servers: Servers);
 
 /// Returns the possible requests, without single statistics.
 pub fn first_words() -> Vec<&'static str> {

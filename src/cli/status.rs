@@ -1,8 +1,10 @@
 //! `status`: prints a line for each service about its health, with the exit statuses of monitoring plugins.
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::report;
-use super::servers::{AnswerOf, ServerOptions as _, Servers, TIMEOUTS, has_servers, json_option, print_objects};
+use super::servers::{
+    AnswerOf, EACH_SERVER, Servers, TIMEOUTS, has_part, json_option, print_objects, server_option, tls_option,
+};
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
 use poolcounter_client::Client;
@@ -26,8 +28,8 @@ pub const OPTIONS: &[Opt<StatusSettings>] = &[
          in docs/status-page.md, or error.",
         |settings, _| assign(&mut settings.is_json, Ok(true)),
     ),
-    Opt::EACH_SERVER,
-    Opt::TLS,
+    server_option(EACH_SERVER),
+    tls_option(),
 ];
 
 /// Line of the output: a condition that is on, or a service without one that holds.
@@ -51,9 +53,8 @@ struct Line {
 /// # Errors
 ///
 /// Fails if the result cannot be printed.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = StatusSettings { servers: Servers::default(), is_json: false };
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let settings = given.settings(OPTIONS, StatusSettings { servers: Servers::default(), is_json: false })?;
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     let answers: Vec<AnswerOf<Value>> = report::ask(&client, 0);
     let has_several = answers.len() > 1;
@@ -124,7 +125,7 @@ fn text_of(lines: &[Line], has_several: bool) -> Vec<String> {
     [counts].into_iter().chain(rows.into_iter().zip(lines).flat_map(with_command)).collect()
 }
 
-has_servers!(StatusSettings);
+has_part!(StatusSettings, servers: Servers);
 
 #[cfg(test)]
 mod tests {

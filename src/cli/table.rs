@@ -65,20 +65,20 @@ impl Given {
         self.values.iter().any(|(given, _)| *given == row)
     }
 
-    /// Applies the command line to `settings`. `table` must have the rows of the one it was parsed with.
+    /// Returns the settings with the command line applied. `table` must have the rows of the one it was parsed with.
     ///
     /// # Errors
     ///
     /// One line per invalid value, with the name of the option.
-    pub fn apply<S>(&self, table: &[Opt<S>], settings: &mut S) -> Result<(), Failure> {
+    pub fn settings<S>(&self, table: &[Opt<S>], mut settings: S) -> Result<S, Failure> {
         let mistakes = self.apply_with(
             |row| table[row].long,
             |row, value| match table[row].set_bytes {
-                Some(set) => set(settings, value.as_bytes()),
-                None => (table[row].set)(settings, &value.to_string_lossy()),
+                Some(set) => set(&mut settings, value.as_bytes()),
+                None => (table[row].set)(&mut settings, &value.to_string_lossy()),
             },
         );
-        if mistakes.is_empty() { Ok(()) } else { Err(Failure::misuse(mistakes.join("\n"))) }
+        if mistakes.is_empty() { Ok(settings) } else { Err(Failure::misuse(mistakes.join("\n"))) }
     }
 
     /// Applies the command line with a function that takes the index and value of an option, and whose error describes
@@ -226,11 +226,10 @@ mod tests {
     #[test]
     fn given_options_are_set() {
         let given = read(WordsAllowed::None, "-n a -l --port=3 --name b").expect("is well-formed");
-        let mut settings = Settings::default();
-        given.apply(TABLE, &mut settings).expect("is well-formed");
+        let settings = given.settings(TABLE, Settings::default()).expect("is well-formed");
         assert_eq!(settings, Settings { loud: true, port: 3, names: vec!["a".into(), "b".into()] });
         assert!(given.has(0) && given.has(1) && given.has(2) && !read(WordsAllowed::None, "-l").expect("reads").has(1));
-        let error = read(WordsAllowed::None, "--port 10").expect("reads").apply(TABLE, &mut settings);
+        let error = read(WordsAllowed::None, "--port 10").expect("reads").settings(TABLE, Settings::default());
         assert_eq!(error.expect_err("is too much").sentence, "--port: \"10\" is not a number from 1 to 9");
         for (line, said) in [
             ("--prot 3", "unknown option --prot; did you mean --port?"),
@@ -241,7 +240,7 @@ mod tests {
         ] {
             assert_eq!(read(WordsAllowed::None, line).expect_err(line), said);
         }
-        let error = read(WordsAllowed::None, "--port 10 --port x").expect("reads").apply(TABLE, &mut settings);
+        let error = read(WordsAllowed::None, "--port 10 --port x").expect("reads").settings(TABLE, Settings::default());
         assert_eq!(error.expect_err("both are told of").sentence.lines().count(), 2);
     }
 
@@ -278,9 +277,8 @@ mod tests {
         let described: Vec<Opt<()>> = rows.iter().map(Opt::describe).collect();
         for arguments in [vec![b"--name=\xff\x80".to_vec()], vec![b"--name".to_vec(), b"\xff\x80".to_vec()]] {
             let arguments: Vec<OsString> = arguments.into_iter().map(OsString::from_vec).collect();
-            let mut names = Vec::new();
             let given = Given::read(&described, WordsAllowed::None, &arguments).expect("is well-formed");
-            given.apply(&rows, &mut names).expect("is a name");
+            let names = given.settings(&rows, Vec::new()).expect("is a name");
             assert_eq!(names, [b"\xff\x80"]);
         }
     }

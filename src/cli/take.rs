@@ -6,22 +6,23 @@ mod options;
 
 pub use options::OPTIONS;
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::failure::{FAILURE, REFUSED_AT_ONCE, TRY_LATER};
 use super::lifetime::Ended;
 use super::members::refused;
 use super::run_child::{self, HeldResource};
-use super::servers::TIMEOUTS;
+use super::servers::{TIMEOUTS, rows_of};
 use super::spawn::{Variable, obey_signals_as_first_process};
 use super::table::Given;
 use super::terminal::{self, ascii_where_invisible, printable};
 use super::wait::{NO_LIMIT, RETRY_EVERY, WaitProgress, retrying};
-use options::{Format, TakeSettings};
+use options::TakeSettings;
 use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, Source, TakeOutcome, Wanted};
 use poolcounter_core::text::{escaped, is_visible, shell_word};
 use poolcounter_protocol::members::wire::NO_CLEANER;
 use serde_json::Value;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::os::unix::ffi::OsStrExt;
@@ -41,10 +42,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// # Errors
 ///
 /// Fails if no member is available, or the command was not run.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = TakeSettings::default();
-    settings.wanted.timeout = NO_LIMIT;
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let mut settings = given.settings(OPTIONS, TakeSettings::usual())?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let source = match (&settings.group, words) {
         (None, [pool]) => pool.as_bytes(),
@@ -133,37 +132,33 @@ fn is_refusal(reason: NoMembers) -> bool {
     matches!(reason, NoMembers::AtCapacity | NoMembers::Starting | NoMembers::NoProvider)
 }
 
-/// Numbers of members of a pool or group: all 0 if the server does not report them.
+/// Numbers of members of a pool or group.
 #[derive(Default)]
 struct Census {
-    free: u64,
-    /// Number of members in use or being cleaned.
-    busy: u64,
-    quarantined: u64,
+    /// Sums of the figures of the pools, by name; empty if the server does not report them.
+    figures: BTreeMap<String, u64>,
     /// Number of members that wait for a cleaner while none is connected.
     unclean: usize,
-    /// Number of all members, if the server reports it.
-    all: Option<u64>,
 }
 
 impl Census {
     fn add(&mut self, figures: &PoolFigures) {
-        for (name, value) in figures {
-            if ["free", "in_use", "starting", "stopping", "cleaning", "quarantined"].contains(&&**name) {
-                *self.all.get_or_insert_default() += value;
-            }
-            match &**name {
-                "free" => self.free += value,
-                "in_use" | "cleaning" => self.busy += value,
-                "quarantined" => self.quarantined += value,
-                _ => {}
-            }
-        }
+        figures.iter().for_each(|(name, value)| *self.figures.entry(name.clone()).or_default() += value);
+    }
+
+    fn count(&self, names: &[&str]) -> u64 {
+        names.iter().filter_map(|name| self.figures.get(*name)).sum()
+    }
+
+    /// Returns whether it is known that there are no members.
+    fn is_empty(&self) -> bool {
+        let kinds = ["free", "in_use", "starting", "stopping", "cleaning", "quarantined"];
+        !self.figures.is_empty() && self.count(&kinds) == 0
     }
 
     /// Returns whether there are members, and none of them is free.
     fn is_exhausted(&self) -> bool {
-        self.free == 0 && self.busy + self.quarantined > 0
+        self.count(&["free"]) == 0 && self.count(&["in_use", "cleaning", "quarantined"]) > 0
     }
 
     /// Returns why none is free.
@@ -176,7 +171,8 @@ impl Census {
 
     /// Returns what keeps members out, if any is.
     fn kept_out(&self) -> Option<String> {
-        let quarantined = (self.quarantined > 0).then(|| format!("{} in quarantine", self.quarantined));
+        let quarantined = self.count(&["quarantined"]);
+        let quarantined = (quarantined > 0).then(|| format!("{quarantined} in quarantine"));
         let unclean =
             (self.unclean > 0).then(|| format!("{} to be cleaned, and no cleaner is connected", self.unclean));
         let all: Vec<String> = quarantined.into_iter().chain(unclean).collect();
@@ -193,8 +189,7 @@ fn census(members: &Members, settings: &TakeSettings, source: &[u8]) -> Census {
         census.unclean = figures.map_or(0, |figures| unclean(members, source, &figures));
         return census;
     }
-    let pools = members.pools().into_iter().filter_map(|(_, answer)| answer.ok()?.ok()).flatten();
-    for pool in pools.filter(|pool| pool.group.as_deref() == Some(source)) {
+    for pool in rows_of(members.pools()).filter(|pool| pool.group.as_deref() == Some(source)) {
         census.add(&pool.figures);
         census.unclean += unclean(members, &pool.name, &pool.figures);
     }
@@ -207,7 +202,7 @@ fn unclean(members: &Members, pool: &[u8], figures: &PoolFigures) -> usize {
     if !figures.iter().any(|(name, value)| name == "cleaning" && *value > 0) {
         return 0;
     }
-    let listed = members.members(pool).into_iter().flatten().filter_map(|(_, answer)| answer.ok()?.ok()).flatten();
+    let listed = rows_of(members.members(pool).unwrap_or_default());
     listed.filter(|member| member.kept_out.as_ref().is_some_and(|out| out.why == NO_CLEANER.as_bytes())).count()
 }
 
@@ -233,13 +228,13 @@ fn keep(taken: Vec<Member<'_>>, settings: &TakeSettings) -> Result<ExitCode, Str
 }
 
 /// Returns the variables as lines of a format; None is for a person. The error names a value that a line cannot carry.
-fn lines_of(variables: &[Variable], format: Option<Format>) -> Result<Vec<Vec<u8>>, String> {
+fn lines_of(variables: &[Variable], format: Option<&str>) -> Result<Vec<Vec<u8>>, String> {
     let assigned = |name: &[u8], value: &[u8]| [name, b"=", value].concat();
     let lines = variables.iter();
     match format {
         None => Ok(lines.map(|(name, value)| assigned(name, value)).collect()),
-        Some(Format::Sh) => Ok(lines.map(|(name, value)| assigned(name, &shell_word(value))).collect()),
-        Some(Format::Env) => lines
+        Some("sh") => Ok(lines.map(|(name, value)| assigned(name, &shell_word(value))).collect()),
+        Some("env") => lines
             .map(|(name, value)| match str::from_utf8(value) {
                 Ok(text) if text.chars().all(is_visible) => Ok(assigned(name, value)),
                 _ => Err(format!(
@@ -249,7 +244,7 @@ fn lines_of(variables: &[Variable], format: Option<Format>) -> Result<Vec<Vec<u8
                 )),
             })
             .collect(),
-        Some(Format::Json) => {
+        Some(_) => {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let object = lines.map(|(name, value)| (text(name), Value::from(text(value))));
             Ok(vec![ascii_where_invisible(&Value::Object(object.collect()).to_string()).into_bytes()])
@@ -258,16 +253,11 @@ fn lines_of(variables: &[Variable], format: Option<Format>) -> Result<Vec<Vec<u8
 }
 
 /// Runs the command while the members are held, and returns them in the condition that its exit status means.
-fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString]) -> Result<ExitCode, Failure> {
+fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString]) -> Exit {
     let watch = LeaseWatch::new(&taken, settings.wanted.lease);
     let check = || watch.check();
-    // All are on one connection, unless some leases have moved to another already.
-    let connection = || {
-        taken
-            .iter()
-            .max_by_key(|member| member.connection())
-            .and_then(|member| Some((member.connection(), member.descriptor()?)))
-    };
+    // All are on one connection; after its loss, leases that have moved to another are open.
+    let connection = || taken.iter().find_map(Member::descriptor);
     let held = HeldResource { connection: &connection, check: &check };
     let variables = variables(&taken, settings.wanted.count.is_some());
     let ended = run_child::run(command, &variables, &settings.lifetime, Some(&held));
@@ -372,7 +362,7 @@ fn in_words(reason: NoMembers, is_choosy: bool, census: &Census) -> String {
         NoMembers::AtCapacity => "no member is free, or the daemon drains",
         NoMembers::Starting => "no member is free, but one is being started",
         NoMembers::NoProvider => "no member is free, and there is no provider to start one",
-        NoMembers::Timeout if census.all == Some(0) => "no member came, and there is none: is a provider connected?",
+        NoMembers::Timeout if census.is_empty() => "no member came, and there is none: is a provider connected?",
         NoMembers::Timeout => "no member came free in time",
         NoMembers::Removed => "the pool was removed",
         NoMembers::Cancelled => "the wait was cancelled",

@@ -1,6 +1,6 @@
 //! Output of commands to the terminal.
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::logger;
 use log::Level;
 use poolcounter_core::text::{is_visible, plain};
@@ -26,7 +26,7 @@ pub fn say(level: Level, sentence: &str) {
 /// # Errors
 ///
 /// Fails if it cannot be written.
-pub fn print(text: &str) -> Result<ExitCode, Failure> {
+pub fn print(text: &str) -> Exit {
     print_bytes(text.as_bytes())
 }
 
@@ -35,7 +35,7 @@ pub fn print(text: &str) -> Result<ExitCode, Failure> {
 /// # Errors
 ///
 /// Fails if they cannot be written.
-pub fn print_bytes(bytes: &[u8]) -> Result<ExitCode, Failure> {
+pub fn print_bytes(bytes: &[u8]) -> Exit {
     match try_print(bytes)? {
         true => Ok(ExitCode::SUCCESS),
         // The reader is gone, which is no error.
@@ -78,7 +78,7 @@ pub fn cannot_read(error: &Error) -> Failure {
 /// # Errors
 ///
 /// Fails if it cannot be written.
-pub fn print_json(value: &Value) -> Result<ExitCode, Failure> {
+pub fn print_json(value: &Value) -> Exit {
     print(&format!("{}\n", ascii_where_invisible(&value.to_string())))
 }
 

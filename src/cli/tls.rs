@@ -1,6 +1,6 @@
 //! `tls`: a TLS terminator in front of a server, in its own process.
 
-use super::command::Failure;
+use super::command::{Exit, Failure};
 use super::logger;
 use super::options::keepalive;
 use super::serve::{VERSION, raise_descriptor_limit};
@@ -28,7 +28,7 @@ const RENEWAL_TIME: Duration = Duration::from_secs(10);
 const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Settings of the command.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct TlsSettings {
     listen: Vec<SocketAddr>,
     to: Option<Address>,
@@ -100,10 +100,9 @@ pub const OPTIONS: &[Opt<TlsSettings>] = option_table!(TlsSettings;
 /// # Errors
 ///
 /// Fails if it cannot.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+pub fn run(given: &Given) -> Exit {
     let (max_connections, setup_time) = (MAX_CONNECTIONS, SETUP_TIME);
-    let mut settings = TlsSettings { max_connections, setup_time, ..TlsSettings::default() };
-    given.apply(OPTIONS, &mut settings)?;
+    let settings = given.settings(OPTIONS, TlsSettings { max_connections, setup_time, ..TlsSettings::default() })?;
     // Hides the key from other processes of the same user. An upgraded program starts without this protection.
     prctl::set_dumpable(false).map_err(|error| format!("cannot hide the key: {error}"))?;
     let handover = Handover::inherited().transpose()?;
@@ -146,17 +145,13 @@ fn successor(settings: &Settings) -> Result<Terminator, String> {
 fn settings_of_terminator(settings: &TlsSettings) -> Result<Settings, Failure> {
     let missing = |option| Failure::misuse(format!("--{option} is needed"));
     let to = settings.to.clone().ok_or_else(|| missing("to"))?;
-    if settings.listen.is_empty() {
-        return Err(missing("listen"));
+    let TlsSettings { listen, files, max_connections, setup_time, .. } = settings.clone();
+    let is_empty = |path: &PathBuf| path.as_os_str().is_empty();
+    let needed = [("listen", listen.is_empty()), ("cert", is_empty(&files.certificate)), ("key", is_empty(&files.key))];
+    match needed.iter().find(|(_, is_missing)| *is_missing) {
+        Some((option, _)) => Err(missing(*option)),
+        None => Ok(Settings { to, files, max_connections, setup_time }),
     }
-    for (path, option) in [(&settings.files.certificate, "cert"), (&settings.files.key, "key")] {
-        if path.as_os_str().is_empty() {
-            return Err(missing(option));
-        }
-    }
-    let TlsSettings { files, max_connections, setup_time, .. } = settings;
-    let (files, setup_time) = (files.clone(), *setup_time);
-    Ok(Settings { to, files, max_connections: *max_connections, setup_time })
 }
 
 fn serve(mut terminator: Terminator, settings: &TlsSettings, handover: Option<Handover>) -> Result<(), String> {

@@ -5,8 +5,8 @@ mod sample;
 mod screen;
 mod view;
 
-use super::command::Failure;
-use super::servers::{ServerOptions, Servers, has_servers};
+use super::command::{Exit, Failure};
+use super::servers::{EACH_SERVER, Servers, has_part, server_option, tls_option};
 use super::table::Given;
 use controls::{Controls, KeyAction};
 use nix::errno::Errno;
@@ -41,8 +41,8 @@ pub struct TopSettings {
 
 /// Options of the command.
 pub const OPTIONS: &[Opt<TopSettings>] = option_table!(TopSettings;
-    => Opt::EACH_SERVER;
-    => Opt::TLS;
+    => server_option(EACH_SERVER);
+    => tls_option();
     "-i, --interval SECONDS", "Time between two polls of the servers, at least 0.1 (default: 2).",
         |settings, value| assign(&mut settings.interval, seconds_from(Duration::from_millis(100), value));
 );
@@ -52,9 +52,9 @@ pub const OPTIONS: &[Opt<TopSettings>] = option_table!(TopSettings;
 /// # Errors
 ///
 /// Fails if the terminal cannot be used.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = TopSettings { servers: Servers::default(), interval: Duration::from_secs(2) };
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let usual = TopSettings { servers: Servers::default(), interval: Duration::from_secs(2) };
+    let settings = given.settings(OPTIONS, usual)?;
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::misuse("top needs a terminal: poolcounter stats prints the reports"));
     }
@@ -159,4 +159,4 @@ fn is_terminal_gone() -> io::Result<bool> {
     }
 }
 
-has_servers!(TopSettings);
+has_part!(TopSettings, servers: Servers);

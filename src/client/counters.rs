@@ -1,10 +1,10 @@
 //! Client of the yrmcds counter protocol: acquires and releases units of counters.
 
 use super::connection::ClientConnection;
-use super::error::{Error, Failure, Fault};
+use super::error::{Error, Fault, Stop};
 use super::fleet::{Fleet, HeldOn};
 use super::placement::Placement;
-use super::{Said, Timeouts};
+use super::{OfEach, Said, Timeouts};
 use poolcounter_core::Figures;
 use poolcounter_protocol::counters::DEFAULT_PORT;
 use poolcounter_protocol::counters::request::{AcquireUnits, CounterRefusal, ReleaseUnits};
@@ -68,9 +68,9 @@ impl Counters {
         let name = checked(name.as_ref())?;
         let request = CounterRequest::Acquire(AcquireUnits { name, resources, maximum });
         let (granted, held) = self.ask(name, &request, |answer| match answer {
-            CounterReply::Success(_) => Ok(Ok(true)),
-            CounterReply::Refusal(CounterRefusal::NotAvailable) => Ok(Ok(false)),
-            other => refusal(other),
+            CounterReply::Success(_) => Ok(true),
+            CounterReply::Refusal(CounterRefusal::NotAvailable) => Ok(false),
+            other => Err(refusal(other)),
         })?;
         let units = || Units { counters: self, held: Some(held), name: name.to_vec(), resources };
         Ok(granted.then(units))
@@ -84,13 +84,13 @@ impl Counters {
     /// As [`Counters::acquire`].
     pub fn release(&self, name: impl AsRef<[u8]>, resources: u32) -> Result<Result<(), CounterRefusal>, Error> {
         let name = checked(name.as_ref())?;
-        let (released, _) =
-            self.ask(name, &CounterRequest::Release(ReleaseUnits { name, resources }), |answer| match answer {
-                CounterReply::Success(_) => Ok(Ok(Ok(()))),
-                CounterReply::Refusal(refusal) => Ok(Ok(Err(refusal))),
-                other => refusal(other),
-            })?;
-        Ok(released)
+        let request = CounterRequest::Release(ReleaseUnits { name, resources });
+        let released = self.ask(name, &request, |answer| match answer {
+            CounterReply::Success(_) => Ok(Ok(())),
+            CounterReply::Refusal(refusal) => Ok(Err(refusal)),
+            other => Err(refusal(other)),
+        });
+        Ok(released?.0)
     }
 
     /// Returns the number of units held of a counter; None if the counter does not exist.
@@ -100,28 +100,28 @@ impl Counters {
     /// As [`Counters::acquire`].
     pub fn get(&self, name: impl AsRef<[u8]>) -> Result<Option<u32>, Error> {
         let name = checked(name.as_ref())?;
-        let (consumption, _) = self.ask(name, &CounterRequest::Get(name), |answer| match answer {
-            CounterReply::Success(body) => Ok(Ok(Some(wire::parse_number(body).ok_or(Fault::Garbled)?))),
-            CounterReply::Refusal(CounterRefusal::NotFound) => Ok(Ok(None)),
-            other => refusal(other),
-        })?;
-        Ok(consumption)
+        let consumption = self.ask(name, &CounterRequest::Get(name), |answer| match answer {
+            CounterReply::Success(body) => Ok(Some(wire::parse_number(body).ok_or(Fault::Garbled)?)),
+            CounterReply::Refusal(CounterRefusal::NotFound) => Ok(None),
+            other => Err(refusal(other)),
+        });
+        Ok(consumption?.0)
     }
 
-    /// Pings each server; returns Ok or the failure by address.
-    pub fn noop(&self) -> Vec<(String, Result<(), Failure>)> {
+    /// Pings each server.
+    pub fn noop(&self) -> OfEach<()> {
         self.ask_each(&CounterRequest::Noop, |connection| receive(connection, &CounterRequest::Noop, |_| Some(())))
     }
 
     /// Returns the statistics of each server, by its address.
-    pub fn stats(&self) -> Vec<(String, Result<Figures<Stat>, Failure>)> {
+    pub fn stats(&self) -> OfEach<Figures<Stat>> {
         self.ask_each(&CounterRequest::Stats, |connection| {
             receive(connection, &CounterRequest::Stats, wire::parse_stats)
         })
     }
 
     /// Returns every counter of each server, by its address.
-    pub fn dump(&self) -> Vec<(String, Result<Vec<Usage>, Failure>)> {
+    pub fn dump(&self) -> OfEach<Vec<Usage>> {
         self.ask_each(&CounterRequest::Dump, receive_dump)
     }
 
@@ -132,19 +132,17 @@ impl Counters {
         request: &CounterRequest<'_>,
         read: impl Fn(CounterReply<'_>) -> Said<T>,
     ) -> Result<(T, HeldOn), Error> {
-        let order = self.placement.order(name);
-        let (said, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
+        self.fleet.borrow_mut().ask_first(&self.placement.order(name), |connection| {
             send(connection, request)?;
             receive_answer(connection, request, &read)
-        })?;
-        Ok((said?, held))
+        })
     }
 
     fn ask_each<T>(
         &self,
         request: &CounterRequest<'_>,
-        receive: impl Fn(&mut ClientConnection) -> Result<T, Fault>,
-    ) -> Vec<(String, Result<T, Failure>)> {
+        receive: impl Fn(&mut ClientConnection) -> Said<T>,
+    ) -> OfEach<T> {
         self.fleet.borrow_mut().ask_each(|connection| {
             send(connection, request)?;
             receive(connection)
@@ -156,13 +154,13 @@ impl Counters {
         self.fleet.borrow_mut().ask_holder(held, |connection| {
             send(connection, &request)?;
             receive_answer(connection, &request, |answer| match answer {
-                CounterReply::Success(_) => Ok(Ok(())),
+                CounterReply::Success(_) => Ok(()),
                 CounterReply::Refusal(CounterRefusal::NotAcquired | CounterRefusal::NotFound) => {
-                    Ok(Err(Error::Expired))
+                    Err(Error::Expired.into())
                 }
-                other => refusal(other),
+                other => Err(refusal(other)),
             })
-        })?
+        })
     }
 }
 
@@ -215,8 +213,8 @@ fn send(connection: &mut ClientConnection, request: &CounterRequest<'_>) -> Resu
 fn receive_answer<T>(
     connection: &mut ClientConnection,
     request: &CounterRequest<'_>,
-    read: impl FnOnce(CounterReply<'_>) -> Result<T, Fault>,
-) -> Result<T, Fault> {
+    read: impl FnOnce(CounterReply<'_>) -> Said<T>,
+) -> Said<T> {
     let header = connection.bytes(HEADER_BYTES)?;
     let header = header.first_chunk().and_then(|header| ReplyHeader::parse(header, request)).ok_or(Fault::Garbled)?;
     let body = connection.bytes(header.body_bytes)?;
@@ -228,14 +226,14 @@ fn receive<T>(
     connection: &mut ClientConnection,
     request: &CounterRequest<'_>,
     read: impl FnOnce(&[u8]) -> Option<T>,
-) -> Result<T, Fault> {
+) -> Said<T> {
     receive_answer(connection, request, |answer| match answer {
-        CounterReply::Success(body) => read(body).ok_or(Fault::Garbled),
-        CounterReply::Refusal(_) | CounterReply::Malformed(..) => Err(Fault::Garbled),
+        CounterReply::Success(body) => Ok(read(body).ok_or(Fault::Garbled)?),
+        CounterReply::Refusal(_) | CounterReply::Malformed(..) => Err(Fault::Garbled.into()),
     })
 }
 
-fn receive_dump(connection: &mut ClientConnection) -> Result<Vec<Usage>, Fault> {
+fn receive_dump(connection: &mut ClientConnection) -> Said<Vec<Usage>> {
     let mut dumped = Vec::new();
     loop {
         let body = receive(connection, &CounterRequest::Dump, |body| Some(body.to_vec()))?;
@@ -248,12 +246,12 @@ fn receive_dump(connection: &mut ClientConnection) -> Result<Vec<Usage>, Fault> 
 }
 
 /// Returns the refusals that any request can get as an error; other replies are a fault.
-fn refusal<T>(answer: CounterReply<'_>) -> Said<T> {
+fn refusal(answer: CounterReply<'_>) -> Stop {
     match answer {
         CounterReply::Refusal(CounterRefusal::OutOfMemory) => {
-            Ok(Err(Error::Refused(wire::describe(CounterRefusal::OutOfMemory))))
+            Error::Refused(wire::describe(CounterRefusal::OutOfMemory)).into()
         }
-        CounterReply::Malformed(status, words) => Ok(Err(Error::Refused(wire::describe_status(status, words)))),
-        CounterReply::Success(_) | CounterReply::Refusal(_) => Err(Fault::Garbled),
+        CounterReply::Malformed(status, words) => Error::Refused(wire::describe_status(status, words)).into(),
+        CounterReply::Success(_) | CounterReply::Refusal(_) => Fault::Garbled.into(),
     }
 }

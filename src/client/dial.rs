@@ -1,24 +1,18 @@
-//! Connection setup: tries the addresses of a server one after the other, blocking or in the background of later calls.
-//! Independent of the protocol and of the handling of unreachable servers.
+//! Connection setup: tries the addresses of a server one after the other. Independent of the protocol and of the
+//! handling of unreachable servers.
 
 use super::connection::{ClientConnection, SHORTEST};
-use super::error::{Failure, Fault};
+use super::error::{Error, Failure, Fault, Stop};
 use super::stream::ClientStream;
-use super::{Timeouts, Tls};
+use super::{Said, Timeouts, Tls};
 use poolcounter_core::text::plain;
 use socket2::{SockAddr, Socket, TcpKeepalive, Type};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
-use std::vec;
+use std::time::Duration;
 
-/// Time that a new background attempt blocks; within one data centre, a running server connects sooner.
-const GRACE: Duration = Duration::from_millis(1);
-/// Time limit of a background attempt, unless the caller's timeout is longer. The system repeats a lost connection
-/// request after one second, and again after two more.
-const PATIENCE: Duration = Duration::from_secs(4);
 /// Keepalive: a crashed machine sends nothing. A lock holder notices it after this silence and that many probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -31,153 +25,90 @@ const UNIX: &str = "unix:";
 /// Prefix of a server's name for TLS.
 const TLS: &str = "tls:";
 
-/// Connection attempt in progress, over all addresses of a server.
-#[derive(Debug)]
+/// Settings of the connections of a client.
+#[derive(Clone, Debug)]
 pub(super) struct Dial {
-    /// Addresses not yet tried.
-    rest: vec::IntoIter<Peer>,
-    /// Attempt in the background.
-    attempt: Option<Attempt>,
-    timeouts: Timeouts,
     /// Port of the service, unless a server has another.
     default_port: u16,
-    /// TLS settings and host name to verify; None without TLS.
-    tls: Option<(Tls, String)>,
-    /// Failure of the last address tried.
-    failure: Failure,
+    timeouts: Timeouts,
+    /// TLS settings for servers with the prefix `tls:`.
+    pub tls: Option<Tls>,
 }
 
-/// An address of a server.
-#[derive(Debug)]
-struct Peer {
-    address: SockAddr,
-    /// Text of the address.
-    name: String,
-}
-
-#[derive(Debug)]
-struct Attempt {
-    peer: Peer,
-    socket: Socket,
-    begun: Instant,
-}
+/// Address of a server, and its text.
+type Peer = (SockAddr, String);
 
 impl Dial {
-    /// Resolves `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT`, one of these with the prefix `tls:`, or `unix:PATH`. A host
+    pub fn new(default_port: u16, timeouts: Timeouts, tls: Option<&Tls>) -> Dial {
+        Dial { default_port, timeouts: timeouts.cut(), tls: tls.cloned() }
+    }
+
+    /// Connects to the first of these servers that answers `begin`, and returns its place, the connection and the answer.
+    pub fn first<'s, T>(
+        &self,
+        servers: impl IntoIterator<Item = &'s String>,
+        mut begin: impl FnMut(&mut ClientConnection) -> Said<T>,
+    ) -> Result<(usize, ClientConnection, T), Error> {
+        let mut failures = Vec::new();
+        for (place, server) in servers.into_iter().enumerate() {
+            let begun = self.connect(server).and_then(|mut connection| match begin(&mut connection) {
+                Err(Stop::Fault(fault)) => Err(Failure { address: connection.address().into(), fault }),
+                said => Ok(said.map(|answer| (place, connection, answer))),
+            });
+            match begun {
+                Ok(said) => return Ok(said?),
+                Err(failure) => failures.push((server.clone(), failure)),
+            }
+        }
+        Err(Error::of_failures(failures))
+    }
+
+    /// Connects to `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT`, one of these with the prefix `tls:`, or `unix:PATH`. A host
     /// name blocks until the resolver replies.
-    pub fn begin(server: &str, default_port: u16, timeouts: &Timeouts, tls: Option<&Tls>) -> Result<Dial, Failure> {
-        let (server, tls) = match (server.strip_prefix(TLS), tls.cloned()) {
+    pub fn connect(&self, server: &str) -> Result<ClientConnection, Failure> {
+        let unresolved = |address: &str, words| Failure { address: address.into(), fault: Fault::Unresolved(words) };
+        let (server, tls) = match (server.strip_prefix(TLS), &self.tls) {
             (None, _) => (server, None),
-            (Some(inner), Some(tls)) => (inner, Some((tls, host_and_port(inner, default_port).0.to_string()))),
+            (Some(inner), Some(tls)) => (inner, Some((tls, host_and_port(inner, self.default_port).0))),
             (Some(_), None) => {
-                let fault = Fault::Unresolved("it is not said which authorities are trusted for TLS".into());
-                return Err(Failure { address: server.into(), fault });
+                return Err(unresolved(server, "it is not said which authorities are trusted for TLS".into()));
             }
         };
         let (named, found) = match server.strip_prefix(UNIX) {
-            Some(path) => {
-                (server.into(), SockAddr::unix(path).map(|address| vec![Peer { address, name: server.into() }]))
-            }
-            None => look_up(server, default_port),
+            Some(path) => (server.into(), SockAddr::unix(path).map(|address| vec![(address, server.into())])),
+            None => look_up(server, self.default_port),
         };
-        let unresolved = |words| Failure { address: named.clone(), fault: Fault::Unresolved(words) };
-        let peers = found.map_err(|error| unresolved(plain(&error.to_string()).into_owned()))?;
-        let failure = unresolved("the name has no address".into());
-        Ok(Dial { rest: peers.into_iter(), attempt: None, timeouts: *timeouts, default_port, tls, failure })
+        let peers = found.map_err(|error| unresolved(&named, plain(&error.to_string()).into_owned()))?;
+        self.connect_to(peers, tls).unwrap_or_else(|| Err(unresolved(&named, "the name has no address".into())))
     }
 
-    /// Tries each address in turn and waits, until one is connected.
-    pub fn finish(mut self) -> Result<ClientConnection, Failure> {
-        while let Some(peer) = self.rest.next() {
-            let connected = peer.connect(self.timeouts.connect).and_then(|(socket, is_connected)| match is_connected {
-                true => Ok(socket),
-                false => Err(timed_out()),
-            });
-            match self.prepared(peer.name, connected) {
-                Ok(connection) => return Ok(connection),
-                Err(failure) => self.failure = failure,
-            }
-        }
-        Err(self.failure)
-    }
-
-    /// Continues in the background and returns the connection once it is made. Waits at most [`GRACE`] for each new
-    /// attempt, and not at all for earlier attempts.
-    pub fn advance(&mut self) -> Result<Option<ClientConnection>, Failure> {
-        loop {
-            let Some(Attempt { peer, socket, begun }) = self.attempt.take().or_else(|| self.next_attempt()) else {
-                return Err(self.failure.clone());
-            };
-            match progress(&socket) {
-                Ok(false) if begun.elapsed() < PATIENCE.max(self.timeouts.connect) => {
-                    self.attempt = Some(Attempt { peer, socket, begun });
-                    return Ok(None);
-                }
-                progress => {
-                    let connected =
-                        progress.and_then(|is_connected| is_connected.then_some(socket).ok_or_else(timed_out));
-                    match self.prepared(peer.name, connected) {
-                        Ok(connection) => return Ok(Some(connection)),
-                        Err(failure) => self.failure = failure,
-                    }
+    /// Tries each address in turn and waits, until one is connected. Returns the last failure; None without an address.
+    fn connect_to(&self, peers: Vec<Peer>, tls: Option<(&Tls, &str)>) -> Option<Result<ClientConnection, Failure>> {
+        let mut failed = None;
+        for (address, name) in peers {
+            match connect(&address, self.timeouts.connect).and_then(|socket| self.prepared(socket, tls)) {
+                Ok(stream) => return Some(Ok(ClientConnection::new(stream, name, self.timeouts.answer))),
+                Err(error) => {
+                    let fault = Fault::unconnected(&error, self.default_port);
+                    failed = Some(Err(Failure { address: name, fault }));
                 }
             }
         }
+        failed
     }
 
-    /// Starts to connect to the next address that does not refuse at once.
-    fn next_attempt(&mut self) -> Option<Attempt> {
-        loop {
-            let peer = self.rest.next()?;
-            let begun = Instant::now();
-            match peer.connect(GRACE) {
-                Ok((socket, _)) => return Some(Attempt { peer, socket, begun }),
-                Err(error) => self.failure = self.failure_of(peer.name, &error),
-            }
+    fn prepared(&self, socket: Socket, tls: Option<(&Tls, &str)>) -> io::Result<ClientStream> {
+        if !socket.local_addr()?.is_unix() {
+            socket.set_tcp_nodelay(true)?;
+            let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+            socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))?;
+            #[cfg(target_os = "linux")]
+            socket.set_tcp_user_timeout(Some(SILENCE_LIMIT))?;
         }
-    }
-
-    fn prepared(&self, name: String, connected: io::Result<Socket>) -> Result<ClientConnection, Failure> {
-        let prepared = connected.and_then(|socket| {
-            if !socket.local_addr()?.is_unix() {
-                socket.set_tcp_nodelay(true)?;
-                socket.set_tcp_keepalive(&keepalive())?;
-                #[cfg(target_os = "linux")]
-                socket.set_tcp_user_timeout(Some(SILENCE_LIMIT))?;
-            }
-            socket.set_write_timeout(Some(self.timeouts.answer.max(SHORTEST)))?;
-            match &self.tls {
-                None => Ok(ClientStream::Plain(socket)),
-                Some((tls, host)) => secure(socket, tls, host, self.timeouts.connect),
-            }
-        });
-        match prepared {
-            Ok(stream) => Ok(ClientConnection::new(stream, name, self.timeouts.answer)),
-            Err(error) => Err(self.failure_of(name, &error)),
-        }
-    }
-
-    fn failure_of(&self, address: String, error: &io::Error) -> Failure {
-        Failure { address, fault: Fault::unconnected(error, self.default_port) }
-    }
-}
-
-impl Peer {
-    fn of(address: SocketAddr) -> Peer {
-        Peer { address: address.into(), name: address.to_string() }
-    }
-
-    /// Starts to connect and waits up to `wait`. Returns true if the socket is connected; otherwise the attempt
-    /// continues.
-    fn connect(&self, wait: Duration) -> io::Result<(Socket, bool)> {
-        if self.address.is_unix() {
-            return Ok((connect_local(&self.address, wait)?, true));
-        }
-        let socket = Socket::new(self.address.domain(), Type::STREAM, None)?;
-        match socket.connect_timeout(&self.address, wait) {
-            Ok(()) => Ok((socket, true)),
-            Err(error) if error.kind() == ErrorKind::TimedOut => Ok((socket, false)),
-            Err(error) => Err(error),
+        socket.set_write_timeout(Some(self.timeouts.answer.max(SHORTEST)))?;
+        match tls {
+            None => Ok(ClientStream::Plain(socket)),
+            Some((tls, host)) => secure(socket, tls, host, self.timeouts.connect),
         }
     }
 }
@@ -188,18 +119,24 @@ impl Peer {
 ///
 /// `TimedOut` if the backlog stays full; else the system's error.
 pub fn connect_unix(path: &Path, wait: Duration) -> io::Result<UnixStream> {
-    connect_local(&SockAddr::unix(path)?, wait).map(Into::into)
+    connect(&SockAddr::unix(path)?, wait).map(Into::into)
 }
 
-fn connect_local(address: &SockAddr, wait: Duration) -> io::Result<Socket> {
+fn connect(address: &SockAddr, wait: Duration) -> io::Result<Socket> {
     let socket = Socket::new(address.domain(), Type::STREAM, None)?;
-    // Limits the wait for a place in the backlog, too.
-    socket.set_write_timeout(Some(wait.max(SHORTEST)))?;
-    socket.connect(address).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "it accepts no connections: its backlog is full"),
+    let connected = if address.is_unix() {
+        // Limits the wait for a place in the backlog, too.
+        socket.set_write_timeout(Some(wait.max(SHORTEST)))?;
+        socket.connect(address)
+    } else {
+        socket.connect_timeout(address, wait)
+    };
+    let timed_out = |words| io::Error::new(ErrorKind::TimedOut, words);
+    connected.map(|()| socket).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => timed_out("it accepts no connections: its backlog is full"),
+        ErrorKind::TimedOut => timed_out("connection timed out"),
         _ => error,
-    })?;
-    Ok(socket)
+    })
 }
 
 /// Performs the TLS handshake; blocks up to `within`.
@@ -214,31 +151,12 @@ fn secure(_: Socket, tls: &Tls, _: &str, _: Duration) -> io::Result<ClientStream
     match *tls {}
 }
 
-/// Returns true if the socket is connected, false while it is still connecting.
-fn progress(socket: &Socket) -> io::Result<bool> {
-    if let Some(error) = socket.take_error()? {
-        return Err(error);
-    }
-    match socket.peer_addr() {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-fn timed_out() -> io::Error {
-    io::Error::new(ErrorKind::TimedOut, "connection timed out")
-}
-
-fn keepalive() -> TcpKeepalive {
-    TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES)
-}
-
 /// Returns the server as host and port, and its addresses.
 fn look_up(server: &str, default_port: u16) -> (String, io::Result<Vec<Peer>>) {
     let (host, port) = host_and_port(server, default_port);
     let named = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    (named, (host, port).to_socket_addrs().map(|addresses| addresses.map(Peer::of).collect()))
+    let peer = |address: SocketAddr| (address.into(), address.to_string());
+    (named, (host, port).to_socket_addrs().map(|addresses| addresses.map(peer).collect()))
 }
 
 /// Returns the host, without brackets, and the port of a server.
@@ -259,6 +177,7 @@ mod tests {
     use socket2::Domain;
     #[cfg(target_os = "linux")]
     use socket2::SockRef;
+    use std::time::Instant;
 
     #[test]
     fn server_is_a_host_and_perhaps_a_port() {
@@ -290,11 +209,14 @@ mod tests {
         (listener, address, waiting)
     }
 
-    fn dial(addresses: [SocketAddr; 2], connect: Duration) -> Dial {
-        let peers: Vec<Peer> = addresses.map(Peer::of).into();
-        let failure = Failure { address: String::new(), fault: Fault::Closed };
-        let timeouts = Timeouts { connect, ..Timeouts::default() };
-        Dial { rest: peers.into_iter(), attempt: None, timeouts, default_port: 7531, tls: None, failure }
+    fn dial(connect: Duration) -> Dial {
+        Dial::new(7531, Timeouts { connect, ..Timeouts::default() }, None)
+    }
+
+    /// Connects to the first of these addresses that accepts it.
+    fn connected(addresses: [SocketAddr; 2], connect: Duration) -> Result<ClientConnection, Failure> {
+        let peers = addresses.map(|address| (address.into(), address.to_string()));
+        dial(connect).connect_to(peers.into(), None).expect("there are addresses")
     }
 
     #[test]
@@ -302,7 +224,7 @@ mod tests {
     fn dead_machine_is_noticed_in_half_a_minute() {
         let alive = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = alive.local_addr().expect("it is bound");
-        let connection = dial([address; 2], Duration::from_secs(5)).finish().expect("it is there");
+        let connection = connected([address; 2], Duration::from_secs(5)).expect("it is there");
         let descriptor = connection.as_fd();
         let socket = SockRef::from(&descriptor);
         let (idle, interval) = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval());
@@ -316,23 +238,7 @@ mod tests {
         let (_listener, dead, _waiting) = full();
         let alive = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let alive = alive.local_addr().map(|address| (alive, address)).expect("it is bound");
-        let connection = dial([dead, alive.1], Duration::from_millis(50)).finish().expect("the second is there");
-        assert_eq!(connection.address(), alive.1.to_string());
-
-        let mut dial = dial([dead, alive.1], Duration::ZERO);
-        for _ in 0..3 {
-            assert!(dial.advance().expect("nothing has failed").is_none(), "the first does not answer");
-        }
-        // Simulates an attempt that began [`PATIENCE`] ago.
-        let attempt = dial.attempt.as_mut().expect("it is under way");
-        attempt.begun = Instant::now().checked_sub(PATIENCE).expect("the machine is up for longer");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let connection = loop {
-            match dial.advance().expect("the second is there") {
-                Some(connection) => break connection,
-                None => assert!(Instant::now() < deadline, "it does not connect"),
-            }
-        };
+        let connection = connected([dead, alive.1], Duration::from_millis(50)).expect("the second is there");
         assert_eq!(connection.address(), alive.1.to_string());
     }
 
@@ -354,11 +260,8 @@ mod tests {
             let error = connect_unix(&path, wait).expect_err("is full");
             assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         }
-        let timeouts = Timeouts { connect: Duration::from_millis(200), ..Timeouts::default() };
-        let dial = || Dial::begin(&format!("unix:{}", path.display()), 1, &timeouts, None).expect("is a path");
-        for failed in [dial().finish().err(), dial().advance().err()] {
-            assert!(failed.expect("is full").to_string().ends_with("its backlog is full"));
-        }
+        let failed = dial(Duration::from_millis(200)).connect(&format!("unix:{}", path.display()));
+        assert!(failed.expect_err("is full").to_string().ends_with("its backlog is full"));
         assert!((200..5_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
         drop(waiting);
         std::fs::remove_file(&path).expect("is there");
@@ -368,18 +271,9 @@ mod tests {
     fn failure_of_the_last_address_is_reported() {
         let free =
             || std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port is free");
-        let (one, other) = (free(), free());
-        let refused = |result: Option<Failure>| {
-            let failure = result.expect("nobody listens");
-            assert_eq!(failure.address, other.to_string());
-            assert!(matches!(failure.fault, Fault::Unreachable(ErrorKind::ConnectionRefused, _)), "{failure}");
-        };
-        refused(dial([one, other], Duration::from_secs(10)).finish().err());
-        let mut dial = dial([one, other], Duration::from_secs(10));
-        refused(loop {
-            if let Err(failure) = dial.advance() {
-                break Some(failure);
-            }
-        });
+        let other = free();
+        let failure = connected([free(), other], Duration::from_secs(10)).expect_err("nobody listens");
+        assert_eq!(failure.address, other.to_string());
+        assert!(matches!(failure.fault, Fault::Unreachable(ErrorKind::ConnectionRefused, _)), "{failure}");
     }
 }

@@ -1,5 +1,6 @@
 //! Errors of the client, and their texts.
 
+use super::Said;
 use poolcounter_core::text::plain;
 use poolcounter_protocol::members::request::Lost;
 use poolcounter_protocol::members::wire::client::describe_loss;
@@ -66,6 +67,49 @@ pub enum Fault {
     Refused(String),
     /// The server drains: it grants nothing new.
     Draining,
+}
+
+/// Reason why an exchange has no result: a refusal, after which the connection goes on, or a fault, which ends it.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Stop {
+    Refused(Error),
+    Fault(Fault),
+}
+
+impl Stop {
+    /// Returns the refusal that has this text.
+    pub fn refused(words: &[u8]) -> Stop {
+        Stop::Refused(Error::Refused(String::from_utf8_lossy(words).into_owned()))
+    }
+
+    /// Returns the result of one of several requests that were sent together: a refusal of one is no end of all.
+    pub fn each<T>(said: Said<T>) -> Said<Result<T, Error>> {
+        match said {
+            Err(Stop::Refused(error)) => Ok(Err(error)),
+            said => said.map(Ok),
+        }
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Refused(error)
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Stop::Fault(fault)
+    }
+}
+
+impl From<Stop> for Error {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Refused(error) => error,
+            Stop::Fault(_) => Error::Lost,
+        }
+    }
 }
 
 impl Fault {

@@ -1,17 +1,26 @@
 //! Servers of a client, and the connections to them. Independent of the protocol.
 
-use super::Timeouts;
 use super::connection::ClientConnection;
-use super::error::{Error, Failure, Fault};
+use super::dial::Dial;
+use super::error::{Error, Failure, Fault, Stop};
 use super::placement::Placement;
-use super::remote::Remote;
+use super::{OfEach, Said, Timeouts};
 use std::os::fd::RawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Limit of the pause after repeated failures, in units of [`Timeouts::retry`]; each pause is twice as long as the one
+/// before. Longer pauses would save little: with the default timeouts, a server that accepts connections without
+/// replying costs its callers one [`Timeouts::answer`] in 16 seconds. And until all clients have noticed that a server
+/// is back, some lock its keys there and some at the next server.
+const LONGEST_PAUSE: u32 = 8;
 
 /// Servers of a client, by index.
 #[derive(Debug)]
 pub(super) struct Fleet {
     servers: Vec<FleetServer>,
+    dial: Dial,
+    /// Pause after the first failure of a server.
+    retry: Duration,
     /// Number of connections opened so far; the source of their numbers.
     opened: u64,
     /// First exchange on every new connection.
@@ -32,11 +41,23 @@ pub(super) struct Greeting {
 /// A server and its connection.
 #[derive(Debug)]
 struct FleetServer {
-    remote: Remote,
+    /// Address as configured.
+    address: String,
+    /// Failure state; None unless it has failed since its last reply. Until the end of the pause no request waits for it.
+    dead: Option<Dead>,
     /// None before the first use and after a failure.
     connection: Option<NumberedConnection>,
     /// Lines that came unasked on the last connection that failed with some, and its number.
     last_lines: (u64, Vec<Vec<u8>>),
+}
+
+#[derive(Debug)]
+struct Dead {
+    /// Last failure.
+    failure: Failure,
+    /// Pause after the last failure.
+    pause: Duration,
+    until: Instant,
 }
 
 /// Connection with a number that no other connection of the fleet has had.
@@ -50,101 +71,101 @@ struct NumberedConnection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct HeldOn {
     /// Index of the server.
-    server: usize,
+    pub server: usize,
     number: u64,
 }
 
-impl HeldOn {
-    /// Returns the number of the connection; later connections have higher numbers.
-    pub fn number(self) -> u64 {
-        self.number
-    }
-}
-
-/// Reply of a server, with its connection.
-type Asked<T> = Result<(T, HeldOn), Failure>;
+/// Reply or refusal of a server, with its connection.
+type Asked<T> = Result<Result<(T, HeldOn), Error>, Failure>;
 
 impl Fleet {
     pub fn new(placement: &Placement, default_port: u16, timeouts: Timeouts) -> Self {
-        let tls = || placement.tls().cloned();
-        let remote = |address: &String| Remote::new(address, default_port, timeouts.cut(), tls());
-        let servers = placement.servers().iter().map(|address| FleetServer {
-            remote: remote(address),
+        let server = |address: &String| FleetServer {
+            address: address.clone(),
+            dead: None,
             connection: None,
             last_lines: (0, Vec::new()),
-        });
-        Fleet { servers: servers.collect(), opened: 0, greeting: None }
+        };
+        let servers = placement.servers().iter().map(server).collect();
+        let dial = Dial::new(default_port, timeouts, placement.tls());
+        Fleet { servers, dial, retry: timeouts.cut().retry, opened: 0, greeting: None }
     }
 
     /// Asks the servers in `order` until one replies, and returns the reply and the connection.
     pub fn ask_first<T>(
         &mut self,
         order: &[usize],
-        mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
+        mut ask: impl FnMut(&mut ClientConnection) -> Said<T>,
     ) -> Result<(T, HeldOn), Error> {
         let mut failures = Vec::new();
         for server in order {
             match self.ask(*server, &mut ask) {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => failures.push((self.address(*server), failure)),
+                Ok(answer) => return answer,
+                Err(failure) => failures.push((self.servers[*server].address.clone(), failure)),
             }
         }
         Err(Error::of_failures(failures))
     }
 
     /// Asks each server, and returns the replies by address.
-    pub fn ask_each<T>(
-        &mut self,
-        mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
-    ) -> Vec<(String, Result<T, Failure>)> {
+    pub fn ask_each<T>(&mut self, mut ask: impl FnMut(&mut ClientConnection) -> Said<T>) -> OfEach<T> {
         let servers = 0..self.servers.len();
-        servers.map(|server| (self.address(server), self.ask(server, &mut ask).map(|(answer, _)| answer))).collect()
-    }
-
-    fn address(&self, server: usize) -> String {
-        self.servers[server].remote.address().into()
+        let answer = |server: usize| {
+            let answer = self.ask_first(&[server], &mut ask).map(|(answer, _)| answer);
+            (self.servers[server].address.clone(), answer)
+        };
+        servers.map(answer).collect()
     }
 
     /// Asks one server on the open connection, or on a new one. If the open one has ended, perhaps by a restart of the
     /// server, it is asked once more.
-    fn ask<T>(&mut self, server: usize, mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>) -> Asked<T> {
+    fn ask<T>(&mut self, server: usize, mut ask: impl FnMut(&mut ClientConnection) -> Said<T>) -> Asked<T> {
         if let Some(kept) = self.servers[server].connection.take() {
             match self.ask_on(server, kept, &mut ask) {
                 Err(Failure { fault: Fault::Closed | Fault::Unreachable(..), .. }) => {}
                 result => return result,
             }
         }
-        let mut connection = self.servers[server].remote.connect()?;
+        let mut connection = self.connect(server)?;
         self.opened += 1;
         let number = self.opened;
         let greeted = self.greeting.as_ref().map_or(Ok(()), |greeting| greeting.exchange(&mut connection));
         let asked = self.ask_on(server, NumberedConnection { connection, number }, |connection| {
-            greeted.and_then(|()| ask(connection))
+            greeted?;
+            ask(connection)
         });
         if let Err(failure @ Failure { fault: Fault::Closed | Fault::Unreachable(..), .. }) = &asked {
-            self.servers[server].remote.has_failed(failure);
+            self.has_failed(server, failure);
         }
         asked
+    }
+
+    /// Returns a new connection. A dead server is not waited for: returns its last failure.
+    fn connect(&mut self, server: usize) -> Result<ClientConnection, Failure> {
+        let FleetServer { address, dead, .. } = &self.servers[server];
+        match dead {
+            Some(Dead { failure, until, .. }) if Instant::now() < *until => Err(failure.clone()),
+            _ => self.dial.connect(address).inspect_err(|failure| self.has_failed(server, failure)),
+        }
+    }
+
+    /// Records a failure: the server is unreachable or does not reply correctly.
+    fn has_failed(&mut self, server: usize, failure: &Failure) {
+        let dead = &mut self.servers[server].dead;
+        let next = |dead: &Dead| (2 * dead.pause).min(LONGEST_PAUSE * self.retry);
+        let pause = dead.as_ref().map_or(self.retry, next);
+        *dead = Some(Dead { failure: failure.clone(), pause, until: Instant::now() + pause });
     }
 
     /// Asks on the connection of `held`. A failure closes it, so that nothing is held there any more.
     pub fn ask_holder<T>(
         &mut self,
         held: HeldOn,
-        ask: impl FnOnce(&mut ClientConnection) -> Result<T, Fault>,
+        ask: impl FnOnce(&mut ClientConnection) -> Said<T>,
     ) -> Result<T, Error> {
         let holder = self.servers[held.server].connection.take_if(|kept| kept.number == held.number);
-        let answer = holder.and_then(|holder| self.ask_on(held.server, holder, ask).ok());
-        answer.map(|(answer, _)| answer).ok_or(Error::Lost)
-    }
-
-    /// Asks the server of `held` on its current connection or a new one, and returns which.
-    pub fn ask_same_server<T>(
-        &mut self,
-        held: HeldOn,
-        ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
-    ) -> Result<(T, HeldOn), Error> {
-        self.ask(held.server, ask).map_err(|failure| Error::of_failures(vec![(self.address(held.server), failure)]))
+        let answer = self.ask_on(held.server, holder.ok_or(Error::Lost)?, ask).map_err(|_| Error::Lost)?;
+        answer.map(|(answer, _)| answer)
     }
 
     /// Returns the lines that the server has sent unasked on the connection of `held`, and whether it is still open.
@@ -158,12 +179,6 @@ impl Fleet {
         let (lines, received) = holder.connection.pending_lines();
         *kept = received.is_ok().then_some(holder);
         (lines, received.is_ok())
-    }
-
-    /// Returns the lines that came before replies on the connection of `held`.
-    pub fn notices(&mut self, held: HeldOn) -> Vec<Vec<u8>> {
-        let kept = self.servers[held.server].connection.as_mut().filter(|kept| kept.number == held.number);
-        kept.map_or(Vec::new(), |kept| kept.connection.notices())
     }
 
     /// Returns true if the connection of `held` is lost. Does not wait.
@@ -186,37 +201,35 @@ impl Fleet {
         self.servers[held.server].connection.take_if(|kept| kept.number == held.number);
     }
 
-    /// Asks on this connection, and keeps it on success, and if the server drains: locks may be held on it.
+    /// Asks on this connection, and keeps it unless it has failed, also if the server drains: locks may be held on it.
     fn ask_on<T>(
         &mut self,
         server: usize,
         mut numbered: NumberedConnection,
-        ask: impl FnOnce(&mut ClientConnection) -> Result<T, Fault>,
+        ask: impl FnOnce(&mut ClientConnection) -> Said<T>,
     ) -> Asked<T> {
-        let FleetServer { remote, connection, last_lines } = &mut self.servers[server];
-        match ask(&mut numbered.connection) {
-            Ok(answer) => {
-                remote.has_answered();
-                let held = HeldOn { server, number: numbered.number };
-                *connection = Some(numbered);
-                Ok((answer, held))
-            }
-            Err(fault) => {
-                let failure = Failure { address: numbered.connection.address().into(), fault };
-                if failure.fault == Fault::Draining {
-                    remote.has_answered();
-                    *connection = Some(numbered);
-                    return Err(failure);
-                }
+        let said = ask(&mut numbered.connection);
+        let (address, number) = (numbered.connection.address().to_string(), numbered.number);
+        let its = &mut self.servers[server];
+        match said {
+            Err(Stop::Fault(fault)) if fault != Fault::Draining => {
+                let failure = Failure { address, fault };
                 let (lines, _) = numbered.connection.pending_lines();
                 if !lines.is_empty() {
-                    *last_lines = (numbered.number, lines);
+                    its.last_lines = (number, lines);
                 }
                 // The end of a connection is not always that of its server: it may have been started again.
                 if !matches!(failure.fault, Fault::Closed | Fault::Unreachable(..)) {
-                    remote.has_failed(&failure);
+                    self.has_failed(server, &failure);
                 }
                 Err(failure)
+            }
+            said => {
+                (its.dead, its.connection) = (None, Some(numbered));
+                match said {
+                    Err(Stop::Fault(fault)) => Err(Failure { address, fault }),
+                    said => Ok(said.map(|answer| (answer, HeldOn { server, number })).map_err(Error::from)),
+                }
             }
         }
     }

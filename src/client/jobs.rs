@@ -1,7 +1,7 @@
 //! Client of the beanstalkd protocol: a [`Producer`] puts jobs and administers queues, a [`Runner`] runs jobs.
 
-mod limits;
 mod producer;
+mod replies;
 mod runner;
 mod schedule;
 pub(super) mod session;
@@ -10,12 +10,9 @@ pub use producer::Producer;
 pub use runner::Runner;
 pub use schedule::{Schedule, ScheduleTimes};
 
-use super::Said;
-use super::connection::ClientConnection;
-use super::error::{Error, Fault};
+use super::error::Error;
 use poolcounter_protocol::jobs::request::{JobId, JobState, Until};
 use poolcounter_protocol::jobs::wire::client::{self as wire, PutLine, PutWords, YamlMap};
-use session::{refused, text};
 use std::time::Duration;
 
 /// Job to put. [`NewJob::new`] sets the defaults.
@@ -49,7 +46,7 @@ pub struct JobExtras {
     /// Signature and timestamp of its root job, as registered by [`Producer::root`]: leaves of an older root are
     /// dropped.
     pub root: Option<(Vec<u8>, u64)>,
-    /// Group that [`Producer::limit_group`] limits: 1 to 64 bytes without spaces and control bytes.
+    /// Group that [`Producer::limit`] limits: 1 to 64 bytes without spaces and control bytes.
     pub group: Option<Vec<u8>>,
 }
 
@@ -179,11 +176,24 @@ impl Default for Retry {
 /// Scope of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LimitScope {
-    /// Each matching tube separately.
+    /// Each matching tube or group separately.
     #[default]
     Each,
     /// All matching tubes together.
     All,
+    /// Each group, whose jobs run in order: while a job waits to be tried again, its successors wait, too.
+    Ordered,
+}
+
+impl LimitScope {
+    /// Returns the end of the request.
+    fn word(self) -> &'static str {
+        match self {
+            LimitScope::Each => "",
+            LimitScope::All => " all",
+            LimitScope::Ordered => " ordered",
+        }
+    }
 }
 
 impl Default for NewJob {
@@ -205,7 +215,7 @@ impl NewJob {
         }
     }
 
-    /// Writes the put request. Fails with [`Error::NoExtension`] if it needs an extension that the server lacks, and
+    /// Writes the put request without its last line end. Fails with [`Error::NoExtension`] if it needs an extension that the server lacks, and
     /// with [`Error::BadName`] for an invalid name.
     fn write(&self, bytes: &mut Vec<u8>, is_extended: bool) -> Result<(), Error> {
         let JobExtras { key, until, key_for, root, group } = &self.extras;
@@ -226,14 +236,7 @@ impl NewJob {
         let options = (!is_plain).then_some(words);
         wire::write_put(bytes, &PutLine { pri: self.pri, delay, ttr, body_bytes: self.body.len(), options });
         bytes.extend_from_slice(&self.body);
-        bytes.extend_from_slice(b"\r\n");
         Ok(())
-    }
-}
-
-impl ReservedJob {
-    fn new(id: JobId, body: Vec<u8>, connection: u64) -> ReservedJob {
-        ReservedJob { id, body, connection }
     }
 }
 
@@ -300,14 +303,22 @@ fn number_in(map: &YamlMap, name: &str) -> Option<u64> {
 }
 
 /// Returns the value of an argument, or an empty one if absent; fails if it is invalid.
-fn checked<'a>(what: &str, value: Option<&'a [u8]>, is_right: fn(&[u8]) -> bool) -> Result<&'a [u8], Error> {
-    match value {
+fn checked<'a>(what: &str, value: impl Into<Option<&'a [u8]>>, is_right: fn(&[u8]) -> bool) -> Result<&'a [u8], Error> {
+    match value.into() {
         Some(value) if !is_right(value) => {
             let text = String::from_utf8_lossy(value);
             Err(Error::BadArgument(format!("{what} {text:?}: {}", rule_broken_by(&text, is_right))))
         }
         value => Ok(value.unwrap_or_default()),
     }
+}
+
+fn tube_of(name: &str) -> Result<&str, Error> {
+    checked("the tube", name.as_bytes(), wire::is_tube).map(|_| name)
+}
+
+fn pattern_of(pattern: &str) -> Result<&str, Error> {
+    checked("the pattern", pattern.as_bytes(), wire::is_pattern).map(|_| pattern)
 }
 
 /// Returns the rule that a text breaks.
@@ -328,50 +339,4 @@ fn rule_broken_by(text: &str, is_right: fn(&[u8]) -> bool) -> String {
 fn whole_seconds(time: Duration) -> u32 {
     let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
     seconds.try_into().unwrap_or(u32::MAX)
-}
-
-/// Parses the reply to a put.
-fn put_outcome(line: &[u8]) -> Result<Result<PutOutcome, Error>, Fault> {
-    let (word, rest) = wire::split(line);
-    let of_buried = rest.strip_suffix(b" buried").filter(|_| word == "DUPLICATE");
-    let id = || wire::number(of_buried.unwrap_or(rest)).map(JobId).ok_or(Fault::Garbled);
-    Ok(Ok(match word {
-        "INSERTED" => PutOutcome::Inserted(id()?),
-        "BURIED" => PutOutcome::Buried(id()?),
-        "DUPLICATE" if of_buried.is_some() => PutOutcome::DuplicateOfBuried(id()?),
-        "DUPLICATE" => PutOutcome::Duplicate(id()?),
-        "SUPERSEDED" => PutOutcome::Superseded,
-        _ if wire::is_refusal(line) => return Ok(Err(refused(line))),
-        _ => return Err(Fault::Garbled),
-    }))
-}
-
-/// Parses the replies to a put-many of `count` jobs, of which `first` is the first line.
-fn put_outcomes(connection: &mut ClientConnection, first: &[u8], count: usize) -> Said<Vec<Result<PutOutcome, Error>>> {
-    // This one line is the reply to all jobs.
-    if first == b"OUT_OF_MEMORY" || first == b"NOT_ALLOWED" {
-        return Ok(Err(refused(first)));
-    }
-    let failure = Error::Refused(session::INTERNAL_ERROR.into());
-    let draining = Error::Refused(session::DRAINING.into());
-    let mut outcomes = vec![put_outcome(first)?];
-    while outcomes.len() < count {
-        match session::line(connection) {
-            Ok(line) => outcomes.push(put_outcome(&line)?),
-            // A server that gives up its jobs replies once to all, and closes the connection.
-            Err(_) if outcomes.len() == 1 && outcomes[0].as_ref() == Err(&failure) => break,
-            Err(fault) => return Err(fault),
-        }
-    }
-    let of_server =
-        [failure, draining].into_iter().find(|error| outcomes.iter().all(|told| told.as_ref() == Err(error)));
-    Ok(of_server.map_or(Ok(outcomes), Err))
-}
-
-/// Reads the text that a line announces, and parses it.
-fn read_text<T>(connection: &mut ClientConnection, line: &[u8], parse: impl FnOnce(&[u8]) -> Option<T>) -> Said<T> {
-    if wire::is_refusal(line) {
-        return Ok(Err(refused(line)));
-    }
-    Ok(Ok(parse(&text(connection, line)?).ok_or(Fault::Garbled)?))
 }

@@ -246,8 +246,7 @@
 //!
 //! With the feature `tls`, the client uses TLS for servers named `tls:HOST:PORT`, which must present a certificate for
 //! that host. `with_tls` of a placement, a producer or a runner sets the trusted authorities and the client's
-//! certificate. The handshake blocks for up to [`Timeouts::connect`], even if the connection was made in the
-//! background.
+//! certificate. The handshake blocks for up to [`Timeouts::connect`] once more.
 //!
 //! # When servers fail
 //!
@@ -258,10 +257,8 @@
 //! - A server that drains and refuses a lock or a job for that is not dead. The next one is asked in the same way, and
 //!   the connection is kept, with the locks on it.
 //! - A dead server is skipped for [`Timeouts::retry`], which doubles with each further failure up to eight times that.
-//!   The next request after that starts to connect in the background: it waits at most a millisecond and goes on to the
-//!   next server. Later requests check whether the connection is made. So a machine that is down costs
-//!   [`Timeouts::connect`] once, and a server that accepts connections without replying costs [`Timeouts::answer`]
-//!   after each pause.
+//!   The next request after that tries it again. So a machine that is down costs [`Timeouts::connect`] after each pause,
+//!   and a server that accepts connections without replying costs [`Timeouts::answer`].
 //! - A [`Producer`] and a [`Runner`] of jobs have one connection each; when it is lost, they try all their servers in
 //!   order.
 //! - After a failure a connection is closed and never used again. The server releases everything held on it, and no
@@ -282,7 +279,6 @@ mod members;
 mod placement;
 mod pools;
 mod provider;
-mod remote;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;
@@ -296,7 +292,7 @@ pub use jobs::{
     JobExtras, JobStatus, LimitScope, ListedJob, NewJob, Producer, PutOutcome, Reservation, ReservedJob, Retry, Runner,
     Schedule, ScheduleTimes, SummaryRow,
 };
-pub use members::{LeaseToken, Member, MemberLoss, Members, Offered, Operator, Rows, RowsOfEach, TakeOutcome, Wanted};
+pub use members::{LeaseToken, Member, MemberLoss, Members, Offered, Operator, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};
 pub use poolcounter_core::stats::{Figures, Row, Stat, Unit};
 pub use poolcounter_protocol::counters::request::CounterRefusal;
@@ -308,21 +304,25 @@ pub use poolcounter_protocol::members::wire::client::{
 };
 pub use poolcounter_protocol::pools::request::{KeyLimits, MOST_LIMITS, Purpose};
 pub use poolcounter_protocol::pools::stats::PoolStat;
-pub use pools::{Client, Limits, Lines, ListedClaim, Lock, LockLoss, Outcome};
+pub use pools::{Client, Limits, ListedClaim, Lock, LockLoss, Outcome};
 pub use provider::{Provider, Role, TaskResult};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 pub use who::{own_name, own_user};
 
+use error::Stop;
 use std::time::Duration;
+
+/// Reply of each server, by its address. [`Error::Unavailable`] if it has failed.
+pub type OfEach<T> = Vec<(String, Result<T, Error>)>;
 
 /// Placeholder without values for builds without the feature `tls`.
 #[cfg(not(feature = "tls"))]
 #[derive(Clone, Debug)]
 enum Tls {}
 
-/// Reply of a server or its refusal, or the fault that prevented both.
-type Said<T> = Result<Result<T, Error>, Fault>;
+/// Reply of a server, or the reason why there is none.
+type Said<T> = Result<T, Stop>;
 
 /// Longest time that the protocol can express, 136 years; sums of times capped to it do not overflow.
 const LONGEST: Duration = Duration::from_secs(u32::MAX as u64 + 1);

@@ -9,12 +9,13 @@ pub use member::{LeaseToken, Member, MemberLoss};
 pub use operator::Operator;
 
 use super::connection::ClientConnection;
-use super::error::{Error, Failure, Fault};
+use super::error::{Error, Fault, Stop};
 use super::fleet::{Fleet, Greeting, HeldOn};
 use super::placement::Placement;
-use super::{Said, Timeouts};
+use super::{OfEach, Said, Timeouts};
 use exchange::{
-    TakeAnswer, ask, ask_watched, line_of, pool_request, read_done, read_list, read_taken, refused, sendable_attributes,
+    ask, ask_watched, line_of, pool_request, read_done, read_list, read_taken, sendable_attributes, sendable_member,
+    sendable_name,
 };
 use poolcounter_protocol::members::DEFAULT_PORT;
 use poolcounter_protocol::members::pool_settings::Filter;
@@ -30,11 +31,6 @@ use std::time::{Duration, Instant};
 /// Extra wait for a check of the member before it is handed out, which even a take without timeout may need. The
 /// server's `check_timeout` is 5 seconds by default.
 const CHECK: Duration = Duration::from_secs(6);
-
-/// Rows of a list, or a refusal.
-pub type Rows<T> = Result<Vec<T>, Error>;
-/// List or failure of each server, by its address.
-pub type RowsOfEach<T> = Vec<(String, Result<Rows<T>, Failure>)>;
 
 /// Client of the members of one or several servers. Servers, connections and threads behave as with the
 /// [`Client`](super::Client) of pools; the name of a pool or group takes the place of the key.
@@ -112,8 +108,7 @@ impl Members {
     ///
     /// [`Error::BadName`] for an invalid name.
     pub fn named(self, name: impl AsRef<[u8]>) -> Result<Self, Error> {
-        let name = wire::escape_name(name.as_ref()).ok_or(Error::BadName)?;
-        let request = line_of(&Request::Identify { name: &name });
+        let request = line_of(&Request::Identify { name: &sendable_name(name.as_ref())? });
         self.fleet.borrow_mut().greeting = Some(Greeting { request, answer: b"OK", refusal: b"ERROR " });
         Ok(self)
     }
@@ -148,7 +143,7 @@ impl Members {
         mut watch: impl FnMut(Duration),
     ) -> Result<TakeOutcome<'_>, Error> {
         let (Source::Pool(name) | Source::Group(name)) = source;
-        let escaped = wire::escape_name(name).ok_or(Error::BadName)?;
+        let escaped = sendable_name(name)?;
         let from = match source {
             Source::Pool(_) => Source::Pool(&escaped),
             Source::Group(_) => Source::Group(&escaped),
@@ -170,15 +165,9 @@ impl Members {
             let line = ask_watched(connection, &take, wait, &mut || watch(begun.elapsed()))?;
             read_taken(connection, &line, wanted.count)
         })?;
-        Ok(match answer {
-            TakeAnswer::Taken(taken) => {
-                let member = |taken| self.guard(held, taken, wanted.lease, sent);
-                TakeOutcome::Taken(taken.into_iter().map(member).collect())
-            }
-            TakeAnswer::NoMembers(reason) => TakeOutcome::NoMembers(reason),
-            TakeAnswer::QueueFull => TakeOutcome::QueueFull,
-            TakeAnswer::Limit => TakeOutcome::Limit,
-        })
+        let member = |taken| self.guard(held, taken, wanted.lease, sent);
+        let taken = answer.map(|taken| TakeOutcome::Taken(taken.into_iter().map(member).collect()));
+        Ok(taken.unwrap_or_else(|outcome| outcome))
     }
 
     fn guard(&self, held: HeldOn, taken: Taken, lease: Option<Duration>, sent: Instant) -> Member<'_> {
@@ -213,10 +202,7 @@ impl Members {
         pool: &[u8],
         ask: impl FnMut(&mut ClientConnection) -> Said<T>,
     ) -> Result<(T, HeldOn), Error> {
-        let (said, held) = self.fleet.borrow_mut().ask_first(&self.placement.order(pool), ask)?;
-        let notices = self.fleet.borrow_mut().notices(held);
-        self.note(held, &notices);
-        Ok((said?, held))
+        self.fleet.borrow_mut().ask_first(&self.placement.order(pool), ask)
     }
 
     /// Sends a request that needs no wait to the server of a pool or group.
@@ -225,7 +211,7 @@ impl Members {
     }
 
     /// Returns the pools of each server, by its address.
-    pub fn pools(&self) -> RowsOfEach<ListedPool> {
+    pub fn pools(&self) -> OfEach<Vec<ListedPool>> {
         self.list(b"POOLS\n", wire::parse_pool)
     }
 
@@ -234,9 +220,8 @@ impl Members {
     /// # Errors
     ///
     /// [`Error::BadName`] for an invalid name.
-    pub fn members(&self, pool: impl AsRef<[u8]>) -> Result<RowsOfEach<ListedMember>, Error> {
-        let pool = wire::escape_name(pool.as_ref()).ok_or(Error::BadName)?;
-        Ok(self.list(&pool_request("MEMBERS", &pool), wire::parse_member))
+    pub fn members(&self, pool: impl AsRef<[u8]>) -> Result<OfEach<Vec<ListedMember>>, Error> {
+        Ok(self.list(&pool_request("MEMBERS", &sendable_name(pool.as_ref())?), wire::parse_member))
     }
 
     /// Returns the waiters of a pool at each server, by its address, in the order in which they are served.
@@ -244,9 +229,8 @@ impl Members {
     /// # Errors
     ///
     /// [`Error::BadName`] for an invalid name.
-    pub fn waiters(&self, pool: impl AsRef<[u8]>) -> Result<RowsOfEach<ListedWaiter>, Error> {
-        let pool = wire::escape_name(pool.as_ref()).ok_or(Error::BadName)?;
-        Ok(self.list(&pool_request("WAITERS", &pool), wire::parse_waiter))
+    pub fn waiters(&self, pool: impl AsRef<[u8]>) -> Result<OfEach<Vec<ListedWaiter>>, Error> {
+        Ok(self.list(&pool_request("WAITERS", &sendable_name(pool.as_ref())?), wire::parse_waiter))
     }
 
     /// Returns the figures of a pool at the server of the pool.
@@ -256,25 +240,30 @@ impl Members {
     /// [`Error::BadName`]; [`Error::Unavailable`]; [`Error::Refused`], for example with `NO_POOL`.
     pub fn utilization(&self, pool: impl AsRef<[u8]>) -> Result<Figures, Error> {
         let pool = pool.as_ref();
-        let request = pool_request("UTILIZATION", &wire::escape_name(pool).ok_or(Error::BadName)?);
-        let (figures, _) = self.ask_server_of(pool, |connection| {
+        let request = pool_request("UTILIZATION", &sendable_name(pool)?);
+        let figures = self.ask_server_of(pool, |connection| {
             let line = ask(connection, &request)?;
             match wire::parse_reply(&line) {
-                Some(Reply::Error(words)) => Ok(Err(refused(words))),
-                _ => wire::parse_utilization(&line).ok_or(Fault::Garbled).map(Ok),
+                Some(Reply::Error(words)) => Err(Stop::refused(words)),
+                _ => Ok(wire::parse_utilization(&line).ok_or(Fault::Garbled)?),
             }
-        })?;
-        Ok(figures)
+        });
+        Ok(figures?.0)
     }
 
     /// Returns the members of a pool at the server of the pool.
-    fn members_at_server_of(&self, pool: &[u8]) -> Rows<ListedMember> {
-        let request = pool_request("MEMBERS", &wire::escape_name(pool).ok_or(Error::BadName)?);
+    fn members_at_server_of(&self, pool: &[u8]) -> Result<Vec<ListedMember>, Error> {
+        let request = pool_request("MEMBERS", &sendable_name(pool)?);
         self.list_at_server_of(pool, &request, wire::parse_member)
     }
 
-    fn list_at_server_of<T>(&self, pool: &[u8], request: &[u8], parse: fn(&[u8]) -> Option<T>) -> Rows<T> {
-        self.ask_server_of(pool, |connection| read_list(connection, request, parse)).map(|(rows, _)| rows)
+    fn list_at_server_of<T>(
+        &self,
+        pool: &[u8],
+        request: &[u8],
+        parse: fn(&[u8]) -> Option<T>,
+    ) -> Result<Vec<T>, Error> {
+        Ok(self.ask_server_of(pool, |connection| read_list(connection, request, parse))?.0)
     }
 
     /// Returns the last holders of a fixed member at the server of its pool, the last one first.
@@ -282,15 +271,13 @@ impl Members {
     /// # Errors
     ///
     /// [`Error::BadName`]; [`Error::Unavailable`]; [`Error::Refused`], with `NO_POOL` or `NO_SUCH_MEMBER`.
-    pub fn history(&self, pool: impl AsRef<[u8]>, member: impl AsRef<[u8]>) -> Rows<ListedHolder> {
-        let pool = pool.as_ref();
-        let name = wire::escape_name(pool).ok_or(Error::BadName)?;
-        let member = wire::escape_member(member.as_ref()).ok_or(Error::BadName)?;
-        let request = [&b"HISTORY "[..], &name, b" ", &member, b"\n"].concat();
-        self.list_at_server_of(pool, &request, wire::parse_holder)
+    pub fn history(&self, pool: impl AsRef<[u8]>, member: impl AsRef<[u8]>) -> Result<Vec<ListedHolder>, Error> {
+        let (name, member) = (sendable_name(pool.as_ref())?, sendable_member(member.as_ref())?);
+        let request = pool_request("HISTORY", &[&*name, b" ", &member].concat());
+        self.list_at_server_of(pool.as_ref(), &request, wire::parse_holder)
     }
 
-    fn list<T>(&self, request: &[u8], parse: fn(&[u8]) -> Option<T>) -> RowsOfEach<T> {
+    fn list<T>(&self, request: &[u8], parse: fn(&[u8]) -> Option<T>) -> OfEach<Vec<T>> {
         self.fleet.borrow_mut().ask_each(|connection| read_list(connection, request, parse))
     }
 
@@ -307,7 +294,7 @@ impl Members {
 
 impl Wanted {
     fn filter(&self) -> Result<Option<Box<Filter>>, Error> {
-        let member = self.member.as_ref().map(|name| wire::escape_member(name).ok_or(Error::BadName)).transpose()?;
+        let member = self.member.as_deref().map(sendable_member).transpose()?;
         let attributes = sendable_attributes(&self.attributes)?;
         let filter = Filter { member: member.map(|name| name.as_ref().into()), attributes };
         Ok((!filter.is_empty()).then(|| Box::new(filter)))

@@ -1,12 +1,11 @@
 //! Client of the PoolCounter protocol: locks in pools.
 
 use super::connection::{ClientConnection, Probe};
-use super::error::{Error, Failure, Fault};
+use super::error::{Error, Fault, Stop};
 use super::fleet::{Fleet, HeldOn};
-use super::members::{Rows, RowsOfEach};
 use super::placement::Placement;
 use super::who::{own_name, sendable};
-use super::{Said, Timeouts};
+use super::{OfEach, Said, Timeouts};
 use poolcounter_core::{Figures, Span};
 use poolcounter_protocol::line::escape_key;
 use poolcounter_protocol::pools::DEFAULT_PORT;
@@ -22,9 +21,6 @@ use std::time::{Duration, Instant};
 
 /// Probe of a server at which a request waits. The client may lack the right to it, which is a reply, too.
 const PROBE: Probe = Probe { request: b"STATS UPTIME\n", is_reply: |line| wire::parse_reply(line).is_none() };
-
-/// Lines of a reply, or a refusal.
-pub type Lines = Result<Vec<Vec<u8>>, Error>;
 
 /// Client of one or several servers, with at most one connection to each.
 ///
@@ -164,11 +160,11 @@ impl Client {
         })?;
         let is_taken_back = Cell::new(false);
         let locked = || Outcome::Locked(Lock { client: self, held: Some(held), key: key.to_vec(), is_taken_back });
-        Ok(outcome?.unwrap_or_else(locked))
+        Ok(outcome.unwrap_or_else(locked))
     }
 
     /// Returns the statistics of each server, by its address.
-    pub fn stats(&self) -> Vec<(String, Result<Figures<Stat>, Failure>)> {
+    pub fn stats(&self) -> OfEach<Figures<Stat>> {
         self.fleet.borrow_mut().ask_each(read_stats)
     }
 
@@ -179,12 +175,12 @@ impl Client {
     ///
     /// [`Error::Refused`] for words unknown to a server, and [`Error::BadName`] for a line feed, a carriage return or a
     /// NUL.
-    pub fn query(&self, words: impl AsRef<[u8]>) -> Vec<(String, Result<Lines, Failure>)> {
+    pub fn query(&self, words: impl AsRef<[u8]>) -> OfEach<Vec<Vec<u8>>> {
         let words = words.as_ref();
         let is_sendable = !words.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0));
         self.fleet.borrow_mut().ask_each(|connection| match is_sendable {
             true => read_lines(connection, words),
-            false => Ok(Err(Error::BadName)),
+            false => Err(Error::BadName.into()),
         })
     }
 
@@ -197,8 +193,8 @@ impl Client {
     pub fn claims(&self, key: impl AsRef<[u8]>) -> Result<Vec<ListedClaim>, Error> {
         let order = self.placement.order(key.as_ref());
         let words = holders_of(key.as_ref())?;
-        let (claims, _) = self.fleet.borrow_mut().ask_first(&order, |connection| read_claims(connection, &words))?;
-        claims
+        let claims = self.fleet.borrow_mut().ask_first(&order, |connection| read_claims(connection, &words));
+        Ok(claims?.0)
     }
 
     /// Returns the holders and waiters as [`Client::claims`] does, of each server by its address.
@@ -206,7 +202,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::BadName`].
-    pub fn claims_of_each(&self, key: impl AsRef<[u8]>) -> Result<RowsOfEach<ListedClaim>, Error> {
+    pub fn claims_of_each(&self, key: impl AsRef<[u8]>) -> Result<OfEach<Vec<ListedClaim>>, Error> {
         let words = holders_of(key.as_ref())?;
         Ok(self.fleet.borrow_mut().ask_each(|connection| read_claims(connection, &words)))
     }
@@ -218,11 +214,11 @@ impl Client {
             connection.send(&request, Duration::ZERO)?;
             let line = connection.line()?;
             match wire::parse_reply(&line) {
-                Some(Reply::Released) => Ok(Ok(())),
-                Some(Reply::NotLocked) => Ok(Err(Error::Expired)),
-                _ => refusal(&line),
+                Some(Reply::Released) => Ok(()),
+                Some(Reply::NotLocked) => Err(Error::Expired.into()),
+                _ => Err(refusal(&line)),
             }
-        })?
+        })
     }
 }
 
@@ -315,24 +311,23 @@ fn remaining(timeout: Duration, elapsed: Duration) -> Duration {
 
 /// Parses the reply to an acquire; None for a lock.
 fn outcome_of(line: &[u8]) -> Said<Option<Outcome<'static>>> {
-    Ok(Ok(match wire::parse_reply(line) {
+    Ok(match wire::parse_reply(line) {
         Some(Reply::Locked) => None,
         Some(Reply::Done) => Some(Outcome::Done),
         Some(Reply::QueueFull) => Some(Outcome::QueueFull),
         Some(Reply::Timeout) => Some(Outcome::Timeout),
-        Some(Reply::LockHeld) => return Ok(Err(Error::LockHeld)),
-        Some(Reply::Draining) => return Err(Fault::Draining),
-        _ => return refusal(line),
-    }))
+        Some(Reply::LockHeld) => return Err(Error::LockHeld.into()),
+        Some(Reply::Draining) => return Err(Fault::Draining.into()),
+        _ => return Err(refusal(line)),
+    })
 }
 
 /// Returns the server's refusal as an error; any other line is a fault.
-fn refusal<T>(line: &[u8]) -> Said<T> {
-    let words = wire::parse_error(line).ok_or(Fault::Garbled)?;
-    Ok(Err(Error::Refused(String::from_utf8_lossy(words).into_owned())))
+fn refusal(line: &[u8]) -> Stop {
+    wire::parse_error(line).map_or(Fault::Garbled.into(), Stop::refused)
 }
 
-fn read_stats(connection: &mut ClientConnection) -> Result<Figures<Stat>, Fault> {
+fn read_stats(connection: &mut ClientConnection) -> Said<Figures<Stat>> {
     connection.send(wire::STATS_FULL, Duration::ZERO)?;
     let mut figures = Figures::default();
     loop {
@@ -341,7 +336,7 @@ fn read_stats(connection: &mut ClientConnection) -> Result<Figures<Stat>, Fault>
             return Ok(figures);
         }
         if wire::parse_error(&line).is_some() {
-            return Err(Fault::Garbled);
+            return Err(Fault::Garbled.into());
         }
         if let Some((stat, value)) = wire::parse_figure(&line) {
             figures.set(stat, value);
@@ -355,24 +350,23 @@ fn holders_of(key: &[u8]) -> Result<Vec<u8>, Error> {
     Ok([b"HOLDERS ", &*key].concat())
 }
 
-fn read_claims(connection: &mut ClientConnection, words: &[u8]) -> Result<Rows<ListedClaim>, Fault> {
-    let lines = read_lines(connection, words)?;
-    Ok(lines.map(|lines| lines.iter().filter_map(|line| wire::parse_claim(line)).collect()))
+fn read_claims(connection: &mut ClientConnection, words: &[u8]) -> Said<Vec<ListedClaim>> {
+    Ok(read_lines(connection, words)?.iter().filter_map(|line| wire::parse_claim(line)).collect())
 }
 
-fn read_lines(connection: &mut ClientConnection, words: &[u8]) -> Result<Lines, Fault> {
+fn read_lines(connection: &mut ClientConnection, words: &[u8]) -> Said<Vec<Vec<u8>>> {
     connection.send(&[b"STATS ", words, b"\n"].concat(), Duration::ZERO)?;
     let first = connection.line_or(wire::WRONG_STAT_UNENDED)?;
     if wire::parse_error(&first).is_some() {
-        return refusal(&first);
+        return Err(refusal(&first));
     }
     let mut lines = vec![first];
     if !wire::is_list(words) {
-        return Ok(Ok(lines));
+        return Ok(lines);
     }
     loop {
         if lines.pop_if(|last| last.is_empty()).is_some() {
-            return Ok(Ok(lines));
+            return Ok(lines);
         }
         lines.push(connection.line()?);
     }

@@ -1,14 +1,15 @@
 //! Provider of the members protocol: one connection, on which the server requests that members be started, stopped or
 //! cleaned.
 
-use super::Timeouts;
 use super::connection::ClientConnection;
 use super::dial::Dial;
-use super::error::{Error, Failure, Fault};
+use super::error::Error;
 use super::members::exchange::{
-    Offered, ask, line_of, pool_request, read_done, read_list, sendable_attributes, sendable_text,
+    Offered, ask, line_of, pool_request, read_done, read_list, sendable_attributes, sendable_member, sendable_name,
+    sendable_text,
 };
 use super::placement::Placement;
+use super::{Said, Timeouts};
 use poolcounter_protocol::members::DEFAULT_PORT;
 use poolcounter_protocol::members::request::{Attributes, Named, Request};
 use poolcounter_protocol::members::wire::client::{self as wire, ListedMember, Notice, Reply, Task};
@@ -82,30 +83,16 @@ impl Provider {
         pool: &[u8],
         session: Option<&str>,
     ) -> Result<Provider, Error> {
-        let timeouts = timeouts.cut();
-        let escaped = wire::escape_name(pool).ok_or(Error::BadName)?.into_owned();
-        let mut failures = Vec::new();
-        for server in placement.order(pool) {
-            let server = &placement.servers()[server];
-            let opened = Dial::begin(server, DEFAULT_PORT, &timeouts, placement.tls()).and_then(Dial::finish);
-            let provided = opened.and_then(|connection| {
-                let address = connection.address().to_string();
-                let mut provider = Provider { connection, pool: escaped.clone(), tasks: VecDeque::new() };
-                let begun = provider.begin(role, session).map_err(|fault| Failure { address, fault })?;
-                Ok(begun.map(|()| provider))
-            });
-            match provided {
-                Ok(answer) => return answer,
-                Err(failure) => failures.push((server.clone(), failure)),
-            }
-        }
-        Err(Error::Unavailable(failures))
-    }
-
-    fn begin(&mut self, role: Role, session: Option<&str>) -> Result<Result<(), Error>, Fault> {
-        let pool = self.pool.clone();
-        let Role::Provider(capacity) = role else { return self.try_ask(&Request::Clean { pool: &pool }) };
-        self.try_ask(&Request::Provide { pool: &pool, capacity, session: session.map(str::as_bytes) })
+        let name = sendable_name(pool)?.into_owned();
+        let request = match role {
+            Role::Cleaner => Request::Clean { pool: &name },
+            Role::Provider(capacity) => Request::Provide { pool: &name, capacity, session: session.map(str::as_bytes) },
+        };
+        let order = placement.order(pool);
+        let servers = order.iter().map(|server| &placement.servers()[*server]);
+        let dial = Dial::new(DEFAULT_PORT, timeouts, placement.tls());
+        let (_, connection, ()) = dial.first(servers, |connection| tell(connection, &request))?;
+        Ok(Provider { connection, pool: name, tasks: VecDeque::new() })
     }
 
     /// Handles tasks until the connection ends: calls `work` with each task, one at a time, and sends the result. A
@@ -182,7 +169,7 @@ impl Provider {
     ///
     /// As [`Provider::answer`]; [`Error::Refused`] with `NO_SUCH_MEMBER`.
     pub fn died(&mut self, member: impl AsRef<[u8]>) -> Result<(), Error> {
-        let member = wire::escape_member(member.as_ref()).ok_or(Error::BadName)?;
+        let member = sendable_member(member.as_ref())?;
         self.ask(&Request::Dead { member: &member, text: b"" })
     }
 
@@ -193,7 +180,7 @@ impl Provider {
     /// As [`Provider::answer`]; [`Error::NotTaken`] if the cleaning must end, because the member is in use, kept out or
     /// cleaned by another cleaner.
     pub fn cleaning(&mut self, member: impl AsRef<[u8]>) -> Result<(), Error> {
-        let member = wire::escape_member(member.as_ref()).ok_or(Error::BadName)?;
+        let member = sendable_member(member.as_ref())?;
         self.ask(&Request::Cleaning { member: &member })
     }
 
@@ -204,8 +191,7 @@ impl Provider {
     ///
     /// [`Error::Lost`]; [`Error::Refused`] with `NO_POOL` during the removal of the pool.
     pub fn set_capacity(&mut self, capacity: Option<u32>) -> Result<(), Error> {
-        let pool = self.pool.clone();
-        self.ask(&Request::Provide { pool: &pool, capacity, session: None })
+        Ok(tell(&mut self.connection, &Request::Provide { pool: &self.pool, capacity, session: None })?)
     }
 
     /// Adds a running member.
@@ -215,8 +201,8 @@ impl Provider {
     /// As [`Provider::answer`]; [`Error::Refused`] with `POOL_FULL` or `MEMBER_EXISTS`.
     pub fn offer(&mut self, member: &Offered) -> Result<(), Error> {
         let (name, attributes) = sendable(&member.name, &member.attributes)?;
-        let pool = self.pool.clone();
-        self.ask(&Request::Offer { named: Named { pool: &pool, member: &name }, attributes })
+        let named = Named { pool: &self.pool, member: &name };
+        Ok(tell(&mut self.connection, &Request::Offer { named, attributes })?)
     }
 
     /// Removes a member from the pool: when it is returned, or `now`, so that its holder loses it. The server does not
@@ -226,8 +212,8 @@ impl Provider {
     ///
     /// As [`Provider::died`].
     pub fn withdraw(&mut self, member: impl AsRef<[u8]>, now: bool) -> Result<(), Error> {
-        let (pool, member) = (self.pool.clone(), wire::escape_member(member.as_ref()).ok_or(Error::BadName)?);
-        self.ask(&Request::Withdraw { named: Named { pool: &pool, member: &member }, now })
+        let named = Named { pool: &self.pool, member: &sendable_member(member.as_ref())? };
+        Ok(tell(&mut self.connection, &Request::Withdraw { named, now })?)
     }
 
     /// Returns the members of the pool, including members of other providers.
@@ -237,7 +223,7 @@ impl Provider {
     /// [`Error::Lost`] or [`Error::Refused`].
     pub fn members(&mut self) -> Result<Vec<ListedMember>, Error> {
         let request = pool_request("MEMBERS", &self.pool);
-        read_list(&mut self.connection, &request, wire::parse_member).map_err(|_| Error::Lost)?
+        Ok(read_list(&mut self.connection, &request, wire::parse_member)?)
     }
 
     /// Returns the address of the connected server.
@@ -246,11 +232,7 @@ impl Provider {
     }
 
     fn ask(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        self.try_ask(request).map_err(|_| Error::Lost)?
-    }
-
-    fn try_ask(&mut self, request: &Request<'_>) -> Result<Result<(), Error>, Fault> {
-        read_done(&ask(&mut self.connection, &line_of(request))?, &Reply::Ok)
+        Ok(tell(&mut self.connection, request)?)
     }
 
     /// Queues the tasks in lines that were sent unasked. Another line is a fault of the server, and ends the connection.
@@ -262,6 +244,11 @@ impl Provider {
         self.tasks.extend(notices.filter_map(|notice| if let Notice::Task(task) = notice { Some(task) } else { None }));
         Ok(())
     }
+}
+
+/// Sends a request, and reads its reply.
+fn tell(connection: &mut ClientConnection, request: &Request<'_>) -> Said<()> {
+    read_done(&ask(connection, &line_of(request))?, &Reply::Ok)
 }
 
 /// Becomes readable when there may be a task.
@@ -277,6 +264,5 @@ fn is_late(words: &str) -> bool {
 }
 
 fn sendable(name: &[u8], attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<(Vec<u8>, Attributes), Error> {
-    let name = wire::escape_member(name).ok_or(Error::BadName)?.into_owned();
-    Ok((name, sendable_attributes(attributes)?))
+    Ok((sendable_member(name)?.into_owned(), sendable_attributes(attributes)?))
 }

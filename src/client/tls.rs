@@ -43,8 +43,8 @@ macro_rules! with_tls {
     ($client:ident, $($place:tt)+) => {
         impl $client {
             /// Sets the TLS settings for servers `tls:HOST:PORT`.
-            pub fn with_tls(mut self, tls: Tls) -> Self {
-                self.$($place)+ = Some(tls);
+            pub fn with_tls(mut self, tls: impl Into<Option<Tls>>) -> Self {
+                self.$($place)+ = tls.into();
                 self
             }
         }
@@ -52,8 +52,8 @@ macro_rules! with_tls {
 }
 with_tls!(MediaWiki, tls);
 with_tls!(Ring, tls);
-with_tls!(Producer, session.get_mut().tls);
-with_tls!(Runner, session.tls);
+with_tls!(Producer, session.get_mut().dial.tls);
+with_tls!(Runner, session.dial.tls);
 
 /// Equal only to its clones.
 impl PartialEq for Tls {

@@ -235,7 +235,7 @@ fn faults_are_named() {
         (&["put", "a", "x", "--root", "s"], 64, "--root and --root-ts go together"),
         (&["list", "a", "waiting"], 64, "\"waiting\" is not ready, reserved, delayed or buried"),
         (&["summary", "x"], 64, "summary is by wiki, type, tube or runner"),
-        (&["pause", "a", "long"], 64, "long is not a number of seconds"),
+        (&["pause", "a", "long"], 64, "\"long\" is not a number of seconds"),
         (&["run", "a"], 64, "run needs tubes or patterns, and a command behind --"),
         (&["run", "a=0", "--", "true"], 64, "a=0: the weight is not a number from 1 to 1000"),
         (

@@ -1,6 +1,6 @@
 //! The client library's counters against our server, and against servers that fail.
 
-use poolcounter_client::{Counters, Error, Failure, Fault, MediaWiki, Timeouts, Units, Usage};
+use poolcounter_client::{Counters, Error, Failure, Fault, MediaWiki, OfEach, Timeouts, Units, Usage};
 use poolcounter_protocol::counters::stats::CounterStat as Stat;
 use poolcounter_testkit::daemon::{PATIENCE, until};
 use poolcounter_testkit::embedded::Embedded;
@@ -18,7 +18,7 @@ fn units<'a>(counters: &'a Counters, name: &str, resources: u32) -> Units<'a> {
     counters.acquire(name, resources, 10).expect("the server answers").expect("there are enough")
 }
 
-fn only<T>(mut answers: Vec<(String, Result<T, Failure>)>) -> Result<T, Failure> {
+fn only<T>(mut answers: OfEach<T>) -> Result<T, Error> {
     assert_eq!(answers.len(), 1);
     answers.remove(0).1
 }

@@ -140,7 +140,7 @@ fn a_beanstalkd_is_distinguished_from_our_server() {
     assert_eq!(error.to_string(), "the server does not know put-job: it is a plain beanstalkd");
     assert_eq!(producer.put_many(&[NewJob::new("x")]), Err(Error::NoExtension("put-many")));
     assert_eq!(producer.root("a", "s", 1), Err(Error::NoExtension("root")));
-    assert_eq!(producer.limit("a", 1, LimitScope::Each), Err(Error::NoExtension("limit")));
+    assert_eq!(producer.limit("a", 1, None, LimitScope::Each), Err(Error::NoExtension("limit")));
     assert_eq!(producer.summary(SummaryBy::Wiki), Err(Error::NoExtension("summary")));
     assert_eq!(producer.list_jobs("a", JobState::Ready, 1, None), Err(Error::NoExtension("list-jobs")));
     assert_eq!(producer.pause("*/a", Duration::ZERO), Err(Error::NoExtension("pause-all")));
@@ -214,7 +214,7 @@ fn runners_reserve_by_pattern_and_fail_with_a_reason() {
     let retry = Retry { attempts: 2, first: Duration::ZERO, factor: 2.0, max: Duration::from_secs_f64(0.5) };
     producer.retry("*/*", &retry).expect("is set");
     producer.dead_letter("x/mail", Some("dead")).expect("is set");
-    producer.limit_group("g", 1).expect("is set");
+    producer.limit("group:g", 1, None, LimitScope::Each).expect("is set");
     let grouped = NewJob {
         extras: JobExtras { group: Some(b"g".to_vec()), ..JobExtras::default() },
         ..in_tube("x/mail", "grouped")

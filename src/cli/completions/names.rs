@@ -1,6 +1,6 @@
 //! Names that servers have: keys, pools, members and tubes, for shells to complete.
 
-use crate::servers::Servers;
+use crate::servers::{Servers, rows_of};
 use poolcounter_client::{Client, Members, Producer, SummaryBy, Timeouts};
 use poolcounter_service::health::quoted;
 use std::sync::mpsc;
@@ -37,19 +37,14 @@ pub fn names_at(servers: &Servers, kind: Kind, pool: Option<&str>) -> Vec<String
 fn ask(servers: &Servers, kind: Kind, pool: &str) -> Vec<Vec<u8>> {
     match kind {
         Kind::Keys => {
-            let answers = Client::with(servers.placement(), TIMEOUTS).query(format!("KEYS {MOST_KEYS}"));
-            let lines = answers.into_iter().filter_map(|(_, answer)| answer.ok()?.ok()).flatten();
             let key = |line: Vec<u8>| line.split(|byte| *byte == b' ').next()?.strip_suffix(b":").map(<[u8]>::to_vec);
-            lines.filter_map(key).collect()
+            let lines = Client::with(servers.placement(), TIMEOUTS).query(format!("KEYS {MOST_KEYS}"));
+            rows_of(lines).filter_map(key).collect()
         }
-        Kind::Pools => {
-            let answers = Members::with(servers.placement(), TIMEOUTS).pools();
-            answers.into_iter().filter_map(|(_, pools)| pools.ok()?.ok()).flatten().map(|pool| pool.name).collect()
-        }
+        Kind::Pools => rows_of(Members::with(servers.placement(), TIMEOUTS).pools()).map(|pool| pool.name).collect(),
         Kind::Members => {
-            let answers = Members::with(servers.placement(), TIMEOUTS).members(pool).unwrap_or_default();
-            let members = answers.into_iter().filter_map(|(_, members)| members.ok()?.ok()).flatten();
-            members.map(|member| member.name).collect()
+            let members = Members::with(servers.placement(), TIMEOUTS).members(pool).unwrap_or_default();
+            rows_of(members).map(|member| member.name).collect()
         }
         Kind::Tubes => {
             let rows = Producer::new(servers.list(), TIMEOUTS).summary(SummaryBy::Tube).unwrap_or_default();

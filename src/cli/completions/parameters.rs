@@ -55,40 +55,20 @@ impl Completed {
     }
 }
 
-/// Parameter of a command, or of its requests.
-pub struct Parameter {
-    /// Request; empty for the command itself.
-    pub word: String,
-    /// Number of words before it that are no options.
-    pub place: usize,
-    pub completed: Completed,
-}
-
-/// Returns the parameters that can be completed, from the usage of a command and its requests.
-pub fn parameters_of(command: &Command) -> Vec<Parameter> {
+/// Returns the values of the word behind these words that are no options, from the usage of a command and its requests.
+pub fn completed_behind(command: &Command, words: &[&str]) -> Vec<Completed> {
+    let is_meant = |word: &str| words.first().is_some_and(|first| word.eq_ignore_ascii_case(first));
     let list = (command.list)();
     let requests = list.iter().map(|(usage, _)| usage.split_once(' ').unwrap_or((usage, "")));
+    let requests = requests.chain((command.name == "stats").then_some(("HOLDERS", "KEY")));
+    let requests = requests.filter(|(word, _)| is_meant(word)).map(|(_, usage)| (1, usage));
     let own = command.usage.lines().next().unwrap_or_default();
-    let mut found = Vec::new();
-    for (word, usage) in [("", own)].into_iter().chain(requests) {
-        let usage = usage.replace(" | ", "|");
-        let placeholders = positional(usage.split(' '));
-        let place_of = |index| index + usize::from(!word.is_empty());
-        found.extend(placeholders.iter().enumerate().map(|(index, hint)| Parameter {
-            word: word.into(),
-            place: place_of(index),
-            completed: Completed::of_hint(hint),
-        }));
-    }
-    if command.name == "stats" {
-        found.push(Parameter { word: "HOLDERS".into(), place: 1, completed: Completed::Names(Kind::Keys) });
-    }
-    found.retain(|parameter| match parameter.completed {
-        Completed::Names(_) => true,
-        Completed::OneOf(_) => !parameter.word.is_empty(),
-        Completed::File | Completed::Anything => false,
+    let completed = [(0, own)].into_iter().chain(requests).filter_map(|(before, usage)| {
+        let hint = positional(usage.replace(" | ", "|").split(' ')).into_iter().nth(words.len() - before)?;
+        // The first words of a command are known.
+        Some(Completed::of_hint(&hint)).filter(|completed| before > 0 || !matches!(completed, Completed::OneOf(_)))
     });
-    found
+    completed.collect()
 }
 
 /// Returns the placeholders of a usage that are no options, up to the placeholders of another command.

@@ -1,8 +1,8 @@
 //! Options of `exec`, as one table.
 
 use crate::failure::TRY_LATER;
-use crate::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
-use crate::servers::{ServerOptions, Servers, has_servers};
+use crate::lifetime::{Lifetime, grace, lost_exit, on_lost, process_group};
+use crate::servers::{A_SERVER, Servers, has_part, server_option, tls_option};
 use crate::wait::NO_LIMIT;
 use poolcounter_client::MOST_LIMITS;
 use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
@@ -105,8 +105,8 @@ pub const OPTIONS: &[Opt<ExecSettings>] = option_table!(ExecSettings;
     "--conflict-exit STATUS",
         "Exit status when there is no lock: the queue is full, or the timeout is over (default: 75).",
         |settings, value| assign(&mut settings.conflict_exit, number(value, 0..=u8::MAX));
-    => Opt::SERVER;
-    => Opt::TLS;
+    => server_option(A_SERVER);
+    => tls_option();
     "--retry",
         "Ask again until the timeout is over while no server answers. The command asks twice a second at first, and \
          every four seconds in the end, until the time of --timeout is over. A server that drains counts as one that \
@@ -116,17 +116,16 @@ pub const OPTIONS: &[Opt<ExecSettings>] = option_table!(ExecSettings;
         "Run the command without a lock when no server answers, with a warning. With --retry it does so when the \
          timeout is over.",
         |settings, _| assign(&mut settings.fails_open, Ok(true));
-    => Opt {
-        doc: "Action when the lock is lost while the command runs: only warn, or also terminate or kill it (default: \
-              warn). A lock is lost when the connection is lost, the time of --hold is over, or an operator or a limit \
-              of the daemon takes the lock. warn prints a line; term sends SIGTERM as well, and after the time of \
-              --grace SIGKILL; kill sends SIGKILL. The command detects after 30 seconds that the machine of the server has died. The time of the daemon's \
-              setting keepalive should be longer, or the lock is granted to another client before the action.",
-        ..Opt::ON_LOST
-    };
-    => Opt::LOST_EXIT;
-    => Opt::PROCESS_GROUP;
-    => Opt::GRACE;
+    => on_lost(
+        "Action when the lock is lost while the command runs: only warn, or also terminate or kill it (default: \
+         warn). A lock is lost when the connection is lost, the time of --hold is over, or an operator or a limit \
+         of the daemon takes the lock. warn prints a line; term sends SIGTERM as well, and after the time of \
+         --grace SIGKILL; kill sends SIGKILL. The command detects after 30 seconds that the machine of the server has died. The time of the daemon's \
+         setting keepalive should be longer, or the lock is granted to another client before the action.",
+    );
+    => lost_exit();
+    => process_group();
+    => grace();
     "--quiet", "Print nothing when there is no lock, and nothing about the wait; only set the exit status.",
         |settings, _| assign(&mut settings.is_quiet, Ok(true));
     "--who NAME", "Name shown to operators as the holder or waiter, 64 bytes at most (default: USER@HOST:PID).",
@@ -171,5 +170,5 @@ impl ExecSettings {
     }
 }
 
-has_servers!(ExecSettings);
-has_lifetime!(ExecSettings);
+has_part!(ExecSettings, servers: Servers);
+has_part!(ExecSettings, lifetime: Lifetime);

@@ -8,24 +8,13 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BatchAnswer {
     /// Done; with a duration, its tube is paused for that time.
-    Done(JobId, Option<Duration>),
+    Done(Option<Duration>),
     /// Failed, for this reason.
-    Failed(JobId, Vec<u8>),
+    Failed(Vec<u8>),
     /// Failed for this reason, and to be buried instead of retried.
-    Buried(JobId, Vec<u8>),
+    Buried(Vec<u8>),
     /// Not started, or to be retried, and released; with a duration, all tubes of its wiki are paused for that time.
-    Released(JobId, Option<Duration>),
-}
-
-impl BatchAnswer {
-    /// Returns the number of the job.
-    pub fn id(&self) -> JobId {
-        let (BatchAnswer::Done(id, _)
-        | BatchAnswer::Failed(id, _)
-        | BatchAnswer::Buried(id, _)
-        | BatchAnswer::Released(id, _)) = self;
-        *id
-    }
+    Released(Option<Duration>),
 }
 
 /// Writes a job as a line: its number, a space, and its body, with a backslash, line feed or carriage return escaped as
@@ -44,16 +33,17 @@ pub fn write_line(id: JobId, body: &[u8], lines: &mut Vec<u8>) {
 }
 
 /// Parses `ID done [SECONDS]`, `ID fail TEXT`, `ID bury TEXT` or `ID release [SECONDS]`; None for anything else.
-pub fn read_answer(line: &[u8]) -> Option<BatchAnswer> {
+pub fn read_answer(line: &[u8]) -> Option<(JobId, BatchAnswer)> {
     let (id, rest) = split(line.trim_ascii_end());
     let id = JobId(id.iter().all(u8::is_ascii_digit).then(|| str::from_utf8(id).ok()?.parse().ok()).flatten()?);
-    match split(rest) {
-        (b"done", rest) => Some(BatchAnswer::Done(id, pause(rest)?)),
-        (b"release", rest) => Some(BatchAnswer::Released(id, pause(rest)?)),
-        (b"fail", text) => Some(BatchAnswer::Failed(id, unescaped(text))),
-        (b"bury", text) => Some(BatchAnswer::Buried(id, unescaped(text))),
-        _ => None,
-    }
+    let answer = match split(rest) {
+        (b"done", rest) => BatchAnswer::Done(pause(rest)?),
+        (b"release", rest) => BatchAnswer::Released(pause(rest)?),
+        (b"fail", text) => BatchAnswer::Failed(unescaped(text)),
+        (b"bury", text) => BatchAnswer::Buried(unescaped(text)),
+        _ => return None,
+    };
+    Some((id, answer))
 }
 
 /// Parses seconds, or an empty text.
@@ -102,16 +92,16 @@ mod tests {
 
     #[test]
     fn an_answer_is_done_or_fail_and_anything_else_is_none() {
-        let failed = |text: &[u8]| Some(BatchAnswer::Failed(JobId(7), text.into()));
+        let failed = |text: &[u8]| Some(BatchAnswer::Failed(text.into()));
         for (line, answer) in [
-            (&b"7 done"[..], Some(BatchAnswer::Done(JobId(7), None))),
-            (b"7 done\r", Some(BatchAnswer::Done(JobId(7), None))),
-            (b"7 done 1.5", Some(BatchAnswer::Done(JobId(7), Some(Duration::from_millis(1500))))),
-            (b"7 done 0", Some(BatchAnswer::Done(JobId(7), None))),
-            (b"7 release", Some(BatchAnswer::Released(JobId(7), None))),
-            (b"7 release 30", Some(BatchAnswer::Released(JobId(7), Some(Duration::from_secs(30))))),
+            (&b"7 done"[..], Some(BatchAnswer::Done(None))),
+            (b"7 done\r", Some(BatchAnswer::Done(None))),
+            (b"7 done 1.5", Some(BatchAnswer::Done(Some(Duration::from_millis(1500))))),
+            (b"7 done 0", Some(BatchAnswer::Done(None))),
+            (b"7 release", Some(BatchAnswer::Released(None))),
+            (b"7 release 30", Some(BatchAnswer::Released(Some(Duration::from_secs(30))))),
             (b"7 release -1", None),
-            (b"7 bury of no use", Some(BatchAnswer::Buried(JobId(7), b"of no use".into()))),
+            (b"7 bury of no use", Some(BatchAnswer::Buried(b"of no use".into()))),
             (b"7 fail no such page", failed(b"no such page")),
             (b"7 fail a\\nb\\\\\\x\\", failed(b"a\nb\\\\x\\")),
             (b"7 fail", failed(b"")),
@@ -122,7 +112,7 @@ mod tests {
             (b"99999999999999999999 done", None),
             (b"done 7", None),
         ] {
-            assert_eq!(read_answer(line), answer, "{}", String::from_utf8_lossy(line));
+            assert_eq!(read_answer(line), answer.map(|answer| (JobId(7), answer)), "{}", String::from_utf8_lossy(line));
         }
     }
 }

@@ -8,9 +8,9 @@ use super::pace::Pace;
 use super::plan::{Ending, Plan};
 use super::words::{all_of_wiki, filled, of_job, of_tube, wiki_of};
 use crate::lifetime::OnLost;
-use crate::process::{Errors, Keep, Launch, Process};
+use crate::process::{Keep, Launch, Process};
 use crate::terminal::{printable, warn};
-use poolcounter_client::{Error, ReservedJob};
+use poolcounter_client::{Error, JobId, ReservedJob};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,7 +28,8 @@ const TAKE_BACK: Duration = Duration::from_secs(10);
 const TAKE_BACK_EVERY: Duration = Duration::from_millis(250);
 
 /// Command and its jobs.
-pub struct CommandRun {
+pub struct CommandRun<'a> {
+    plan: &'a Plan<'a>,
     tube: String,
     process: Process,
     /// Pipe from which it reads jobs, one at a time; None if it has its only job, or gets no more.
@@ -40,7 +41,7 @@ pub struct CommandRun {
     ahead: VecDeque<HeldJob>,
     pace: Pace,
     /// Jobs with a known outcome.
-    outcomes: Outcomes,
+    outcomes: Outcomes<'a>,
     /// Start of the job in progress.
     since: Instant,
     touch_at: Instant,
@@ -56,14 +57,14 @@ pub struct CommandRun {
     has_ended: bool,
 }
 
-impl CommandRun {
+impl<'a> CommandRun<'a> {
     /// Starts the command for a job, which the server gives to nobody else before its end, even if this process is
     /// killed. Returns the job with the error on failure.
     pub fn start(
-        plan: &Plan<'_>,
+        plan: &'a Plan<'a>,
         mut held: HeldJob,
         connections: &SlotConnections<'_>,
-    ) -> Result<CommandRun, Box<(io::Error, HeldJob)>> {
+    ) -> Result<CommandRun<'a>, Box<(io::Error, HeldJob)>> {
         let is_batch = plan.settings.batch > 1;
         let tube = held.status.tube.clone();
         let origin = held.status.origin.as_deref().unwrap_or(&tube);
@@ -75,7 +76,8 @@ impl CommandRun {
                 variables: &variables,
                 input: Some(input),
                 keep: if is_batch { Keep::Lines } else { Keep::Ends(TAIL) },
-                errors: if is_batch { Errors::PassedOn(TAIL) } else { Errors::Kept(TAIL) },
+                errors: Keep::Ends(TAIL),
+                shows_errors: is_batch,
                 has_answers: is_batch,
                 connections: &connections.descriptors(!held.is_fetched, held.is_fetched),
                 timeout: Some(plan.settings.timeout),
@@ -97,7 +99,8 @@ impl CommandRun {
         held.job.body = Vec::new();
         let kept = Some(held.is_fetched);
         let mut run = CommandRun {
-            outcomes: Outcomes::new(&tube),
+            plan,
+            outcomes: Outcomes::new(plan, &tube),
             tube,
             process,
             input,
@@ -151,20 +154,14 @@ impl CommandRun {
     /// Returns the time of the next action without input.
     pub fn next_deadline(&self) -> Option<Instant> {
         let touch_at = (self.lost.is_none() && self.held().next().is_some()).then_some(self.touch_at);
-        let tell_at = self.outcomes.tell_at().filter(|_| self.lost.is_none());
+        let tell_at = self.outcomes.tell_at.filter(|_| self.lost.is_none());
         let take_back_at = self.lost.map(|(_, at)| at);
         self.process.deadline().into_iter().chain(touch_at).chain(tell_at).chain(take_back_at).min()
     }
 
     /// Performs the pending work, and returns true at the end. `has_news`: a connection has input.
-    pub fn go_on(
-        &mut self,
-        plan: &Plan<'_>,
-        connections: &mut SlotConnections<'_>,
-        has_news: bool,
-        ending: Ending,
-    ) -> bool {
-        self.read(plan, connections);
+    pub fn go_on(&mut self, connections: &mut SlotConnections<'_>, has_news: bool, ending: Ending) -> bool {
+        self.read(connections);
         if ending >= Ending::Finish {
             self.stop_feeding();
         }
@@ -180,33 +177,33 @@ impl CommandRun {
         }
         if let Some(status) = self.process.status() {
             // The output before its end is available now.
-            self.read(plan, connections);
-            self.settle(plan, status);
+            self.read(connections);
+            self.settle(status);
         }
         let now = Instant::now();
-        self.take_back(plan, connections, now, ending);
+        self.take_back(connections, now, ending);
         // The only input possible now is the end of a connection.
         if self.lost.is_none() && self.held().next().is_some() && (has_news || self.touch_at <= now) {
-            self.touch(plan, connections);
+            self.touch(connections);
         }
-        self.feed(plan, connections);
+        self.feed(connections);
         self.keep_open(connections);
-        if self.lost.is_none() && (self.present.is_none() || self.outcomes.tell_at().is_some_and(|at| at <= now)) {
-            let told = self.outcomes.tell(plan, connections);
-            told.unwrap_or_else(|_| self.begin_to_take_back(plan, connections));
+        if self.lost.is_none() && (self.present.is_none() || self.outcomes.tell_at.is_some_and(|at| at <= now)) {
+            let told = self.outcomes.tell(connections);
+            told.unwrap_or_else(|_| self.begin_to_take_back(connections));
         }
         self.has_ended && self.outcomes.is_empty()
     }
 
     /// Reads the command's outputs: passes on its output and its errors, and handles its answers.
-    fn read(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
+    fn read(&mut self, connections: &mut SlotConnections<'_>) {
         self.process.read();
         for line in self.process.take_lines() {
             self.pass_on(&line);
         }
         for line in self.process.take_answers() {
             match read_answer(&line) {
-                Some(answer) => self.take_answer(plan, connections, answer),
+                Some((id, answer)) => self.take_answer(connections, id, answer),
                 None => warn(&format!("{}: unknown answer of the command: {}", self.tube, printable(&line))),
             }
         }
@@ -217,28 +214,28 @@ impl CommandRun {
         warn(&format!("{}: {}{hint}", self.tube, printable(line)));
     }
 
-    fn take_answer(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, answer: BatchAnswer) {
-        let Some(held) = self.present.take_if(|held| held.job.id == answer.id()) else {
-            return warn(&format!("{}: the command answers job {}, which it does not have", self.tube, answer.id()));
+    fn take_answer(&mut self, connections: &mut SlotConnections<'_>, id: JobId, answer: BatchAnswer) {
+        let Some(held) = self.present.take_if(|held| held.job.id == id) else {
+            return warn(&format!("{}: the command answers job {id}, which it does not have", self.tube));
         };
         let took = self.since.elapsed();
-        self.process.renew(plan.settings.timeout);
+        self.process.renew(Some(self.plan.settings.timeout));
         self.process.forget_errors();
         self.pace.note(took);
         let fate = match answer {
-            BatchAnswer::Done(_, rest) => {
-                plan.rests.end(wiki_of(&self.tube));
+            BatchAnswer::Done(rest) => {
+                self.plan.rests.end(wiki_of(&self.tube));
                 if let Some(time) = rest {
                     let tube = self.tube.clone();
                     self.rest(connections, &tube, time);
                 }
                 Fate::Done
             }
-            BatchAnswer::Failed(_, text) => Fate::Failed { text, is_last: false },
-            BatchAnswer::Buried(_, text) => Fate::Failed { text, is_last: true },
-            BatchAnswer::Released(_, None) => Fate::GivenBack(Duration::ZERO),
-            BatchAnswer::Released(_, Some(asked)) => {
-                let time = plan.rests.begin(wiki_of(&self.tube), asked, Instant::now());
+            BatchAnswer::Failed(text) => Fate::Failed { text, is_last: false },
+            BatchAnswer::Buried(text) => Fate::Failed { text, is_last: true },
+            BatchAnswer::Released(None) => Fate::GivenBack(Duration::ZERO),
+            BatchAnswer::Released(Some(asked)) => {
+                let time = self.plan.rests.begin(wiki_of(&self.tube), asked, Instant::now());
                 self.rest(connections, &all_of_wiki(&self.tube), time);
                 Fate::GivenBack(time)
             }
@@ -265,12 +262,12 @@ impl CommandRun {
     }
 
     /// Passes the next job to the command once it is idle, and reserves more jobs while it is busy.
-    fn feed(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
-        let most = plan.settings.batch;
+    fn feed(&mut self, connections: &mut SlotConnections<'_>) {
+        let most = self.plan.settings.batch;
         let is_fed = self.input.as_ref().is_some_and(|input| !input.is_last);
         if self.lost.is_none() && self.present.is_none() && is_fed && self.pace.given < most {
             let window = self.pace.window().min(most - self.pace.given);
-            let next = self.begin_next(plan, connections, window);
+            let next = self.begin_next(connections, window);
             let Some(input) = &mut self.input else { return };
             if let Some(mut held) = next {
                 input.add(&held.job);
@@ -281,7 +278,7 @@ impl CommandRun {
                 let ahead = self.ahead.len() as u32;
                 if ahead < window / 2 {
                     let more = connections.fetch(&self.tube, window - 1 - ahead);
-                    plan.tally.begin(more.len());
+                    self.plan.tally.begin(more.len());
                     self.ahead.extend(more);
                 }
                 self.touch_at = self.touch_at.min(Instant::now() + self.touch_interval());
@@ -298,27 +295,27 @@ impl CommandRun {
 
     /// Begins the next job that is still reserved, and returns it; reserves up to `window` if none is left. Without `begin`
     /// in its protocol, a server counts each reserved job as begun.
-    fn begin_next(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, window: u32) -> Option<HeldJob> {
+    fn begin_next(&mut self, connections: &mut SlotConnections<'_>, window: u32) -> Option<HeldJob> {
         loop {
             if self.ahead.is_empty() {
                 self.ahead.extend(connections.fetch(&self.tube, window));
-                plan.tally.begin(self.ahead.len());
+                self.plan.tally.begin(self.ahead.len());
             }
             let held = self.ahead.pop_front()?;
             match connections.of(&held).begin(&held.job) {
                 Ok(()) | Err(Error::NoExtension(_)) => return Some(held),
                 Err(Error::Lost | Error::Unavailable(_)) => {
                     self.ahead.push_front(held);
-                    self.begin_to_take_back(plan, connections);
+                    self.begin_to_take_back(connections);
                     return None;
                 }
-                Err(error) => self.outcomes.lose(plan, &held, &error.to_string(), Duration::ZERO),
+                Err(error) => self.outcomes.lose(&held, &error.to_string(), Duration::ZERO),
             }
         }
     }
 
     /// Decides the outcome of its jobs after its end.
-    fn settle(&mut self, plan: &Plan<'_>, status: u8) {
+    fn settle(&mut self, status: u8) {
         (self.has_ended, self.input) = (true, None);
         if self.is_batch {
             let rest = self.process.take_rest();
@@ -337,18 +334,18 @@ impl CommandRun {
             return self.outcomes.add(held, Fate::GivenBack(Duration::ZERO), took);
         }
         let mut reason = match self.is_late {
-            true => format!("its command took longer than {} s", plan.settings.timeout.as_secs_f64()),
+            true => format!("its command took longer than {} s", self.plan.settings.timeout.as_secs_f64()),
             false => format!("its command ended with status {status}"),
         };
         if self.is_batch {
             reason += ", before it answered";
         }
         let text = [reason.as_bytes(), b"\n", &self.process.tail()].concat();
-        let is_last = !self.is_late && plan.settings.bury_on.contains(&status);
+        let is_last = !self.is_late && self.plan.settings.bury_on.contains(&status);
         self.outcomes.add(held, Fate::Failed { text, is_last }, took);
     }
 
-    fn touch(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
+    fn touch(&mut self, connections: &mut SlotConnections<'_>) {
         self.touch_at = Instant::now() + self.touch_interval();
         let (mut expired, mut is_connected) = (Vec::new(), true);
         for (is_fetched, runner) in connections.both() {
@@ -360,14 +357,14 @@ impl CommandRun {
             }
         }
         if !is_connected {
-            return self.begin_to_take_back(plan, connections);
+            return self.begin_to_take_back(connections);
         }
         for (id, error) in expired {
-            self.present.take_if(|held| held.job.id == id).iter().for_each(|held| self.lose(plan, held, &error));
+            self.present.take_if(|held| held.job.id == id).iter().for_each(|held| self.lose(held, &error));
             // The command has not received these jobs yet.
             let (gone, left): (VecDeque<_>, _) = self.ahead.drain(..).partition(|held| held.job.id == id);
             self.ahead = left;
-            gone.iter().for_each(|held| self.outcomes.lose(plan, held, &error.to_string(), Duration::ZERO));
+            gone.iter().for_each(|held| self.outcomes.lose(held, &error.to_string(), Duration::ZERO));
         }
     }
 
@@ -378,7 +375,7 @@ impl CommandRun {
     }
 
     /// Handles the loss of the connection. The command runs on, because its answer counts once its job is taken back.
-    fn begin_to_take_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
+    fn begin_to_take_back(&mut self, connections: &mut SlotConnections<'_>) {
         let now = Instant::now();
         self.lost = Some((now, now));
         // The server gives the job to a new connection only once the old one is closed everywhere.
@@ -387,17 +384,17 @@ impl CommandRun {
         for held in self.ahead.drain(..) {
             // If this fails, other runners get the job anyway.
             let _ = connections.of(&held).release(&held.job, Some(held.status.pri), Duration::ZERO);
-            self.outcomes.lose(plan, &held, "the connection was lost; its command was not given it", Duration::ZERO);
+            self.outcomes.lose(&held, "the connection was lost; its command was not given it", Duration::ZERO);
         }
         connections.close();
     }
 
-    fn take_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, now: Instant, ending: Ending) {
+    fn take_back(&mut self, connections: &mut SlotConnections<'_>, now: Instant, ending: Ending) {
         let Some((since, at)) = self.lost else { return };
         if now < at {
             return;
         }
-        let result = self.try_take_back(plan, connections);
+        let result = self.try_take_back(connections);
         if result.is_err() && now < since + TAKE_BACK && ending < Ending::GiveBack {
             self.lost = Some((since, now + TAKE_BACK_EVERY));
             return connections.close();
@@ -405,31 +402,31 @@ impl CommandRun {
         self.lost = None;
         if result.is_err() {
             let error = Error::Lost;
-            self.outcomes.lose_all(plan, &error.to_string());
+            self.outcomes.lose_all(&error.to_string());
             if let Some(held) = self.present.take() {
-                self.lose(plan, &held, &error);
+                self.lose(&held, &error);
             }
         }
     }
 
-    fn try_take_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
-        self.outcomes.take_back(plan, connections)?;
+    fn try_take_back(&mut self, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
+        self.outcomes.take_back(connections)?;
         if let Some(held) = &mut self.present
             && !connections.take_back(held)?
             && let Some(held) = self.present.take()
         {
-            self.lose(plan, &held, &Error::Lost);
+            self.lose(&held, &Error::Lost);
         }
         Ok(())
     }
 
     /// Handles the loss of the job in progress, to another runner or because it was cancelled.
-    fn lose(&mut self, plan: &Plan<'_>, held: &HeldJob, error: &Error) {
+    fn lose(&mut self, held: &HeldJob, error: &Error) {
         self.is_lost = true;
         self.stop_feeding();
-        let consequence = match plan.settings.on_lost {
+        let consequence = match self.plan.settings.on_lost {
             _ if matches!(error, Error::Cancelled(_)) => {
-                self.process.terminate_within(plan.settings.grace);
+                self.process.terminate_within(self.plan.settings.grace);
                 "its command is terminated"
             }
             OnLost::Warn => "its command runs on",
@@ -443,6 +440,6 @@ impl CommandRun {
             }
         };
         let took = self.since.elapsed();
-        self.outcomes.lose(plan, held, &format!("{error}; {consequence}"), took);
+        self.outcomes.lose(held, &format!("{error}; {consequence}"), took);
     }
 }

@@ -150,7 +150,8 @@ impl Place {
     /// Visits the next records, and returns whether more follow.
     fn visit(&mut self, visit: Visit<'_>) -> Result<bool, String> {
         let page = self.await_page()?;
-        let is_over = self.store.visit_page(visit).map_err(|sentence| said(&self.name, &sentence))?;
+        let name = &self.name;
+        let is_over = self.store.visit_page(visit).map_err(|sentence| format!("{name}: {sentence}"))?;
         self.page = self.page.filter(|_| !is_over);
         Ok(!(is_over && page.is_last))
     }
@@ -184,10 +185,6 @@ impl Place {
     }
 
     fn said(&self, sentence: &str) -> String {
-        said(&self.name, sentence)
+        format!("{}: {sentence}", self.name)
     }
-}
-
-fn said(name: &str, sentence: &str) -> String {
-    format!("{name}: {sentence}")
 }

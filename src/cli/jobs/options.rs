@@ -1,6 +1,6 @@
 //! Options of the requests of `jobs` that inspect and manage a queue.
 
-use crate::servers::{ServerOptions, Servers, has_servers};
+use crate::servers::{Servers, has_part, server_option, tls_option};
 use poolcounter_client::JobId;
 use poolcounter_service::options::{Opt, assign, number, option_table};
 
@@ -40,8 +40,8 @@ pub const OPTIONS: &[Opt<JobsCommandSettings>] = option_table!(JobsCommandSettin
         |settings, _| assign(&mut settings.is_json, Ok(true));
     "--run", "For init-db: create the tables, instead of printing the SQL.",
         |settings, _| assign(&mut settings.is_run, Ok(true));
-    => Opt { doc: QUEUE_SERVER, ..Opt::SERVER };
-    => Opt::TLS;
+    => server_option(QUEUE_SERVER);
+    => tls_option();
 );
 
-has_servers!(JobsCommandSettings);
+has_part!(JobsCommandSettings, servers: Servers);

@@ -4,7 +4,7 @@ use super::fetch::{HeldJob, SlotConnections};
 use super::plan::Plan;
 use super::tally::JobOutcome;
 use super::words::{in_one_line, kind_of};
-use crate::terminal::{say, warn};
+use crate::terminal::say;
 use log::Level;
 use poolcounter_client::{Error, Runner};
 use std::time::{Duration, Instant};
@@ -34,25 +34,21 @@ struct Outcome {
 }
 
 /// Outcomes of a command's jobs not reported to the server yet.
-pub struct Outcomes {
+pub struct Outcomes<'a> {
+    plan: &'a Plan<'a>,
     tube: String,
     untold: Vec<Outcome>,
     /// Time of the next report.
-    tell_at: Option<Instant>,
+    pub tell_at: Option<Instant>,
 }
 
-impl Outcomes {
-    pub fn new(tube: &str) -> Outcomes {
-        Outcomes { tube: tube.into(), untold: Vec::new(), tell_at: None }
+impl<'a> Outcomes<'a> {
+    pub fn new(plan: &'a Plan<'a>, tube: &str) -> Outcomes<'a> {
+        Outcomes { plan, tube: tube.into(), untold: Vec::new(), tell_at: None }
     }
 
     pub fn is_empty(&self) -> bool {
         self.untold.is_empty()
-    }
-
-    /// Returns the time of the next report, if one is pending.
-    pub fn tell_at(&self) -> Option<Instant> {
-        self.tell_at
     }
 
     pub fn add(&mut self, held: HeldJob, fate: Fate, took: Duration) {
@@ -68,10 +64,10 @@ impl Outcomes {
     /// # Errors
     ///
     /// Fails if the connection is lost; the outcomes not reported yet are kept.
-    pub fn tell(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
-        self.delete(plan, connections)?;
+    pub fn tell(&mut self, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
+        self.delete(connections)?;
         while let Some(outcome) = self.untold.pop_if(|outcome| !matches!(outcome.fate, Fate::Done)) {
-            if let Err(error) = self.tell_one(plan, connections, &outcome) {
+            if let Err(error) = self.tell_one(connections, &outcome) {
                 self.untold.push(outcome);
                 return Err(error);
             }
@@ -81,7 +77,7 @@ impl Outcomes {
     }
 
     /// Deletes the jobs that are done, all of a connection at once.
-    fn delete(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
+    fn delete(&mut self, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
         for (is_fetched, runner) in connections.both() {
             let is_its =
                 |outcome: &mut Outcome| matches!(outcome.fate, Fate::Done) && outcome.held.is_fetched == is_fetched;
@@ -97,20 +93,16 @@ impl Outcomes {
             };
             for (Outcome { held, took, .. }, told) in done.into_iter().zip(told) {
                 match told {
-                    Ok(()) => self.close(plan, &held, JobOutcome::Done, "", took),
-                    Err(error) => self.close(plan, &held, JobOutcome::Lost, &error.to_string(), took),
+                    Ok(()) => self.close(&held, JobOutcome::Done, "", took),
+                    Err(error) => self.close(&held, JobOutcome::Lost, &error.to_string(), took),
                 }
             }
         }
         Ok(())
     }
 
-    fn tell_one(
-        &self,
-        plan: &Plan<'_>,
-        connections: &mut SlotConnections<'_>,
-        Outcome { held, fate, took }: &Outcome,
-    ) -> Result<(), Error> {
+    fn tell_one(&self, connections: &mut SlotConnections<'_>, outcome: &Outcome) -> Result<(), Error> {
+        let Outcome { held, fate, took } = outcome;
         let runner = connections.of(held);
         let (told, outcome, words) = match fate {
             Fate::Done => return Ok(()),
@@ -118,15 +110,15 @@ impl Outcomes {
                 (runner.release(&held.job, Some(held.status.pri), *delay), JobOutcome::GivenBack, String::new())
             }
             Fate::Failed { text, is_last } => {
-                let (told, words) = fail(plan, runner, held, text, *is_last);
+                let (told, words) = self.fail(runner, held, text, *is_last);
                 (told, JobOutcome::Failed, words)
             }
         };
         match told {
-            Ok(()) => self.close(plan, held, outcome, &words, *took),
+            Ok(()) => self.close(held, outcome, &words, *took),
             Err(error @ (Error::Lost | Error::Unavailable(_))) => return Err(error),
-            Err(error) if words.is_empty() => self.close(plan, held, JobOutcome::Lost, &error.to_string(), *took),
-            Err(error) => self.close(plan, held, JobOutcome::Lost, &format!("{error}; {words}"), *took),
+            Err(error) if words.is_empty() => self.close(held, JobOutcome::Lost, &error.to_string(), *took),
+            Err(error) => self.close(held, JobOutcome::Lost, &format!("{error}; {words}"), *took),
         }
         Ok(())
     }
@@ -137,10 +129,10 @@ impl Outcomes {
     /// # Errors
     ///
     /// Fails if there is no connection.
-    pub fn take_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
+    pub fn take_back(&mut self, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
         let given_back = self.untold.extract_if(.., |outcome| matches!(outcome.fate, Fate::GivenBack(_)));
         for Outcome { held, took, .. } in given_back.collect::<Vec<_>>() {
-            self.close(plan, &held, JobOutcome::GivenBack, "", took);
+            self.close(&held, JobOutcome::GivenBack, "", took);
         }
         let mut lost = Vec::new();
         for (index, outcome) in self.untold.iter_mut().enumerate() {
@@ -150,60 +142,53 @@ impl Outcomes {
         }
         for index in lost.into_iter().rev() {
             let Outcome { held, took, .. } = self.untold.swap_remove(index);
-            self.lose(plan, &held, &Error::Lost.to_string(), took);
+            self.lose(&held, &Error::Lost.to_string(), took);
         }
         self.tell_at = self.untold.first().map(|_| Instant::now());
         Ok(())
     }
 
     /// Records the loss of all jobs to other runners.
-    pub fn lose_all(&mut self, plan: &Plan<'_>, why: &str) {
+    pub fn lose_all(&mut self, why: &str) {
         for Outcome { held, took, .. } in std::mem::take(&mut self.untold) {
-            self.lose(plan, &held, why, took);
+            self.lose(&held, why, took);
         }
         self.tell_at = None;
     }
 
     /// Records the loss of a job to another runner.
-    pub fn lose(&self, plan: &Plan<'_>, held: &HeldJob, why: &str, took: Duration) {
-        self.close(plan, held, JobOutcome::Lost, why, took);
+    pub fn lose(&self, held: &HeldJob, why: &str, took: Duration) {
+        self.close(held, JobOutcome::Lost, why, took);
     }
 
     /// Counts and logs an outcome that was reported or refused.
-    fn close(&self, plan: &Plan<'_>, held: &HeldJob, outcome: JobOutcome, words: &str, took: Duration) {
-        plan.tally.end(kind_of(&self.tube), outcome, took);
-        let job = format!("job {} of {}", held.job.id, self.tube);
-        let seconds = took.as_secs_f64();
-        match outcome {
-            JobOutcome::Done if !plan.settings.is_quiet => say(Level::Info, &format!("{job}: done in {seconds:.3} s")),
-            JobOutcome::GivenBack if !plan.settings.is_quiet => {
-                say(Level::Info, &format!("{job}: given back after {seconds:.3} s"));
-            }
-            JobOutcome::Done | JobOutcome::GivenBack => {}
-            JobOutcome::Failed => warn(&format!("{job}: failed in {seconds:.3} s: {words}")),
-            JobOutcome::Lost => warn(&format!("{job}: lost after {seconds:.3} s: {words}")),
+    fn close(&self, held: &HeldJob, outcome: JobOutcome, words: &str, took: Duration) {
+        self.plan.tally.end(kind_of(&self.tube), outcome, took);
+        let (level, verb) = match outcome {
+            JobOutcome::Done => (Level::Info, "done in"),
+            JobOutcome::GivenBack => (Level::Info, "given back after"),
+            JobOutcome::Failed => (Level::Warn, "failed in"),
+            JobOutcome::Lost => (Level::Warn, "lost after"),
+        };
+        if level == Level::Warn || !self.plan.settings.is_quiet {
+            let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+            say(level, &format!("job {} of {}: {verb} {:.3} s{words}", held.job.id, self.tube, took.as_secs_f64()));
         }
     }
-}
 
-/// Reports a failed job to the server, and returns the reason in one line.
-fn fail(
-    plan: &Plan<'_>,
-    runner: &mut Runner,
-    held: &HeldJob,
-    text: &[u8],
-    is_last: bool,
-) -> (Result<(), Error>, String) {
-    let (pri, delay) = (Some(held.status.pri), plan.settings.delay);
-    let told = match is_last {
-        true => runner.fail_and_bury(&held.job, pri, text),
-        false => runner.fail(&held.job, pri, delay, text).map(drop),
-    };
-    let words = in_one_line(text);
-    match told {
-        Err(Error::NoExtension(_)) if is_last => (runner.bury(&held.job, pri), words + UNTOLD),
-        Err(Error::NoExtension(_)) => (runner.release(&held.job, pri, delay), words + UNTOLD),
-        told => (told, words),
+    /// Reports a failed job to the server, and returns the reason in one line.
+    fn fail(&self, runner: &mut Runner, held: &HeldJob, text: &[u8], is_last: bool) -> (Result<(), Error>, String) {
+        let (pri, delay) = (Some(held.status.pri), self.plan.settings.delay);
+        let told = match is_last {
+            true => runner.fail_and_bury(&held.job, pri, text),
+            false => runner.fail(&held.job, pri, delay, text).map(drop),
+        };
+        let words = in_one_line(text);
+        match told {
+            Err(Error::NoExtension(_)) if is_last => (runner.bury(&held.job, pri), words + UNTOLD),
+            Err(Error::NoExtension(_)) => (runner.release(&held.job, pri, delay), words + UNTOLD),
+            told => (told, words),
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
 
 /// Plan of a runner, shared by its slots.
 pub struct Plan<'a> {
@@ -39,7 +40,7 @@ pub enum Ending {
 
 /// Signals to the thread of a slot from the main thread.
 pub struct SlotSignals {
-    ending: AtomicU8,
+    ending: Mutex<Ending>,
     /// True if the slot has a command, so that ends of children concern it.
     pub is_running: AtomicBool,
     /// Rings after the end of a command, or at the next step of the end.
@@ -54,18 +55,17 @@ pub struct Bell {
 
 impl SlotSignals {
     pub fn new() -> io::Result<SlotSignals> {
-        Ok(SlotSignals { ending: AtomicU8::new(0), is_running: AtomicBool::new(false), bell: Bell::new()? })
+        Ok(SlotSignals { ending: Mutex::new(Ending::No), is_running: AtomicBool::new(false), bell: Bell::new()? })
     }
 
     pub fn go_to(&self, ending: Ending) {
-        self.ending.store(ending as u8, Ordering::SeqCst);
+        *self.ending.lock().unwrap_or_else(PoisonError::into_inner) = ending;
         self.bell.ring();
     }
 
     /// Returns the progress of the end.
     pub fn ending(&self) -> Ending {
-        let known = [Ending::No, Ending::Finish, Ending::GiveBack, Ending::Kill];
-        known[usize::from(self.ending.load(Ordering::SeqCst))]
+        *self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

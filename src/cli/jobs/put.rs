@@ -2,8 +2,8 @@
 
 use super::failure;
 use super::options::QUEUE_SERVER;
-use crate::command::Failure;
-use crate::servers::{ServerOptions, Servers, has_servers};
+use crate::command::{Exit, Failure};
+use crate::servers::{Servers, has_part, server_option, tls_option};
 use crate::table::Given;
 use crate::terminal::{self, cannot_read, input, print};
 use poolcounter_client::{Error, NewJob, Producer, PutOutcome, Until};
@@ -68,8 +68,8 @@ pub const OPTIONS: &[Opt<PutSettings>] = option_table!(PutSettings;
          place of its reply. The command ends with the first one; jobs that were read together with it are put, too. \
          It goes on if the reader of its output is gone.",
         |settings, _| assign(&mut settings.by_line, Ok(true));
-    => Opt { doc: QUEUE_SERVER, ..Opt::SERVER };
-    => Opt::TLS;
+    => server_option(QUEUE_SERVER);
+    => tls_option();
 );
 
 /// Runs the command.
@@ -77,9 +77,8 @@ pub const OPTIONS: &[Opt<PutSettings>] = option_table!(PutSettings;
 /// # Errors
 ///
 /// Fails if the command line is wrong, no server replies, or the server refuses.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = PutSettings::default();
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let settings = given.settings(OPTIONS, PutSettings::default())?;
     if settings.job.extras.root.is_some() != settings.root_timestamp.is_some() {
         return Err(Failure::misuse("--root and --root-ts go together"));
     }
@@ -95,7 +94,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Puts the standard input as one job, or each of its lines as one.
-fn put_input(producer: &Producer, settings: &PutSettings, tube: &str) -> Result<ExitCode, Failure> {
+fn put_input(producer: &Producer, settings: &PutSettings, tube: &str) -> Exit {
     if !settings.by_line {
         return put_one(producer, &NewJob { body: input()?, ..settings.job(tube) });
     }
@@ -148,7 +147,7 @@ fn put_input(producer: &Producer, settings: &PutSettings, tube: &str) -> Result<
     }
 }
 
-fn put_one(producer: &Producer, job: &NewJob) -> Result<ExitCode, Failure> {
+fn put_one(producer: &Producer, job: &NewJob) -> Exit {
     let outcome = producer.put(job).map_err(|error| failure(with_size(producer, error, job)))?;
     print(&line_of(&outcome))
 }
@@ -185,4 +184,4 @@ impl PutSettings {
     }
 }
 
-has_servers!(PutSettings);
+has_part!(PutSettings, servers: Servers);

@@ -7,7 +7,7 @@ pub use super::run_options::OPTIONS;
 use super::run_options::RunSettings;
 use super::slot::Slot;
 use super::tally::RunnerTally;
-use crate::command::Failure;
+use crate::command::{Exit, Failure};
 use crate::process::Launcher;
 use crate::spawn::block_signals;
 use crate::table::Given;
@@ -36,9 +36,8 @@ const METRICS_EVERY: Duration = Duration::from_secs(10);
 /// # Errors
 ///
 /// Fails if the command line is wrong, the server refuses, or nothing can be run.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = RunSettings::usual();
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let mut settings = given.settings(OPTIONS, RunSettings::usual())?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     settings.watches.extend(words.iter().map(|word| word.to_string_lossy().into_owned()));
     let watches = &settings.watches;
@@ -73,7 +72,7 @@ fn watch_of(word: &str) -> Result<(&str, Option<u16>), Failure> {
 }
 
 /// Runs a thread for each slot, with a stack of `stack_of` its index.
-fn run_slots(plan: &Plan<'_>, signals: &SignalFd, stack_of: impl Fn(usize) -> usize) -> Result<ExitCode, Failure> {
+fn run_slots(plan: &Plan<'_>, signals: &SignalFd, stack_of: impl Fn(usize) -> usize) -> Exit {
     // Each slot asks the first server that replies; or each server has its own slots.
     let list = plan.settings.servers.list();
     let of_each = if plan.settings.each_server { list.chunks(1).map(<[_]>::to_vec).collect() } else { vec![list] };
@@ -132,7 +131,7 @@ struct RunnerLoop<'a> {
 }
 
 impl RunnerLoop<'_> {
-    fn run(mut self, over: &Receiver<Result<(), Failure>>) -> Result<ExitCode, Failure> {
+    fn run(mut self, over: &Receiver<Result<(), Failure>>) -> Exit {
         let (mut left, mut stopped) = (self.told.len(), Ok(ExitCode::SUCCESS));
         let mut metrics_at = Instant::now();
         loop {

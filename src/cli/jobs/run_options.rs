@@ -2,7 +2,7 @@
 
 use super::options::QUEUE_SERVER;
 use crate::lifetime::OnLost;
-use crate::servers::{ServerOptions, Servers, has_servers};
+use crate::servers::{Servers, has_part, server_option, tls_option};
 use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -96,8 +96,8 @@ pub const OPTIONS: &[Opt<RunSettings>] = option_table!(RunSettings;
             true => assign(&mut settings.name, Ok(Some(value.into()))),
             false => Err("a name: 1 to 64 bytes without spaces and line ends".into()),
         };
-    => Opt { doc: QUEUE_SERVER, ..Opt::SERVER };
-    => Opt::TLS;
+    => server_option(QUEUE_SERVER);
+    => tls_option();
 );
 
 fn or_forever(time: Duration) -> Duration {
@@ -112,4 +112,4 @@ impl RunSettings {
     }
 }
 
-has_servers!(RunSettings);
+has_part!(RunSettings, servers: Servers);

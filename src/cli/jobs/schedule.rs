@@ -2,8 +2,8 @@
 
 use super::options::QUEUE_SERVER;
 use super::{failure, found, show, wrong_form};
-use crate::command::Failure;
-use crate::servers::{ServerOptions, Servers, has_servers};
+use crate::command::{Exit, Failure};
+use crate::servers::{Servers, has_part, server_option, tls_option};
 use crate::table::Given;
 use crate::terminal::input;
 use poolcounter_client::{NewJob, Schedule, ScheduleTimes};
@@ -11,7 +11,6 @@ use poolcounter_jobs::timetable::Timetable;
 use poolcounter_jobs::values;
 use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
 use std::os::unix::ffi::OsStrExt;
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// Settings of the command.
@@ -59,8 +58,8 @@ pub const OPTIONS: &[Opt<ScheduleSettings>] = option_table!(ScheduleSettings;
         |settings, value| assign(&mut settings.job.ttr, seconds(value));
     "-j, --json", "Print JSON, without put or delete. The output is a list of one object: server and schedules.",
         |settings, _| assign(&mut settings.is_json, Ok(true));
-    => Opt { doc: QUEUE_SERVER, ..Opt::SERVER };
-    => Opt::TLS;
+    => server_option(QUEUE_SERVER);
+    => tls_option();
 );
 
 /// Runs the command.
@@ -68,9 +67,8 @@ pub const OPTIONS: &[Opt<ScheduleSettings>] = option_table!(ScheduleSettings;
 /// # Errors
 ///
 /// Fails if the command line is wrong, no server replies, or the server refuses.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = ScheduleSettings::default();
-    given.apply(OPTIONS, &mut settings)?;
+pub fn run(given: &Given) -> Exit {
+    let settings = given.settings(OPTIONS, ScheduleSettings::default())?;
     let producer = settings.servers.producer();
     let texts: Vec<String> = given.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     match *texts.iter().map(|text| &**text).collect::<Vec<_>>() {
@@ -105,4 +103,4 @@ impl ScheduleSettings {
     }
 }
 
-has_servers!(ScheduleSettings);
+has_part!(ScheduleSettings, servers: Servers);

@@ -3,8 +3,8 @@
 use super::options::JobsCommandSettings;
 use super::words::in_one_line;
 use super::{as_id, failure, found};
-use crate::command::{Failure, MISUSE};
-use crate::terminal::{aligned, ascii_where_invisible, print, printable};
+use crate::command::{Exit, Failure, MISUSE};
+use crate::terminal::{self, aligned, print, printable};
 use poolcounter_client::{Error, JobId, JobState, JobStatus, ListedJob, Producer, SummaryBy, SummaryRow};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ const COLUMNS_OF_RUNNERS: &str = "CONNECTIONS=connections WAITING=waiting RESERV
 /// # Errors
 ///
 /// Fails if the server does not support it, or the result cannot be printed.
-pub fn summary(producer: &Producer, settings: &JobsCommandSettings, by: SummaryBy) -> Result<ExitCode, Failure> {
+pub fn summary(producer: &Producer, settings: &JobsCommandSettings, by: SummaryBy) -> Exit {
     let rows = producer.summary(by).map_err(failure)?;
     let columns = if by == SummaryBy::Runner { COLUMNS_OF_RUNNERS } else { COLUMNS };
     let columns = format!("{}=name {columns}", by.word().to_uppercase());
@@ -40,12 +40,7 @@ const PAGE: u32 = 1000;
 /// # Errors
 ///
 /// As [`summary`].
-pub fn list(
-    producer: &Producer,
-    settings: &JobsCommandSettings,
-    tube: &str,
-    states: &[JobState],
-) -> Result<ExitCode, Failure> {
+pub fn list(producer: &Producer, settings: &JobsCommandSettings, tube: &str, states: &[JobState]) -> Exit {
     let listed = match settings.has_errors {
         true => failed_jobs(producer, settings, tube, states),
         false => producer.list_jobs(tube, states[0], settings.limit, settings.after),
@@ -93,7 +88,7 @@ fn failed_jobs(
 /// # Errors
 ///
 /// Fails if the server does not reply, or the result cannot be printed.
-pub fn job(producer: &Producer, settings: &JobsCommandSettings, id: JobId) -> Result<ExitCode, Failure> {
+pub fn job(producer: &Producer, settings: &JobsCommandSettings, id: JobId) -> Exit {
     let not_found = || found(&id.to_string(), false);
     let Some(mut map) = producer.stats_job(id).map_err(failure)? else { return not_found() };
     let Some(body) = producer.peek(id).map_err(failure)? else { return not_found() };
@@ -146,7 +141,7 @@ fn object_of(map: Vec<(String, String)>, is_of_server: bool) -> Value {
 /// # Errors
 ///
 /// As [`summary`].
-pub fn settings(producer: &Producer, settings: &JobsCommandSettings, command: &str) -> Result<ExitCode, Failure> {
+pub fn settings(producer: &Producer, settings: &JobsCommandSettings, command: &str) -> Exit {
     let mut made = producer.settings(None).map_err(failure)?;
     made.retain(|map| map.iter().any(|(name, value)| name == "setting" && value == command));
     let rows = made.into_iter().map(|map| object_of(map, false)).collect();
@@ -158,7 +153,7 @@ pub fn settings(producer: &Producer, settings: &JobsCommandSettings, command: &s
 /// # Errors
 ///
 /// As [`summary`].
-pub fn schedules(producer: &Producer, is_json: bool) -> Result<ExitCode, Failure> {
+pub fn schedules(producer: &Producer, is_json: bool) -> Exit {
     let rows = producer.schedules().map_err(failure)?.into_iter().map(|map| object_of(map, false));
     let mut rows: Vec<Value> = rows.collect();
     for row in rows.iter_mut().filter(|_| !is_json) {
@@ -175,7 +170,7 @@ pub fn schedules(producer: &Producer, is_json: bool) -> Result<ExitCode, Failure
 /// # Errors
 ///
 /// Fails if the server does not reply, or the result cannot be printed.
-pub fn stats(producer: &Producer, settings: &JobsCommandSettings, of: Option<&str>) -> Result<ExitCode, Failure> {
+pub fn stats(producer: &Producer, settings: &JobsCommandSettings, of: Option<&str>) -> Exit {
     let map = match (of, of.and_then(as_id)) {
         (None, _) => Some(producer.stats().map_err(failure)?),
         (Some(_), Some(id)) => producer.stats_job(id).map_err(failure)?,
@@ -235,13 +230,7 @@ fn known(text: &str) -> Value {
 }
 
 /// Prints the rows as JSON under a name, or as a table.
-fn print_rows(
-    producer: &Producer,
-    is_json: bool,
-    name: &str,
-    rows: Vec<Value>,
-    columns: &str,
-) -> Result<ExitCode, Failure> {
+fn print_rows(producer: &Producer, is_json: bool, name: &str, rows: Vec<Value>, columns: &str) -> Exit {
     if is_json {
         return print_json(producer, name, &rows.into());
     }
@@ -270,7 +259,7 @@ fn cell_of(value: &Value) -> String {
 /// # Errors
 ///
 /// Fails for a wrong command line, or if the result cannot be printed.
-pub fn error_as_json(producer: &Producer, looked: Result<ExitCode, Failure>) -> Result<ExitCode, Failure> {
+pub fn error_as_json(producer: &Producer, looked: Exit) -> Exit {
     match looked {
         Err(Failure { status, sentence }) if status != MISUSE => {
             print_json(producer, "error", &sentence.into())?;
@@ -281,9 +270,8 @@ pub fn error_as_json(producer: &Producer, looked: Result<ExitCode, Failure>) -> 
 }
 
 /// Prints a list of one object: the server, and the value under its name, as all commands do.
-fn print_json(producer: &Producer, name: &str, value: &Value) -> Result<ExitCode, Failure> {
-    let list = json!([{ "server": producer.server(), name: value }]);
-    print(&format!("{}\n", ascii_where_invisible(&list.to_string())))
+fn print_json(producer: &Producer, name: &str, value: &Value) -> Exit {
+    terminal::print_json(&json!([{ "server": producer.server(), name: value }]))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub struct Slot<'a> {
     plan: &'a Plan<'a>,
     told: &'a SlotSignals,
     connections: SlotConnections<'a>,
-    state: SlotState,
+    state: SlotState<'a>,
     /// True if the connection has input.
     has_news: bool,
     outage: Outage,
@@ -32,16 +32,12 @@ pub struct Slot<'a> {
     is_refused: bool,
 }
 
-enum SlotState {
+enum SlotState<'a> {
     /// Not connected; connects and reserves at this time.
-    Down {
-        until: Instant,
-    },
+    Down(Instant),
     /// Reserving; the reply must come by this time.
-    Waiting {
-        until: Instant,
-    },
-    Running(Box<CommandRun>),
+    Waiting(Instant),
+    Running(Box<CommandRun<'a>>),
     /// Ended.
     Closed,
 }
@@ -49,7 +45,7 @@ enum SlotState {
 impl<'a> Slot<'a> {
     /// Returns a slot for the first of these servers that replies.
     pub fn new(plan: &'a Plan<'a>, told: &'a SlotSignals, servers: &[String]) -> Slot<'a> {
-        let state = SlotState::Down { until: Instant::now() };
+        let state = SlotState::Down(Instant::now());
         let connections = SlotConnections::new(plan, servers);
         Slot { plan, told, connections, state, has_news: false, outage: Outage::new(String::new()), is_refused: false }
     }
@@ -74,8 +70,8 @@ impl<'a> Slot<'a> {
     fn wait(&mut self) -> io::Result<()> {
         let bell = self.told.bell.as_fd();
         let (until, connections, run) = match &self.state {
-            SlotState::Down { until, .. } => (Some(*until), Vec::new(), None),
-            SlotState::Waiting { until } => (Some(*until), self.connections.descriptors(true, false), None),
+            SlotState::Down(until) => (Some(*until), Vec::new(), None),
+            SlotState::Waiting(until) => (Some(*until), self.connections.descriptors(true, false), None),
             SlotState::Running(run) => (run.next_deadline(), run.descriptors(&self.connections), Some(run)),
             SlotState::Closed => return Ok(()),
         };
@@ -91,15 +87,15 @@ impl<'a> Slot<'a> {
         let has_news = std::mem::take(&mut self.has_news);
         let now = Instant::now();
         match &mut self.state {
-            SlotState::Down { .. } | SlotState::Waiting { .. } if ending > Ending::No => self.close(),
-            SlotState::Down { until, .. } if *until <= now => self.reserve()?,
-            SlotState::Waiting { .. } if has_news => self.look_at_reply()?,
-            SlotState::Waiting { until } if *until <= now => {
+            SlotState::Down(_) | SlotState::Waiting(_) if ending > Ending::No => self.close(),
+            SlotState::Down(until) if *until <= now => self.reserve()?,
+            SlotState::Waiting(_) if has_news => self.look_at_reply()?,
+            SlotState::Waiting(until) if *until <= now => {
                 self.connections.close();
                 self.try_later("the server does not answer");
             }
             SlotState::Running(_) => self.look_after(has_news, ending)?,
-            SlotState::Down { .. } | SlotState::Waiting { .. } | SlotState::Closed => {}
+            SlotState::Down(_) | SlotState::Waiting(_) | SlotState::Closed => {}
         }
         Ok(())
     }
@@ -107,7 +103,7 @@ impl<'a> Slot<'a> {
     fn close(&mut self) {
         // A job reserved just now is released; closing the connection would count as an attempt.
         let runner = &mut self.connections.waiting;
-        if matches!(self.state, SlotState::Waiting { .. })
+        if matches!(self.state, SlotState::Waiting(_))
             && let Ok(Some(Reservation::Reserved(job))) = runner.reserved_within(GLANCE)
         {
             // If this fails, the connection is lost, which is all that can be done.
@@ -125,7 +121,7 @@ impl<'a> Slot<'a> {
                 if !self.is_refused {
                     self.recover("it is connected again");
                 }
-                self.state = SlotState::Waiting { until: Instant::now() + RESERVE + TIMEOUTS.answer };
+                self.state = SlotState::Waiting(Instant::now() + RESERVE + TIMEOUTS.answer);
                 Ok(())
             }
             Err(error) => self.handle(error),
@@ -147,7 +143,7 @@ impl<'a> Slot<'a> {
     }
 
     fn try_later(&mut self, sentence: &str) {
-        self.state = SlotState::Down { until: self.outage.try_later(sentence) };
+        self.state = SlotState::Down(self.outage.try_later(sentence));
     }
 
     /// Notes that the server accepts requests, and says so after a complaint.
@@ -194,7 +190,7 @@ impl<'a> Slot<'a> {
                 let _ = self.connections.waiting.release(&held.job, Some(held.status.pri), delay);
                 self.connections.close();
                 let until = self.outage.try_much_later(&format!("{name} cannot be run: {error}"));
-                self.state = SlotState::Down { until };
+                self.state = SlotState::Down(until);
             }
         }
         Ok(())
@@ -202,14 +198,14 @@ impl<'a> Slot<'a> {
 
     fn look_after(&mut self, has_news: bool, ending: Ending) -> Result<(), Failure> {
         let SlotState::Running(run) = &mut self.state else { return Ok(()) };
-        if !run.go_on(self.plan, &mut self.connections, has_news, ending) {
+        if !run.go_on(&mut self.connections, has_news, ending) {
             return Ok(());
         }
         self.told.is_running.store(false, Ordering::SeqCst);
         match ending {
             Ending::No => self.reserve(),
             _ => {
-                self.state = SlotState::Down { until: Instant::now() };
+                self.state = SlotState::Down(Instant::now());
                 self.close();
                 Ok(())
             }

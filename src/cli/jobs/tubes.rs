@@ -1,14 +1,14 @@
 //! Settings of tubes and jobs: retry rules, limits of reserved jobs, values of a job; and copies of the store.
 
 use super::{failure, found};
-use crate::command::{FAILURE, Failure};
+use crate::command::{Exit, FAILURE, Failure};
 use crate::terminal::print;
 use poolcounter_client::{Error, JobId, LimitScope, Producer, Retry};
 use poolcounter_service::options::{number, seconds};
 use std::process::ExitCode;
 
 /// Handles `retry PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]`.
-pub fn retry(producer: &Producer, pattern: &str, how: &[&str]) -> Result<ExitCode, Failure> {
+pub fn retry(producer: &Producer, pattern: &str, how: &[&str]) -> Exit {
     let usual = Retry::default();
     let time = |at: usize, usual| how.get(at).map_or(Ok(usual), |word| read(word, seconds));
     let factor = how.get(2).map_or(Ok(usual.factor), |word| read(word, |word| number(word, 0.0..=f64::from(u32::MAX))));
@@ -22,7 +22,7 @@ pub fn retry(producer: &Producer, pattern: &str, how: &[&str]) -> Result<ExitCod
 }
 
 /// Handles `limit PATTERN N [per SECONDS] [each|all]` and `limit group:NAME N [per SECONDS | ordered]`.
-pub fn limit(producer: &Producer, what: &str, most: &str, how: &[&str]) -> Result<ExitCode, Failure> {
+pub fn limit(producer: &Producer, what: &str, most: &str, how: &[&str]) -> Exit {
     let most = read(most, |word| number(word, 0..=u32::MAX))?;
     let (period, scope) = match *how {
         ["per", period, ref scope @ ..] => (Some(read(period, seconds)?), scope),
@@ -31,27 +31,20 @@ pub fn limit(producer: &Producer, what: &str, most: &str, how: &[&str]) -> Resul
     if period.is_some_and(|period| period.is_zero()) {
         return Err(Failure::misuse("a period is at least a second"));
     }
-    if let Some(group) = what.strip_prefix("group:") {
-        return set(match (scope, period) {
-            ([], None) => producer.limit_group(group, most),
-            ([], Some(period)) => producer.limit_group_rate(group, most, period),
-            (["ordered"], None) => producer.limit_group_in_order(group, most),
-            _ => return Err(Failure::misuse("the limit of a group has per SECONDS, or ordered, and no other word")),
-        });
-    }
-    let scope = match *scope {
-        [] | ["each"] => LimitScope::Each,
-        ["all"] => LimitScope::All,
-        ref other => return Err(Failure::misuse(format!("\"{}\" is neither each nor all", other.join(" ")))),
+    let scope = match (what.starts_with("group:"), scope) {
+        (_, []) | (false, ["each"]) => LimitScope::Each,
+        (false, ["all"]) => LimitScope::All,
+        (true, ["ordered"]) if period.is_none() => LimitScope::Ordered,
+        (false, other) => return Err(Failure::misuse(format!("\"{}\" is neither each nor all", other.join(" ")))),
+        (true, _) => {
+            return Err(Failure::misuse("the limit of a group has per SECONDS, or ordered, and no other word"));
+        }
     };
-    set(match period {
-        None => producer.limit(what, most, scope),
-        Some(period) => producer.limit_rate(what, most, period, scope),
-    })
+    set(producer.limit(what, most, period, scope))
 }
 
 /// Handles `set ID [pri=N] [delay=SECONDS] [ttr=SECONDS]`.
-pub fn set_job(producer: &Producer, id: JobId, values: &[&str]) -> Result<ExitCode, Failure> {
+pub fn set_job(producer: &Producer, id: JobId, values: &[&str]) -> Exit {
     let (mut pri, mut delay, mut ttr) = (None, None, None);
     for value in values {
         match value.split_once('=') {
@@ -65,7 +58,7 @@ pub fn set_job(producer: &Producer, id: JobId, values: &[&str]) -> Result<ExitCo
 }
 
 /// Handles `store-copy NAME`: prints the size of the copy in bytes.
-pub fn store_copy(producer: &Producer, name: &str) -> Result<ExitCode, Failure> {
+pub fn store_copy(producer: &Producer, name: &str) -> Exit {
     let why = match producer.store_copy(name) {
         Ok(Some(bytes)) => return print(&format!("COPIED {bytes}\n")),
         Ok(None) => "the server has no file of jobs; copy FROM TO copies a database",
@@ -83,11 +76,12 @@ pub fn store_copy(producer: &Producer, name: &str) -> Result<ExitCode, Failure> 
 }
 
 /// Returns the exit status of a setting.
-pub fn set(result: Result<(), Error>) -> Result<ExitCode, Failure> {
+pub fn set(result: Result<(), Error>) -> Exit {
     result.map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn read<T>(word: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Failure> {
+/// Parses a parameter. The error of `read` describes valid values.
+pub fn read<T>(word: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Failure> {
     read(word).map_err(|wanted| Failure::misuse(format!("\"{word}\" is not {wanted}")))
 }

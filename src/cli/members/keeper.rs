@@ -1,8 +1,6 @@
 //! `members renew --every`: renews a lease again and again, for a process that cannot do so itself.
 
 use super::refused;
-use crate::command::Failure;
-use crate::spawn::obey_signals_as_first_process;
 use crate::terminal::warn;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
@@ -18,14 +16,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// Fails if the lease is lost.
+/// [`Error::NotTaken`] if the lease is lost.
 pub fn run(
     members: &Members,
     (pool, token, span): (&[u8], LeaseToken, Option<Duration>),
     every: Duration,
     process: Option<i32>,
-) -> Result<(), Failure> {
-    obey_signals_as_first_process().map_err(Failure::no_commands)?;
+) -> Result<(), Error> {
     let mut is_told = false;
     loop {
         let pause = match members.renew(pool, token, span) {
@@ -39,7 +36,7 @@ pub fn run(
                 }
                 LOOK_EVERY.min(every)
             }
-            Err(error) => return Err(refused(&[pool], &error)),
+            Err(error) => return Err(error),
         };
         let next = Instant::now() + pause;
         loop {

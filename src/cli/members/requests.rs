@@ -1,7 +1,7 @@
 //! Requests of `members` that change something: one table, used by the command, its help and its manual.
 
 use super::{MembersCommandSettings, keeper, refused};
-use crate::command::{Failure, Requests, first_word};
+use crate::command::{Exit, Failure, Requests, first_word};
 use crate::terminal::{print, print_json, printable};
 use poolcounter_client::{Condition, Error, LeaseToken, Members, Offered};
 use poolcounter_protocol::members::wire::client::escape_name;
@@ -13,28 +13,9 @@ use std::process::ExitCode;
 /// parameter is the pool. Optional parameters are in brackets, repeated parameters end with dots.
 pub type MemberRequest = (&'static str, &'static str, RunRequest);
 
-/// Sends a request with these parameters and options.
-pub type RunRequest = fn(&Members, &[&[u8]], &MembersCommandSettings) -> Result<(), Mistake>;
-
-/// Reason of a failed request.
-pub enum Mistake {
-    /// Invalid parameter, or a result that cannot be printed.
-    Failure(Failure),
-    /// Error of the client.
-    Client(Error),
-}
-
-impl From<Failure> for Mistake {
-    fn from(failure: Failure) -> Self {
-        Mistake::Failure(failure)
-    }
-}
-
-impl From<Error> for Mistake {
-    fn from(error: Error) -> Self {
-        Mistake::Client(error)
-    }
-}
+/// Sends a request with these parameters and options, and returns the text to print. [`Error::BadArgument`] for an invalid
+/// parameter.
+pub type RunRequest = fn(&Members, &[&[u8]], &MembersCommandSettings) -> Result<Option<String>, Error>;
 
 /// Requests, in the order of the help.
 pub const REQUESTS: &[MemberRequest] = &[
@@ -44,65 +25,64 @@ pub const REQUESTS: &[MemberRequest] = &[
         |members, words, settings| {
             let (token, span) =
                 (token(words[1])?, words.get(2).map(|word| read("SECONDS", word, seconds)).transpose()?);
-            match settings.every {
-                None => Ok(members.renew(words[0], token, span)?),
-                Some(every) => Ok(keeper::run(members, (words[0], token, span), every, settings.until_exit)?),
-            }
+            let renewed = match settings.every {
+                None => members.renew(words[0], token, span),
+                Some(every) => keeper::run(members, (words[0], token, span), every, settings.until_exit),
+            };
+            renewed.map(nothing)
         },
     ),
     ("return POOL TOKEN [ok|fail]", "returns the member of a lease, as it was or as failed", |members, words, _| {
         let is_failed = flag(words.get(2), "fail", Some("ok"))?;
         let condition = if is_failed { Condition::Fail } else { Condition::Ok };
-        Ok(members.give_back(words[0], token(words[1])?, condition)?)
+        members.give_back(words[0], token(words[1])?, condition).map(nothing)
     }),
     ("history POOL [MEMBER]", "lists the last holders of a fixed member, or of all members of the pool", |_, _, _| {
-        Err(Failure::misuse("history needs POOL [MEMBER]").into())
+        Err(Error::BadArgument("history needs POOL [MEMBER]".into()))
     }),
     ("repair POOL MEMBER", "takes a fixed member out of quarantine, and has it cleaned", |members, words, settings| {
         let (operator, as_is) = (members.operator(), settings.is_as_is);
         if !settings.is_all {
-            return Ok(operator.repair(words[0], words[1], as_is)?);
+            return operator.repair(words[0], words[1], as_is).map(nothing);
         }
         let listed = operator.members(words[0])?;
         let out: Vec<_> = listed.iter().filter(|member| member.state == "quarantined").collect();
         out.iter().try_for_each(|member| operator.repair(words[0], &member.name, as_is))?;
-        if !settings.is_json {
-            print(&format!("repaired: {}\n", out.len()))?;
-        }
-        Ok(())
+        Ok(Some(format!("repaired: {}\n", out.len())))
     }),
     (
         "hold POOL MEMBER SECONDS [NOTE]",
         "keeps a member out of use; if it is in use, from its return on, as it is",
         |members, words, _| {
             let span = read("SECONDS", words[2], seconds)?;
-            Ok(members.operator().hold(words[0], words[1], span, &note(words.get(3)))?)
+            members.operator().hold(words[0], words[1], span, &note(words.get(3))).map(nothing)
         },
     ),
     ("free POOL MEMBER", "ends a hold, and has the member cleaned", |members, words, _| {
-        Ok(members.operator().free(words[0], words[1])?)
+        members.operator().free(words[0], words[1]).map(nothing)
     }),
     ("takeback POOL LEASE [NOTE]", "takes the member of a lease away from its holder", |members, words, settings| {
         let operator = members.operator();
         let Some(member) = &settings.member else {
             let lease = read("LEASE", words[1], |text| number(text, 0..=u64::MAX))?;
-            return Ok(operator.take_back(words[0], lease, &note(words.get(2)))?);
+            return operator.take_back(words[0], lease, &note(words.get(2))).map(nothing);
         };
         let escaped = escape_name(member).ok_or(Error::BadName)?;
         let listed = operator.members(words[0])?;
         let lease = listed.iter().find(|listed| listed.name == *escaped).and_then(|listed| listed.lease);
-        Ok(operator.take_back(words[0], lease.ok_or(Error::NotTaken)?, &note(words.get(1)))?)
+        operator.take_back(words[0], lease.ok_or(Error::NotTaken)?, &note(words.get(1))).map(nothing)
     }),
     ("add POOL MEMBER [ATTR=VALUE ...]", "adds a fixed member", |members, words, _| {
         let pairs = words[2..].iter().map(|word| pair(word));
-        let attributes: Result<Vec<_>, Mistake> = pairs.collect();
-        let offered = Offered { name: words[1].to_vec(), attributes: attributes? };
-        Ok(members.operator().add(words[0], &offered)?)
+        let offered = Offered { name: words[1].to_vec(), attributes: pairs.collect::<Result<_, _>>()? };
+        members.operator().add(words[0], &offered).map(nothing)
     }),
     (
         "del POOL MEMBER [now]",
         "removes a fixed member from its pool, once it is returned or at once",
-        |members, words, _| Ok(members.operator().delete(words[0], words[1], flag(words.get(2), "now", None)?)?),
+        |members, words, _| {
+            members.operator().delete(words[0], words[1], flag(words.get(2), "now", None)?).map(nothing)
+        },
     ),
     (
         "pool POOL INIT MAX [KEY=VALUE ...]",
@@ -117,12 +97,14 @@ pub const REQUESTS: &[MemberRequest] = &[
         with_settings(&words[1..], |settings| members.operator().reconfigure(words[0], settings))
     }),
     ("rmpool POOL [graceful]", "removes a pool, at once or as its members come back", |members, words, _| {
-        Ok(members.operator().remove(words[0], flag(words.get(1), "graceful", None)?)?)
+        members.operator().remove(words[0], flag(words.get(1), "graceful", None)?).map(nothing)
     }),
     (
         "rmgroup GROUP [graceful]",
         "removes the pools of a group, at once or as their members come back",
-        |members, words, _| Ok(members.operator().remove_group(words[0], flag(words.get(1), "graceful", None)?)?),
+        |members, words, _| {
+            members.operator().remove_group(words[0], flag(words.get(1), "graceful", None)?).map(nothing)
+        },
     ),
 ];
 
@@ -131,7 +113,7 @@ pub const REQUESTS: &[MemberRequest] = &[
 /// # Errors
 ///
 /// Fails if the words are no request, no server replies, or the server refuses.
-pub fn make(members: &Members, words: &[&[u8]], settings: &MembersCommandSettings) -> Result<ExitCode, Failure> {
+pub fn make(members: &Members, words: &[&[u8]], settings: &MembersCommandSettings) -> Exit {
     let (word, words) = words.split_first().expect("the caller has checked that there are words");
     let known = || REQUESTS.iter().map(|(usage, ..)| first_word(usage));
     let Some((usage, _, run)) = REQUESTS.iter().find(|(usage, ..)| first_word(usage).as_bytes() == *word) else {
@@ -146,17 +128,21 @@ pub fn make(members: &Members, words: &[&[u8]], settings: &MembersCommandSetting
         return Err(Failure::misuse(format!("{word} needs {wanted}")));
     }
     let made = match run(members, words, settings) {
-        Err(Mistake::Failure(failure)) => return Err(failure),
-        Err(Mistake::Client(error)) => Err(refused(&words[..2.min(words.len())], &error)),
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(Error::BadArgument(sentence)) => return Err(Failure::misuse(sentence)),
+        made => made.map_err(|error| refused(&words[..2.min(words.len())], &error)),
     };
     if !settings.is_json {
-        return made;
+        return print(&made?.unwrap_or_default());
     }
     let error = made.as_ref().err().map(|failure| failure.sentence.clone());
     let pool = String::from_utf8_lossy(words[0]);
     print_json(&json!({ "request": word, "pool": pool, "error": error }))?;
-    Ok(made.unwrap_or_else(|failure| ExitCode::from(failure.status)))
+    Ok(made.map_or_else(|failure| ExitCode::from(failure.status), |_| ExitCode::SUCCESS))
+}
+
+/// Returns the output of a request without a result.
+fn nothing((): ()) -> Option<String> {
+    None
 }
 
 /// Returns the requests for the help.
@@ -165,18 +151,18 @@ pub fn list() -> Requests {
 }
 
 /// Parses a parameter. The error of `parse` describes valid values.
-fn read<T>(name: &str, word: &[u8], parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Mistake> {
+fn read<T>(name: &str, word: &[u8], parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Error> {
     let text = String::from_utf8_lossy(word);
-    parse(&text).map_err(|wanted| Failure::misuse(format!("{name}: \"{text}\" is not {wanted}")).into())
+    parse(&text).map_err(|wanted| Error::BadArgument(format!("{name}: \"{text}\" is not {wanted}")))
 }
 
 /// Parses the token of a lease.
-fn token(word: &[u8]) -> Result<LeaseToken, Mistake> {
+fn token(word: &[u8]) -> Result<LeaseToken, Error> {
     read("TOKEN", word, |text| LeaseToken::parse(text).ok_or("32 hexadecimal digits, as in POOL_TOKEN".into()))
 }
 
 /// Returns true for the optional word `yes`, and false for its opposite `no` or without a word.
-fn flag(word: Option<&&[u8]>, yes: &str, no: Option<&str>) -> Result<bool, Mistake> {
+fn flag(word: Option<&&[u8]>, yes: &str, no: Option<&str>) -> Result<bool, Error> {
     let Some(word) = word else { return Ok(false) };
     read("the last parameter", word, |text| match text {
         _ if text == yes => Ok(true),
@@ -189,19 +175,19 @@ fn note(word: Option<&&[u8]>) -> String {
     word.map(|word| String::from_utf8_lossy(word).into_owned()).unwrap_or_default()
 }
 
-fn pair(word: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Mistake> {
+fn pair(word: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Error> {
     read("a parameter", word, |_| {
         let at = word.iter().position(|byte| *byte == b'=').ok_or("NAME=VALUE")?;
         Ok((word[..at].to_vec(), word[at + 1..].to_vec()))
     })
 }
 
-fn with_settings(words: &[&[u8]], ask: impl Fn(&[(&str, &str)]) -> Result<(), Error>) -> Result<(), Mistake> {
+fn with_settings(words: &[&[u8]], ask: impl Fn(&[(&str, &str)]) -> Result<(), Error>) -> Result<Option<String>, Error> {
     let setting = |word: &&[u8]| {
         read("a setting", word, |text| {
             text.split_once('=').map(|(key, value)| (key.to_string(), value.to_string())).ok_or("KEY=VALUE".into())
         })
     };
     let settings = words.iter().map(setting).collect::<Result<Vec<_>, _>>()?;
-    Ok(ask(&settings.iter().map(|(key, value)| (&**key, &**value)).collect::<Vec<_>>())?)
+    ask(&settings.iter().map(|(key, value)| (&**key, &**value)).collect::<Vec<_>>()).map(nothing)
 }

@@ -5,11 +5,10 @@ mod starts;
 mod words;
 
 use super::ProvideSettings;
-use crate::process::{Errors, Keep, Launch, Launcher, Process};
+use crate::process::{Keep, Launch, Launcher, Process};
 use crate::spawn::Variable;
 use crate::spawn::shell;
 use crate::terminal::{printable, warn};
-use list::unless_lost;
 use nix::sys::signal::SigSet;
 use poolcounter_client::{Error, Provider, Task, TaskResult};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,7 +31,10 @@ pub struct Work<'a> {
     settings: &'a ProvideSettings,
     pool: &'a [u8],
     launcher: Launcher,
-    members: BTreeMap<Box<[u8]>, Own>,
+    /// Connection to the server; None while there is none.
+    pub link: Option<Box<Provider>>,
+    /// Members, each with true if it is being stopped.
+    members: BTreeMap<Box<[u8]>, bool>,
     commands: Vec<RunningCommand>,
     /// Members to stop without a task.
     to_stop: VecDeque<Box<[u8]>>,
@@ -50,12 +52,6 @@ pub struct Work<'a> {
     next_withdrawal: Option<Instant>,
     /// Members that have died, not reported to the server yet.
     unsaid: Vec<Box<[u8]>>,
-}
-
-/// Member of this provider.
-struct Own {
-    /// True if it is being stopped.
-    is_stopping: bool,
 }
 
 /// Command that runs, or has left a process behind that holds its output.
@@ -78,9 +74,6 @@ enum Job {
     Nothing,
 }
 
-/// Connection, while there is one. Errors mean that it is lost.
-type OpenLink<'l> = Option<&'l mut Provider>;
-
 impl<'a> Work<'a> {
     /// Returns the work of a provider without members. Commands get this signal mask.
     pub fn new(settings: &'a ProvideSettings, pool: &'a [u8], mask: SigSet) -> io::Result<Work<'a>> {
@@ -88,6 +81,7 @@ impl<'a> Work<'a> {
             settings,
             pool,
             launcher: Launcher::new(mask)?,
+            link: None,
             members: BTreeMap::new(),
             commands: Vec::new(),
             to_stop: VecDeque::new(),
@@ -103,7 +97,7 @@ impl<'a> Work<'a> {
 
     /// Returns the members that are not being stopped.
     pub fn members(&self) -> impl Iterator<Item = &[u8]> {
-        self.members.iter().filter(|(_, own)| !own.is_stopping).map(|(name, _)| &**name)
+        self.members.iter().filter(|(_, is_stopping)| !**is_stopping).map(|(name, _)| &**name)
     }
 
     /// Returns true if another command can be started.
@@ -120,28 +114,41 @@ impl<'a> Work<'a> {
 
     /// Returns the time of the next action without input.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let at_once = self.is_behind.then(Instant::now);
-        self.commands
-            .iter()
-            .filter_map(|command| command.process.deadline())
-            .chain(at_once)
-            .chain(self.next_withdrawal)
-            .min()
+        let deadlines = self.commands.iter().filter_map(|command| command.process.deadline());
+        deadlines.chain(self.is_behind.then(Instant::now)).chain(self.next_withdrawal).min()
     }
 
-    /// Handles the loss of the connection: results of its tasks are not sent any more.
+    /// Closes the connection: results of its tasks are not sent any more.
     pub fn disconnect(&mut self) {
+        self.link = None;
         self.connection += 1;
         self.next_withdrawal = None;
     }
 
-    /// Starts no more tasks, continues cleanings, and stops everything else.
+    /// Sends a request. Without a connection, and when that is lost, the result is [`Error::Lost`].
+    fn tell<T>(&mut self, request: impl FnOnce(&mut Provider) -> Result<T, Error>) -> Result<T, Error> {
+        let answer = self.link.as_mut().map_or(Err(Error::Lost), |provider| request(provider));
+        if matches!(answer, Err(Error::Lost)) {
+            self.disconnect();
+        }
+        answer
+    }
+
+    /// Starts no more tasks, continues cleanings, and stops everything else: its members are withdrawn from the pool.
     pub fn end(&mut self) {
         self.is_ending = true;
+        if !self.settings.start.is_empty() {
+            // Prevents new starts in place of the withdrawn members.
+            let _ = self.tell(|provider| provider.set_capacity(Some(0)));
+        }
         let starts = self.commands.iter_mut().filter(|command| matches!(command.job, Job::Task(Task::Start(_))));
         starts.for_each(|command| command.process.terminate());
         let names: Vec<Box<[u8]>> = self.members().map(Box::from).collect();
-        names.iter().for_each(|name| self.forsake(name));
+        for name in names {
+            // On a lost connection there are no members left.
+            let _ = self.tell(|provider| provider.withdraw(&name, true));
+            self.forsake(&name);
+        }
     }
 
     /// Returns true if the connection waits for the cleaning of another provider's member.
@@ -160,15 +167,11 @@ impl<'a> Work<'a> {
         self.commands.iter_mut().for_each(|command| command.process.kill());
     }
 
-    /// Performs the pending work, without waiting. Fails if the connection is lost.
-    pub fn go_on(&mut self, mut link: OpenLink<'_>) -> Result<(), Error> {
+    /// Performs the pending work, without waiting.
+    pub fn go_on(&mut self) {
         let now = Instant::now();
         if self.next_withdrawal.is_some_and(|next| next <= now) {
-            match link.as_deref_mut() {
-                Some(provider) => self.withdraw(provider)?,
-                // They are withdrawn on the next connection.
-                None => self.next_withdrawal = None,
-            }
+            self.withdraw();
         }
         let has_ends = std::mem::take(&mut self.has_ends);
         let mut index = 0;
@@ -178,20 +181,20 @@ impl<'a> Work<'a> {
             if command.process.expire(now) {
                 command.is_late = true;
                 if matches!(command.job, Job::Task(Task::Start(_))) && !self.is_ending {
-                    self.give_up(index, &self.too_late(), link.as_deref_mut())?;
+                    self.give_up(index, &self.too_late());
                 }
             }
             let command = &mut self.commands[index];
             let status = if has_ends { command.process.status() } else { None };
             // The output before its end is available now.
             status.iter().for_each(|_| command.process.read());
-            self.look_at_line(index, status, link.as_deref_mut())?;
+            self.look_at_line(index, status);
             if let Some(status) = status {
-                self.finish(index, status, link.as_deref_mut())?;
+                self.finish(index, status);
             }
             let process = &self.commands[index].process;
-            if process.is_running() || process.output().is_some() && matches!(self.commands[index].job, Job::Member(_))
-            {
+            let has_output = process.outputs().next().is_some();
+            if process.is_running() || has_output && matches!(self.commands[index].job, Job::Member(_)) {
                 index += 1;
             } else {
                 self.commands.swap_remove(index);
@@ -199,42 +202,40 @@ impl<'a> Work<'a> {
         }
         while self.has_room() {
             let Some(name) = self.to_stop.pop_front() else { break };
-            self.begin(Task::Stop(name), None, None)?;
+            self.begin(Task::Stop(name), None);
         }
         for left in (0..TASKS_PER_ROUND).rev() {
             self.is_behind = left == 0;
-            if !self.has_room() || self.is_ending {
+            if !self.has_room() || self.is_ending || self.link.is_none() {
                 break;
             }
-            let Some(provider) = link.as_deref_mut() else { break };
-            let Some(task) = provider.next_task(Duration::ZERO)? else { break };
-            self.begin(task, Some(self.connection), link.as_deref_mut())?;
+            let Ok(Some(task)) = self.tell(|provider| provider.next_task(Duration::ZERO)) else { break };
+            self.begin(task, Some(self.connection));
         }
         self.is_behind &= self.has_room() && !self.is_ending;
-        Ok(())
     }
 
     /// Starts a task, or completes it at once if it needs no command.
-    fn begin(&mut self, task: Task, asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
+    fn begin(&mut self, task: Task, asked_by: Option<u64>) {
         let is_it = |command: &&mut RunningCommand| command.job == Job::Task(task.clone());
         if let Some(command) = self.commands.iter_mut().find(is_it) {
             // The task is already in progress, without a request or for a lost connection.
             command.asked_by = asked_by.or(command.asked_by);
-            return Ok(());
+            return;
         }
         let command = match &task {
-            Task::Start(_) if self.is_draining => return self.fail(&task, "the provider drains", asked_by, link),
+            Task::Start(_) if self.is_draining => return self.fail(&task, "the provider drains", asked_by),
             Task::Start(_) => &self.settings.start,
             Task::Stop(name) => {
                 self.to_stop.retain(|waiting| waiting != name);
-                self.members.get_mut(name).into_iter().for_each(|own| own.is_stopping = true);
+                self.members.get_mut(name).into_iter().for_each(|is_stopping| *is_stopping = true);
                 &self.settings.stop
             }
             Task::Check(_) => &self.settings.check,
             Task::Clean(_) => &self.settings.clean,
         };
         if command.is_empty() {
-            return self.finish_task(&task, Ok(()), asked_by, link);
+            return self.finish_task(&task, Ok(()), asked_by);
         }
         let variables: [Variable; 2] = [(b"POOL_NAME".to_vec(), self.pool.to_vec()), variable_of(&task)];
         let launch = Launch {
@@ -245,107 +246,98 @@ impl<'a> Work<'a> {
                 Task::Clean(_) => Keep::Ends(TAIL),
                 _ => Keep::Nothing,
             },
-            errors: if matches!(task, Task::Clean(_)) { Errors::PassedOn(TAIL) } else { Errors::Inherited },
+            errors: if matches!(task, Task::Clean(_)) { Keep::Ends(TAIL) } else { Keep::Nothing },
+            shows_errors: true,
             timeout: Some(self.settings.timeout),
             ..Launch::default()
         };
         match self.launcher.start(&launch) {
             Ok(process) => {
                 self.commands.push(RunningCommand { job: Job::Task(task), process, asked_by, is_late: false });
-                Ok(())
             }
             Err(error) => {
                 let reason = format!("cannot be run: {}", poolcounter_core::text::plain(&error.to_string()));
                 self.warn(&format!("{} {reason}", text_of(&task)));
                 match task {
-                    Task::Start(_) => self.fail(&task, &reason, asked_by, link),
-                    _ => self.finish_task(&task, Err(reason), asked_by, link),
+                    Task::Start(_) => self.fail(&task, &reason, asked_by),
+                    _ => self.finish_task(&task, Err(reason), asked_by),
                 }
             }
         }
     }
 
     /// Handles the end of a command.
-    fn finish(&mut self, index: usize, status: u8, mut link: OpenLink<'_>) -> Result<(), Error> {
+    fn finish(&mut self, index: usize, status: u8) {
         let RunningCommand { job, asked_by, is_late, .. } = &mut self.commands[index];
         let (asked_by, is_late) = (*asked_by, *is_late);
-        if let Job::Member(name) = job {
-            let name = name.clone();
-            return self.member_ended(&name, status, link);
-        }
-        match std::mem::replace(job, Job::Nothing) {
-            Job::Nothing | Job::Member(_) => Ok(()),
-            Job::Task(task) => {
-                let reason = match is_late {
-                    true => self.too_late(),
-                    false if status == 0 => "it has printed no name".into(),
-                    false => format!("it ended with status {status}"),
-                };
-                let is_start = matches!(task, Task::Start(_));
-                if !self.is_ending && (is_start || is_late || status != 0) {
-                    self.warn(&format!("{}: {reason}", text_of(&task)));
-                }
-                if is_start {
-                    return self.fail(&task, &reason, asked_by, link.take());
-                }
-                // A late command that handles the signal and exits with 0 has still failed.
-                let result = match (is_late, status) {
-                    (false, 0) => Ok(()),
-                    (false, status) => Err(with_last_line(&format!("status {status}"), &self.commands[index].process)),
-                    (true, _) => Err(with_last_line(&reason, &self.commands[index].process)),
-                };
-                self.finish_task(&task, result, asked_by, link)
+        let task = match std::mem::replace(job, Job::Nothing) {
+            Job::Nothing => return,
+            Job::Member(name) => {
+                *job = Job::Member(name.clone());
+                return self.member_ended(&name, status);
             }
+            Job::Task(task) => task,
+        };
+        let reason = match is_late {
+            true => self.too_late(),
+            false if status == 0 => "it has printed no name".into(),
+            false => format!("it ended with status {status}"),
+        };
+        let is_start = matches!(task, Task::Start(_));
+        if !self.is_ending && (is_start || is_late || status != 0) {
+            self.warn(&format!("{}: {reason}", text_of(&task)));
         }
+        if is_start {
+            return self.fail(&task, &reason, asked_by);
+        }
+        // A late command that handles the signal and exits with 0 has still failed.
+        let result = match (is_late, status) {
+            (false, 0) => Ok(()),
+            (false, status) => Err(with_last_line(&format!("status {status}"), &self.commands[index].process)),
+            (true, _) => Err(with_last_line(&reason, &self.commands[index].process)),
+        };
+        self.finish_task(&task, result, asked_by);
     }
 
     /// Completes a task other than a start, which may have failed for a reason.
-    fn finish_task(
-        &mut self,
-        task: &Task,
-        result: Result<(), String>,
-        asked_by: Option<u64>,
-        link: OpenLink<'_>,
-    ) -> Result<(), Error> {
+    fn finish_task(&mut self, task: &Task, result: Result<(), String>, asked_by: Option<u64>) {
         if let Task::Stop(name) = task {
-            return self.stop_process(name, asked_by, link);
+            return self.stop_process(name, asked_by);
         }
-        let (Task::Check(name) | Task::Clean(name)) = task else { return Ok(()) };
-        let has_failed = result.is_err();
+        let (Task::Check(name) | Task::Clean(name)) = task else { return };
+        let (has_failed, is_awaited) = (result.is_err(), asked_by == Some(self.connection));
         let result = result.map_or_else(TaskResult::Dead, |()| TaskResult::Done);
-        let answered = self.answer(task, &result, asked_by, link);
+        let answered = self.answer(task, &result, asked_by);
         // After a refusal of the late result, the server no longer has the member.
-        let is_gone = matches!(answered, Err(Error::Refused(_))) || has_failed;
-        if is_gone && asked_by == Some(self.connection) {
+        if is_awaited && (has_failed || matches!(answered, Err(Error::Refused(_)))) {
             self.forsake(name);
         }
         // The members of others are cleaned again.
         if answered == Err(Error::Lost) && has_failed && self.members.contains_key(name) {
             self.unsaid.push(name.clone());
         }
-        unless_lost(answered)
     }
 
     /// Continues after the end of the stop command of a member: ends the process left by its start as well.
-    fn stop_process(&mut self, name: &[u8], asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
+    fn stop_process(&mut self, name: &[u8], asked_by: Option<u64>) {
         let process = self.commands.iter_mut().find(|command| is_process_of(command, name));
         match process {
             Some(command) if command.process.is_running() => {
                 command.asked_by = asked_by;
                 command.process.terminate();
-                Ok(())
             }
             process => {
                 // Output of processes left behind is ignored.
                 process.into_iter().for_each(|command| command.job = Job::Nothing);
-                self.stopped(name, asked_by, link)
+                self.stopped(name, asked_by);
             }
         }
     }
 
-    fn stopped(&mut self, name: &[u8], asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
+    fn stopped(&mut self, name: &[u8], asked_by: Option<u64>) {
         self.members.remove(name);
-        unless_lost(self.answer(&Task::Stop(name.into()), &TaskResult::Done, asked_by, link))
+        // A refusal means that the server has the member no longer.
+        let _ = self.answer(&Task::Stop(name.into()), &TaskResult::Done, asked_by);
     }
 
     /// Returns true if the stop command of the member runs or is pending.
@@ -356,22 +348,20 @@ impl<'a> Work<'a> {
 
     /// Schedules the stop of a member that is no longer in the pool.
     fn forsake(&mut self, name: &[u8]) {
-        if let Some(own) = self.members.get_mut(name).filter(|own| !own.is_stopping) {
-            own.is_stopping = true;
+        if let Some(is_stopping) = self.members.get_mut(name)
+            && !std::mem::replace(is_stopping, true)
+        {
             self.to_stop.push_back(name.into());
         }
     }
 
-    fn fail(&mut self, task: &Task, reason: &str, asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
-        unless_lost(self.answer(task, &TaskResult::Failed(reason.into()), asked_by, link))
+    fn fail(&mut self, task: &Task, reason: &str, asked_by: Option<u64>) {
+        let _ = self.answer(task, &TaskResult::Failed(reason.into()), asked_by);
     }
 
     /// Sends a result on the connection that requested it, if it is still open.
-    fn answer(&self, task: &Task, result: &TaskResult, asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
-        match link {
-            Some(provider) if asked_by == Some(self.connection) => provider.answer(task, result),
-            _ => Ok(()),
-        }
+    fn answer(&mut self, task: &Task, result: &TaskResult, asked_by: Option<u64>) -> Result<(), Error> {
+        if asked_by == Some(self.connection) { self.tell(|provider| provider.answer(task, result)) } else { Ok(()) }
     }
 
     fn too_late(&self) -> String {

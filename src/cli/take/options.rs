@@ -1,7 +1,7 @@
 //! Options of `take`, as one table.
 
-use crate::lifetime::{Lifetime, LifetimeOptions, has_lifetime};
-use crate::servers::{ServerOptions, Servers, has_servers};
+use crate::lifetime::{Lifetime, grace, lost_exit, on_lost, process_group};
+use crate::servers::{A_SERVER, Servers, has_part, server_option, tls_option};
 use crate::table::one_of;
 use crate::wait::NO_LIMIT;
 use poolcounter_client::Wanted;
@@ -23,7 +23,7 @@ pub struct TakeSettings {
     /// True if variables are printed and the members stay taken.
     pub keeps: bool,
     /// Format of the printed variables, if set.
-    pub format: Option<Format>,
+    pub format: Option<&'static str>,
     /// Servers to ask.
     pub servers: Servers,
     /// True if the request is repeated while no server replies, until the timeout.
@@ -97,45 +97,35 @@ pub const OPTIONS: &[Opt<TakeSettings>] = option_table!(TakeSettings;
          the status of an empty eval is 0. With env, the lines are not quoted, and no shell may read them, because \
          values come from providers. A value with control characters, other invisible characters or bytes that are not \
          UTF-8 is refused then, and the member is returned. On a terminal, invisible characters are escaped.",
-        |settings, value| assign(&mut settings.format, one_of(value, &FORMATS).map(Some));
+        |settings, value| assign(&mut settings.format, one_of(value, &["sh", "env", "json"].map(|word| (word, Some(word)))));
     => Opt::of_bytes(
         "--name NAME",
         "Name of the holder in lists of members (default: its address).",
         |settings, value| assign(&mut settings.name, Ok(Some(value.into()))),
     );
-    => Opt::SERVER;
-    => Opt::TLS;
+    => server_option(A_SERVER);
+    => tls_option();
     "--retry",
         "Ask again until the timeout is over while no server answers. The command asks twice a second at first, and \
          every four seconds in the end, until the time of --timeout is over. A server that was restarted does not know \
          the place in its queue.",
         |settings, _| assign(&mut settings.retries, Ok(true));
-    => Opt {
-        doc: "Action when a member is lost while the command runs: only warn, or also terminate or kill it (default: \
-              warn). A member is lost when it has died, was withdrawn or taken back, or its connection is gone and it \
-              cannot be had back within a minute, as after a restart of the server.",
-        ..Opt::ON_LOST
-    };
-    => Opt::LOST_EXIT;
-    => Opt::PROCESS_GROUP;
-    => Opt::GRACE;
+    => on_lost(
+        "Action when a member is lost while the command runs: only warn, or also terminate or kill it (default: \
+         warn). A member is lost when it has died, was withdrawn or taken back, or its connection is gone and it \
+         cannot be had back within a minute, as after a restart of the server.",
+    );
+    => lost_exit();
+    => process_group();
+    => grace();
 );
 
-/// Values of the option for the format.
-const FORMATS: [(&str, Format); 3] = [("sh", Format::Sh), ("env", Format::Env), ("json", Format::Json)];
-
-/// Format of printed variables.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// `NAME=VALUE`, one per line, quoted for a shell.
-    Sh,
-    /// `NAME=VALUE`, one per line, as it is.
-    Env,
-    /// One JSON object.
-    Json,
-}
-
 impl TakeSettings {
+    /// Returns the settings without any option.
+    pub fn usual() -> TakeSettings {
+        TakeSettings { wanted: Wanted { timeout: NO_LIMIT, ..Wanted::default() }, ..TakeSettings::default() }
+    }
+
     /// Returns true if the request is repeated while the queue is full or the server drains: there is a time to wait.
     pub fn is_patient(&self) -> bool {
         self.retries || self.wanted.timeout < NO_LIMIT
@@ -147,5 +137,5 @@ impl TakeSettings {
     }
 }
 
-has_servers!(TakeSettings);
-has_lifetime!(TakeSettings);
+has_part!(TakeSettings, servers: Servers);
+has_part!(TakeSettings, lifetime: Lifetime);

@@ -1,7 +1,8 @@
 //! Reports of servers at one moment, and their sum.
 
 use crate::holders::state_of;
-use crate::report::{self, is_used};
+use crate::report::{is_used, snapshots};
+use crate::servers::rows_of;
 use poolcounter_client::{Client, ListedClaim};
 use poolcounter_core::text::visible;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Snapshot, Table};
@@ -26,14 +27,9 @@ pub struct Sample {
 impl Sample {
     /// Asks the servers for their reports, and for the holders of a key, if given.
     pub fn take(client: &Client, key: Option<&str>) -> Sample {
-        let at = Instant::now();
-        let answers = report::ask(client, ROWS).into_iter();
-        let servers = answers
-            .map(|(server, answer)| (server, answer.map_err(|failure| failure.sentence).and_then(report::read)))
-            .collect();
-        let claims =
-            |key: &str| client.claims_of_each(key).into_iter().flatten().filter_map(|(_, claims)| claims.ok()?.ok());
-        Sample { at, servers, key: key.map(|key| (key.into(), claims(key).flatten().collect())) }
+        let (at, servers) = (Instant::now(), snapshots(client, ROWS));
+        let claims = |key: &str| rows_of(client.claims_of_each(key).unwrap_or_default()).collect();
+        Sample { at, servers, key: key.map(|key| (key.into(), claims(key))) }
     }
 
     /// Returns true if the same servers replied to both samples; otherwise there are no rates.

@@ -1,12 +1,13 @@
 //! Producer of jobs, with the requests of an operator.
 
-use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or_not_found, refused};
+use super::replies::{count_of, expect, expect_or_not_found, if_found, put_outcome, put_outcomes, read_job, read_text};
+use super::session::{DEFAULT_TUBE, JobSession};
 use super::{
-    JobStatus, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, put_outcomes, read_text,
+    JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, pattern_of, tube_of,
     whole_seconds,
 };
 use crate::connection::ClientConnection;
-use crate::error::{Error, Fault};
+use crate::error::Error;
 use crate::{Said, Timeouts};
 use poolcounter_protocol::jobs::request::{JobId, JobState, SummaryBy};
 use poolcounter_protocol::jobs::wire::client::{self as wire, YamlMap};
@@ -33,8 +34,7 @@ impl Producer {
     /// Returns a producer for the first of these servers that replies: `HOST`, `HOST:PORT` or `unix:PATH`. It uses
     /// `default`.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Producer {
-        let session = JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts);
-        Producer { session: RefCell::new(session), tube: RefCell::new(DEFAULT_TUBE.into()) }
+        Producer { session: RefCell::new(JobSession::new(servers, timeouts)), tube: RefCell::new(DEFAULT_TUBE.into()) }
     }
 
     /// Returns true if the server supports the extensions to beanstalkd. Asked once per connection.
@@ -52,8 +52,7 @@ impl Producer {
     ///
     /// [`Error::BadArgument`]; the errors of [`Producer::put`].
     pub fn use_tube(&self, tube: &str) -> Result<(), Error> {
-        checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
-        self.session.borrow_mut().use_tube(tube)?;
+        self.session.borrow_mut().use_tube(tube_of(tube)?)?;
         *self.tube.borrow_mut() = tube.into();
         Ok(())
     }
@@ -78,7 +77,7 @@ impl Producer {
                 Some(tube) => session.use_tube(tube)?,
                 None => session.use_tube(&self.tube.borrow())?,
             }
-            session.ask(&request, Duration::ZERO, |_, line| put_outcome(line))
+            session.ask(request, |_, line| put_outcome(line))
         })
     }
 
@@ -97,12 +96,15 @@ impl Producer {
         if jobs.iter().map(|job| job.body.len()).sum::<usize>() > MANY_BYTES {
             return Err(Error::Refused("JOB_TOO_BIG".into()));
         }
-        let mut request = format!("put-many {}\r\n", jobs.len()).into_bytes();
-        jobs.iter().try_for_each(|job| job.write(&mut request, true))?;
+        let mut request = format!("put-many {}", jobs.len()).into_bytes();
+        for job in jobs {
+            request.extend_from_slice(b"\r\n");
+            job.write(&mut request, true)?;
+        }
         self.session.borrow_mut().put(|session| {
             session.require("put-many")?;
             session.use_tube(&self.tube.borrow())?;
-            session.ask(&request, Duration::ZERO, |connection, first| put_outcomes(connection, first, jobs.len()))
+            session.ask(&*request, |connection, first| put_outcomes(connection, first, jobs.len()))
         })
     }
 
@@ -113,10 +115,9 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn root(&self, tube: &str, signature: impl AsRef<[u8]>, timestamp: u64) -> Result<u64, Error> {
-        checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
-        let signature = checked("the root", Some(signature.as_ref()), wire::is_key)?;
-        let request = [b"root ", tube.as_bytes(), b" ", signature, format!(" {timestamp}\r\n").as_bytes()].concat();
-        self.ask_extension("root", &request, |_, line| count_of(line, "ROOT"))
+        let signature = checked("the root", signature.as_ref(), wire::is_key)?;
+        let request = [tube_of(tube)?.as_bytes(), b" ", signature, format!(" {timestamp}").as_bytes()].concat();
+        self.ask_extension("root", request, |_, line| count_of(line, "ROOT"))
     }
 
     /// Sets the retry rule of the matching tubes.
@@ -127,7 +128,8 @@ impl Producer {
     pub fn retry(&self, pattern: &str, retry: &Retry) -> Result<(), Error> {
         let Retry { attempts, first, factor, max } = retry;
         let (first, max) = (first.as_secs_f64(), max.as_secs_f64());
-        self.set("retry", pattern, &format!(" {attempts} {first} {factor} {max}"), "RETRY")
+        let request = format!("{} {attempts} {first} {factor} {max}", pattern_of(pattern)?);
+        self.ask_extension("retry", request, |_, line| expect(line, "RETRY"))
     }
 
     /// Moves the jobs of the matching tubes to another tube after their last attempt; None buries them instead.
@@ -136,9 +138,33 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn dead_letter(&self, pattern: &str, tube: Option<&str>) -> Result<(), Error> {
-        checked("the tube", tube.map(str::as_bytes), wire::is_tube)?;
-        let tube = tube.map(|tube| format!(" {tube}")).unwrap_or_default();
-        self.set("dead-letter", pattern, &tube, "DEAD_LETTER")
+        let tube = tube.map(tube_of).transpose()?.map(|tube| format!(" {tube}")).unwrap_or_default();
+        let request = format!("{}{tube}", pattern_of(pattern)?);
+        self.ask_extension("dead-letter", request, |_, line| expect(line, "DEAD_LETTER"))
+    }
+
+    /// Limits the number of jobs that run at a time, or with a period, in whole seconds, the number of jobs that start in
+    /// any period; 0 for no limit. The limit is of the matching tubes, or of the group in `group:NAME`; `group:*` stands
+    /// for each group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoExtension`]; [`Error::Refused`] with `BAD_FORMAT` for a scope that the tubes or the group cannot have;
+    /// the errors of [`Producer::put`].
+    pub fn limit(
+        &self,
+        what: impl AsRef<[u8]>,
+        most: u32,
+        period: Option<Duration>,
+        scope: LimitScope,
+    ) -> Result<(), Error> {
+        let what = match what.as_ref().strip_prefix(b"group:") {
+            Some(group) => [b"group:", checked("the group", group, wire::is_group)?].concat(),
+            None => checked("the pattern", what.as_ref(), wire::is_pattern)?.to_vec(),
+        };
+        let period = period.map(|period| format!(" per {}", whole_seconds(period))).unwrap_or_default();
+        let request = [&*what, format!(" {most}{period}{}", scope.word()).as_bytes()].concat();
+        self.ask_extension("limit", request, |_, line| expect(line, "LIMIT"))
     }
 
     /// Lets the server refuse new jobs, or accept them again.
@@ -148,7 +174,7 @@ impl Producer {
     /// [`Error::NoExtension`]; [`Error::Refused`] with `NOT_ALLOWED` without permission; the errors of [`Producer::put`].
     pub fn drain(&self, is_on: bool) -> Result<(), Error> {
         let (word, done) = if is_on { ("drain", "DRAINING") } else { ("undrain", "ACCEPTING") };
-        self.ask_extension(word, format!("{word}\r\n").as_bytes(), |_, line| expect(line, done))
+        self.ask_extension(word, "", |_, line| expect(line, done))
     }
 
     /// Copies the server's file of jobs to a file of this name beside it, and returns the size of the copy in bytes; None
@@ -159,11 +185,10 @@ impl Producer {
     /// [`Error::Refused`] with `INTERNAL_ERROR` if the name exists, another copy is being made, or there is no room; the
     /// errors of [`Producer::drain`].
     pub fn store_copy(&self, name: &str) -> Result<Option<u64>, Error> {
-        checked("the name", Some(name.as_bytes()), wire::is_tube)?;
+        checked("the name", name.as_bytes(), wire::is_tube)?;
         let mut session = self.session.borrow_mut();
         session.require("store-copy")?;
-        let request = format!("store-copy {name}\r\n");
-        session.ask(request.as_bytes(), LONGEST_COPY, |_, line| count_or_not_found(line, "COPIED"))
+        session.ask_waiting(format!("store-copy {name}"), LONGEST_COPY, |_, line| count_or_not_found(line, "COPIED"))
     }
 
     /// Pauses the reserves of the matching tubes for `time`; zero ends a pause. Returns false if the tube does not
@@ -173,8 +198,7 @@ impl Producer {
     ///
     /// [`Error::NoExtension`] for a pattern; the errors of [`Producer::put`].
     pub fn pause(&self, pattern: &str, time: Duration) -> Result<bool, Error> {
-        checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
-        self.session.borrow_mut().pause(pattern, time, wire::is_plain(pattern.as_bytes()))
+        self.session.borrow_mut().pause(pattern_of(pattern)?, time, wire::is_plain(pattern.as_bytes()))
     }
 
     /// Deletes the jobs of the matching tubes in this state (None: in any but reserved), and returns their number.
@@ -183,10 +207,8 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; [`Error::Refused`] with `NOT_ALLOWED` without permission; the errors of [`Producer::put`].
     pub fn clear(&self, pattern: &str, state: Option<JobState>) -> Result<u64, Error> {
-        checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
-        let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
-        let request = format!("clear {pattern}{state}\r\n");
-        self.ask_extension("clear", request.as_bytes(), |_, line| count_of(line, "CLEARED"))
+        let request = format!("{}{}", pattern_of(pattern)?, in_state(state));
+        self.ask_extension("clear", request, |_, line| count_of(line, "CLEARED"))
     }
 
     /// Moves the job with this number, or the jobs of the matching tubes, to another tube: all that are not reserved, or
@@ -196,11 +218,8 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn move_jobs(&self, what: &str, tube: &str, state: Option<JobState>) -> Result<Option<u64>, Error> {
-        checked("the pattern", Some(what.as_bytes()), wire::is_pattern)?;
-        checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
-        let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
-        let request = format!("move {what} {tube}{state}\r\n");
-        self.ask_extension("move", request.as_bytes(), |_, line| count_or_not_found(line, "MOVED"))
+        let request = format!("{} {}{}", pattern_of(what)?, tube_of(tube)?, in_state(state));
+        self.ask_extension("move", request, |_, line| count_or_not_found(line, "MOVED"))
     }
 
     /// Changes a job that is not reserved: its priority, the time until it is ready, and its TTR. Returns false if no
@@ -218,8 +237,8 @@ impl Producer {
     ) -> Result<bool, Error> {
         let values = [("pri", pri), ("delay", delay.map(whole_seconds)), ("ttr", ttr.map(whole_seconds))];
         let values = values.into_iter().filter_map(|(name, value)| Some(format!(" {name}={}", value?)));
-        let request = format!("set-job {id}{}\r\n", values.collect::<String>());
-        self.ask_extension("set-job", request.as_bytes(), |_, line| expect_or_not_found(line, "SET"))
+        let request = format!("{id}{}", values.collect::<String>());
+        self.ask_extension("set-job", request, |_, line| expect_or_not_found(line, "SET"))
     }
 
     /// Deletes the job with this number, or the jobs of the matching tubes, while they are reserved; their runners are
@@ -229,10 +248,9 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn cancel(&self, what: &str, who: &str) -> Result<Option<u64>, Error> {
-        checked("the pattern", Some(what.as_bytes()), wire::is_pattern)?;
+        pattern_of(what)?;
         self.session.borrow_mut().identify(who.as_bytes())?;
-        let request = format!("cancel {what}\r\n");
-        self.ask_extension("cancel", request.as_bytes(), |_, line| count_or_not_found(line, "CANCELLED"))
+        self.ask_extension("cancel", what, |_, line| count_or_not_found(line, "CANCELLED"))
     }
 
     /// Makes the buried and delayed jobs of the matching tubes ready, or the jobs in one of these states, and returns
@@ -242,10 +260,8 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn kick_all(&self, pattern: &str, state: Option<JobState>) -> Result<u64, Error> {
-        checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
-        let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
-        let request = format!("kick-all {pattern}{state}\r\n");
-        self.ask_extension("kick-all", request.as_bytes(), |_, line| count_of(line, "KICKED"))
+        let request = format!("{}{}", pattern_of(pattern)?, in_state(state));
+        self.ask_extension("kick-all", request, |_, line| count_of(line, "KICKED"))
     }
 
     /// Makes up to `most` buried jobs of the tube in use ready, or delayed jobs if none is buried, and returns their
@@ -257,7 +273,7 @@ impl Producer {
     pub fn kick(&self, most: u32) -> Result<u64, Error> {
         let mut session = self.session.borrow_mut();
         session.use_tube(&self.tube.borrow())?;
-        session.ask(format!("kick {most}\r\n").as_bytes(), Duration::ZERO, |_, line| count_of(line, "KICKED"))
+        session.ask(format!("kick {most}"), |_, line| count_of(line, "KICKED"))
     }
 
     /// Makes a buried or delayed job ready; false if no such job exists.
@@ -284,7 +300,7 @@ impl Producer {
     ///
     /// The errors of [`Producer::put`].
     pub fn peek(&self, id: JobId) -> Result<Option<Vec<u8>>, Error> {
-        let found = self.session.borrow_mut().ask(format!("peek {id}\r\n").as_bytes(), Duration::ZERO, read_found)?;
+        let found = self.session.borrow_mut().ask(format!("peek {id}"), read_found)?;
         Ok(found.map(|(_, body)| body))
     }
 
@@ -300,7 +316,7 @@ impl Producer {
         }
         let mut session = self.session.borrow_mut();
         session.use_tube(&self.tube.borrow())?;
-        session.ask(format!("peek-{}\r\n", state.word()).as_bytes(), Duration::ZERO, read_found)
+        session.ask(format!("peek-{}", state.word()), read_found)
     }
 
     /// Returns the statistics of a job as sent by the server; None if it does not exist.
@@ -309,7 +325,7 @@ impl Producer {
     ///
     /// The errors of [`Producer::put`].
     pub fn stats_job(&self, id: JobId) -> Result<Option<YamlMap>, Error> {
-        self.ask_map(&format!("stats-job {id}\r\n"), Some)
+        self.ask_map(format!("stats-job {id}"), Some)
     }
 
     /// Returns the status of a job; None if it does not exist.
@@ -318,7 +334,7 @@ impl Producer {
     ///
     /// The errors of [`Producer::put`].
     pub fn status(&self, id: JobId) -> Result<Option<JobStatus>, Error> {
-        self.ask_map(&format!("stats-job {id}\r\n"), |map| JobStatus::of(&map))
+        self.ask_map(format!("stats-job {id}"), |map| JobStatus::of(&map))
     }
 
     /// Returns the server's statistics, in its order.
@@ -327,7 +343,7 @@ impl Producer {
     ///
     /// The errors of [`Producer::put`].
     pub fn stats(&self) -> Result<YamlMap, Error> {
-        Ok(self.ask_map("stats\r\n", Some)?.unwrap_or_default())
+        Ok(self.ask_map("stats".into(), Some)?.unwrap_or_default())
     }
 
     /// Returns the statistics of a tube; None if it does not exist.
@@ -336,8 +352,7 @@ impl Producer {
     ///
     /// The errors of [`Producer::put`].
     pub fn stats_tube(&self, tube: &str) -> Result<Option<YamlMap>, Error> {
-        checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
-        self.ask_map(&format!("stats-tube {tube}\r\n"), Some)
+        self.ask_map(format!("stats-tube {}", tube_of(tube)?), Some)
     }
 
     /// Returns the names of the tubes.
@@ -346,9 +361,8 @@ impl Producer {
     ///
     /// The errors of [`Producer::put`].
     pub fn tubes(&self) -> Result<Vec<String>, Error> {
-        self.session
-            .borrow_mut()
-            .ask(b"list-tubes\r\n", Duration::ZERO, |connection, line| read_text(connection, line, wire::parse_list))
+        let read = |connection: &mut _, line: &[u8]| read_text(connection, line, wire::parse_list);
+        self.session.borrow_mut().ask("list-tubes", read)
     }
 
     /// Returns up to `most` (at most 1000) jobs of a tube in this state, with numbers above `after`, ascending; None if
@@ -364,15 +378,11 @@ impl Producer {
         most: u32,
         after: Option<JobId>,
     ) -> Result<Option<Vec<ListedJob>>, Error> {
-        checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
         let after = after.map(|id| format!(" after={id}")).unwrap_or_default();
-        let request = format!("list-jobs {tube} {} {most}{after}\r\n", state.word());
-        self.ask_extension("list-jobs", request.as_bytes(), |connection, line| match line {
-            b"NOT_FOUND" => Ok(Ok(None)),
-            line => {
-                let listed = |text: &[u8]| wire::parse_maps(text)?.iter().map(ListedJob::of).collect();
-                Ok(read_text(connection, line, listed)?.map(Some))
-            }
+        let request = format!("{} {} {most}{after}", tube_of(tube)?, state.word());
+        let listed = |text: &[u8]| wire::parse_maps(text)?.iter().map(ListedJob::of).collect();
+        self.ask_extension("list-jobs", request, |connection, line| {
+            if_found(line, |line| read_text(connection, line, listed))
         })
     }
 
@@ -382,10 +392,8 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn summary(&self, by: SummaryBy) -> Result<Vec<SummaryRow>, Error> {
-        let request = format!("summary {}\r\n", by.word());
-        self.ask_extension("summary", request.as_bytes(), |connection, line| {
-            read_text(connection, line, |text| wire::parse_maps(text)?.iter().map(SummaryRow::of).collect())
-        })
+        let rows = |text: &[u8]| wire::parse_maps(text)?.iter().map(SummaryRow::of).collect();
+        self.ask_extension("summary", by.word(), |connection, line| read_text(connection, line, rows))
     }
 
     /// Returns the settings of tubes and groups, or the settings that apply to some tubes: maps with the
@@ -396,10 +404,8 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn settings(&self, pattern: Option<&str>) -> Result<Vec<YamlMap>, Error> {
-        let pattern = checked("the pattern", pattern.map(str::as_bytes), wire::is_pattern)?;
-        let request = [b"list-settings ", pattern].concat();
-        let request = [request.trim_ascii_end(), b"\r\n"].concat();
-        self.ask_extension("list-settings", &request, |connection, line| read_text(connection, line, wire::parse_maps))
+        let pattern = pattern.map(pattern_of).transpose()?.unwrap_or_default();
+        self.ask_extension("list-settings", pattern, |connection, line| read_text(connection, line, wire::parse_maps))
     }
 
     /// Returns the name of the server of the current connection; None before the first request.
@@ -407,49 +413,38 @@ impl Producer {
         self.session.borrow().server().map(String::from)
     }
 
-    /// Sends a setting of a tube pattern.
-    pub(super) fn set(&self, word: &'static str, pattern: &str, rest: &str, done: &str) -> Result<(), Error> {
-        checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
-        let request = format!("{word} {pattern}{rest}\r\n");
-        self.ask_extension(word, request.as_bytes(), |_, line| expect(line, done))
-    }
-
+    /// Sends a request of an extension: its word, and its parameters.
     pub(super) fn ask_extension<T>(
         &self,
         word: &'static str,
-        request: &[u8],
+        rest: impl AsRef<[u8]>,
         read: impl FnOnce(&mut ClientConnection, &[u8]) -> Said<T>,
     ) -> Result<T, Error> {
-        let mut session = self.session.borrow_mut();
+        let (mut session, rest) = (self.session.borrow_mut(), rest.as_ref());
         session.require(word)?;
-        session.ask(request, Duration::ZERO, read)
+        let space: &[u8] = if rest.is_empty() { b"" } else { b" " };
+        session.ask([word.as_bytes(), space, rest].concat(), read)
     }
 
     fn ask_of_job(&self, word: &str, id: JobId, done: &str) -> Result<bool, Error> {
-        let request = format!("{word} {id}\r\n");
-        self.session.borrow_mut().ask(request.as_bytes(), Duration::ZERO, |_, line| expect_or_not_found(line, done))
+        self.session.borrow_mut().ask(format!("{word} {id}"), |_, line| expect_or_not_found(line, done))
     }
 
-    fn ask_map<T>(&self, request: &str, of: impl FnOnce(YamlMap) -> Option<T>) -> Result<Option<T>, Error> {
-        self.session.borrow_mut().ask(request.as_bytes(), Duration::ZERO, |connection, line| match line {
-            b"NOT_FOUND" => Ok(Ok(None)),
-            line => Ok(read_text(connection, line, |text| of(wire::parse_map(text)?))?.map(Some)),
+    fn ask_map<T>(&self, request: String, of: impl FnOnce(YamlMap) -> Option<T>) -> Result<Option<T>, Error> {
+        self.session.borrow_mut().ask(request, |connection, line| {
+            if_found(line, |line| read_text(connection, line, |text| of(wire::parse_map(text)?)))
         })
     }
 }
 
+fn in_state(state: Option<JobState>) -> String {
+    state.map(|state| format!(" {}", state.word())).unwrap_or_default()
+}
+
 fn count_or_not_found(line: &[u8], word: &str) -> Said<Option<u64>> {
-    if line == b"NOT_FOUND" { Ok(Ok(None)) } else { Ok(count_of(line, word)?.map(Some)) }
+    if_found(line, |line| count_of(line, word))
 }
 
 fn read_found(connection: &mut ClientConnection, line: &[u8]) -> Said<Option<(JobId, Vec<u8>)>> {
-    match wire::split(line) {
-        ("NOT_FOUND", b"") => Ok(Ok(None)),
-        ("FOUND", rest) => {
-            let (id, len) = wire::job_and_bytes(rest).ok_or(Fault::Garbled)?;
-            Ok(Ok(Some((id, body(connection, len)?))))
-        }
-        _ if wire::is_refusal(line) => Ok(Err(refused(line))),
-        _ => Err(Fault::Garbled),
-    }
+    if_found(line, |line| read_job(connection, line, "FOUND"))
 }

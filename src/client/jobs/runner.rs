@@ -1,21 +1,18 @@
 //! Runner of jobs: watches tubes, reserves jobs and reports their results.
 
-use super::session::{JobSession, expect, line};
-use super::{JobStatus, Reservation, ReservedJob, checked, whole_seconds};
+use super::replies::{
+    NumberAndBody, expect, expect_held, if_found, line, read_job, read_many, read_reserved, read_status,
+};
+use super::session::JobSession;
+use super::{JobStatus, Reservation, ReservedJob, checked, pattern_of, whole_seconds};
 use crate::connection::ClientConnection;
-use crate::error::Error;
+use crate::error::{Error, Stop};
 use crate::{LONGEST, Said, Timeouts};
 use poolcounter_protocol::jobs::request::JobId;
 use poolcounter_protocol::jobs::wire::client as wire;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-mod replies;
-
-use replies::{expect_held, read_many, read_one, read_reserved, read_status};
-
-/// Largest number of jobs of one reserve.
-const MANY: usize = 1000;
 /// Longest failure reason, in bytes; longer ones are cut.
 const LONGEST_REASON: usize = 4096;
 
@@ -31,7 +28,7 @@ impl Runner {
     /// Returns a runner for the first of these servers that replies: `HOST`, `HOST:PORT` or `unix:PATH`. It watches
     /// `default`.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Runner {
-        Runner { session: JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts) }
+        Runner { session: JobSession::new(servers, timeouts) }
     }
 
     /// Returns true if the server supports the extensions to beanstalkd. Asked once per connection.
@@ -49,7 +46,7 @@ impl Runner {
     ///
     /// [`Error::BadArgument`]; [`Error::NoExtension`]; the errors of [`Runner::reserve`].
     pub fn identify(&mut self, name: impl AsRef<[u8]>) -> Result<(), Error> {
-        let name = checked("the name", Some(name.as_ref()), wire::is_group)?;
+        let name = checked("the name", name.as_ref(), wire::is_group)?;
         self.session.identify(name)
     }
 
@@ -62,12 +59,11 @@ impl Runner {
     /// [`Error::BadArgument`] for an invalid pattern; [`Error::NoExtension`] for a pattern or weight; the errors of
     /// [`Runner::reserve`].
     pub fn watch(&mut self, pattern: &str, weight: Option<u16>) -> Result<usize, Error> {
-        let session = &mut self.session;
-        check_pattern(session, pattern)?;
+        self.check_pattern(pattern)?;
         if weight.is_some() {
-            session.require("put-job").map_err(|_| Error::NoExtension("watch with a weight"))?;
+            self.session.require("put-job").map_err(|_| Error::NoExtension("watch with a weight"))?;
         }
-        session.watch(pattern, weight)
+        self.session.watch(pattern, weight)
     }
 
     /// Removes a watch, and returns the number of watches.
@@ -76,9 +72,8 @@ impl Runner {
     ///
     /// [`Error::Refused`] with `NOT_IGNORED` for the last watch; the errors of [`Runner::watch`].
     pub fn ignore(&mut self, pattern: &str) -> Result<usize, Error> {
-        let session = &mut self.session;
-        check_pattern(session, pattern)?;
-        session.ignore(pattern)
+        self.check_pattern(pattern)?;
+        self.session.ignore(pattern)
     }
 
     /// Reserves the next job of the watched tubes, and waits for one up to `timeout` (whole seconds, rounded up; None:
@@ -89,9 +84,9 @@ impl Runner {
     /// [`Error::Unavailable`] without a connection if no server replies; [`Error::Lost`] if the connection is lost
     /// during the wait; [`Error::Refused`].
     pub fn reserve(&mut self, timeout: Option<Duration>) -> Result<Reservation, Error> {
-        let session = &mut self.session;
-        let reply = session.ask(&reserve_line(timeout), wait_of(timeout), read_reserved)?;
-        Ok(reply.map(|(id, body)| ReservedJob::new(id, body, number_of(session))))
+        let wait = timeout.map_or(LONGEST, whole_timeout);
+        let reply = self.session.ask_waiting(reserve_request(timeout), wait, read_reserved)?;
+        Ok(reply.map(|job| self.reserved(job)))
     }
 
     /// Reserves up to `most` jobs, at most 1000, and waits for the first only. The loss of a job costs an attempt only
@@ -101,13 +96,11 @@ impl Runner {
     ///
     /// [`Error::NoExtension`]; the errors of [`Runner::reserve`].
     pub fn reserve_many(&mut self, most: u32, timeout: Duration) -> Result<Reservation<Vec<ReservedJob>>, Error> {
-        let session = &mut self.session;
-        session.require("reserve-many")?;
-        let request = format!("reserve-many {most} {}\r\n", timeout_of(timeout));
-        let reply = session.ask(request.as_bytes(), wait_of(Some(timeout)), read_many)?;
-        let number = number_of(session);
-        let reserved = |(id, body)| ReservedJob::new(id, body, number);
-        Ok(reply.map(|jobs| jobs.into_iter().map(reserved).collect()))
+        self.session.require("reserve-many")?;
+        let timeout = whole_timeout(timeout);
+        let reply =
+            self.session.ask_waiting(format!("reserve-many {most} {}", timeout.as_secs()), timeout, read_many)?;
+        Ok(reply.map(|jobs| jobs.into_iter().map(|job| self.reserved(job)).collect()))
     }
 
     /// Reserves the job of this number, in any tube; None if it does not exist or another runner has it.
@@ -116,13 +109,10 @@ impl Runner {
     ///
     /// The errors of [`Runner::reserve`].
     pub fn reserve_job(&mut self, id: JobId) -> Result<Option<ReservedJob>, Error> {
-        let session = &mut self.session;
-        let request = format!("reserve-job {id}\r\n");
-        let reply = session.ask(request.as_bytes(), Duration::ZERO, |connection, line| match line {
-            b"NOT_FOUND" => Ok(Ok(None)),
-            line => Ok(read_one(connection, line)?.map(Some)),
+        let reply = self.session.ask(format!("reserve-job {id}"), |connection, line| {
+            if_found(line, |line| read_job(connection, line, "RESERVED"))
         })?;
-        Ok(reply.map(|(id, body)| ReservedJob::new(id, body, number_of(session))))
+        Ok(reply.map(|job| self.reserved(job)))
     }
 
     /// Starts a reserve, for a program with its own event loop: [`Runner::reserved_within`] returns the reply, once
@@ -132,7 +122,7 @@ impl Runner {
     ///
     /// The errors of [`Runner::reserve`].
     pub fn begin_reserve(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
-        self.session.begin_reserve(&reserve_line(timeout))
+        self.session.begin_reserve(reserve_request(timeout))
     }
 
     /// Returns the reply to the started reserve; None if it does not come within `timeout`.
@@ -141,9 +131,8 @@ impl Runner {
     ///
     /// [`Error::Lost`] or [`Error::Refused`].
     pub fn reserved_within(&mut self, timeout: Duration) -> Result<Option<Reservation>, Error> {
-        let session = &mut self.session;
-        let reply = session.reply_within(timeout, read_reserved)?;
-        Ok(reply.map(|reply| reply.map(|(id, body)| ReservedJob::new(id, body, number_of(session)))))
+        let reply = self.session.reply_within(timeout, read_reserved)?;
+        Ok(reply.map(|reply| reply.map(|job| self.reserved(job))))
     }
 
     /// Returns the descriptor of the current connection, if any.
@@ -164,7 +153,7 @@ impl Runner {
     /// was cancelled, and the runner has a name; [`Error::Lost`] if the
     /// connection on which it was reserved is gone; [`Error::Refused`].
     pub fn touch(&mut self, job: &ReservedJob) -> Result<(), Error> {
-        self.end(job, &format!("touch {}\r\n", job.id), "TOUCHED")
+        self.end(job, format!("touch {}", job.id), "TOUCHED")
     }
 
     /// Notes that the work on a job of [`Runner::reserve_many`] begins.
@@ -175,7 +164,7 @@ impl Runner {
     pub fn begin(&mut self, job: &ReservedJob) -> Result<(), Error> {
         self.check(job)?;
         self.session.require("begin")?;
-        self.end(job, &format!("begin {}\r\n", job.id), "BEGUN")
+        self.end(job, format!("begin {}", job.id), "BEGUN")
     }
 
     /// Deletes the job after success.
@@ -184,7 +173,7 @@ impl Runner {
     ///
     /// The errors of [`Runner::touch`].
     pub fn delete(&mut self, job: &ReservedJob) -> Result<(), Error> {
-        self.end(job, &format!("delete {}\r\n", job.id), "DELETED")
+        self.end(job, format!("delete {}", job.id), "DELETED")
     }
 
     /// Restarts the TTRs of several jobs in one request, and returns the result of each.
@@ -193,7 +182,7 @@ impl Runner {
     ///
     /// The errors of [`Runner::touch`] that concern all of the jobs.
     pub fn touch_many(&mut self, jobs: &[&ReservedJob]) -> Result<Vec<Result<(), Error>>, Error> {
-        self.end_each(jobs, "touch", "TOUCHED")
+        self.ask_each(jobs, "touch", |_, line| expect_held(line, "TOUCHED"))
     }
 
     /// Deletes several jobs after success in one request, and returns the result of each.
@@ -202,7 +191,7 @@ impl Runner {
     ///
     /// The errors of [`Runner::touch`] that concern all of the jobs.
     pub fn delete_many(&mut self, jobs: &[&ReservedJob]) -> Result<Vec<Result<(), Error>>, Error> {
-        self.end_each(jobs, "delete", "DELETED")
+        self.ask_each(jobs, "delete", |_, line| expect_held(line, "DELETED"))
     }
 
     /// Releases the job; it becomes ready after the delay. Without `pri` it keeps its priority.
@@ -212,8 +201,7 @@ impl Runner {
     /// The errors of [`Runner::touch`].
     pub fn release(&mut self, job: &ReservedJob, pri: Option<u32>, delay: Duration) -> Result<(), Error> {
         let pri = self.pri_of(job, pri)?;
-        let line = format!("release {} {pri} {}\r\n", job.id, whole_seconds(delay));
-        self.end(job, &line, "RELEASED")
+        self.end(job, format!("release {} {pri} {}", job.id, whole_seconds(delay)), "RELEASED")
     }
 
     /// Buries the job until it is kicked.
@@ -223,7 +211,7 @@ impl Runner {
     /// The errors of [`Runner::touch`].
     pub fn bury(&mut self, job: &ReservedJob, pri: Option<u32>) -> Result<(), Error> {
         let pri = self.pri_of(job, pri)?;
-        self.end(job, &format!("bury {} {pri}\r\n", job.id), "BURIED")
+        self.end(job, format!("bury {} {pri}", job.id), "BURIED")
     }
 
     /// Pauses the matching tubes for all runners, including future tubes; a server without that extension pauses only
@@ -233,8 +221,7 @@ impl Runner {
     ///
     /// [`Error::BadArgument`] for an invalid pattern; [`Error::NoExtension`] for a pattern; the errors of [`Runner::reserve`].
     pub fn pause(&mut self, pattern: &str, time: Duration) -> Result<(), Error> {
-        checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
-        self.session.pause(pattern, time, false).map(drop)
+        self.session.pause(pattern_of(pattern)?, time, false).map(drop)
     }
 
     /// Reports a failed attempt with its reason (cut at 4096 bytes). The job is retried after `delay`, or after the
@@ -282,11 +269,10 @@ impl Runner {
         let pri = self.pri_of(job, pri)?;
         let reason = &reason[..reason.len().min(LONGEST_REASON)];
         let line = format!("fail {} {pri} {} {}{option}\r\n", job.id, whole_seconds(delay), reason.len());
-        let request = [line.as_bytes(), reason, b"\r\n"].concat();
-        self.session.ask(&request, Duration::ZERO, |_, line| match line {
-            b"BURIED" => Ok(Ok(true)),
-            b"NOT_FOUND" => Ok(Err(Error::Expired)),
-            line => Ok(expect(line, "RELEASED")?.map(|()| false)),
+        self.session.ask([line.as_bytes(), reason].concat(), |_, line| match line {
+            b"BURIED" => Ok(true),
+            b"NOT_FOUND" => Err(Error::Expired.into()),
+            line => expect(line, "RELEASED").map(|()| false),
         })
     }
 
@@ -297,7 +283,7 @@ impl Runner {
     /// The errors of [`Runner::touch`].
     pub fn status(&mut self, job: &ReservedJob) -> Result<JobStatus, Error> {
         self.check(job)?;
-        self.session.ask(format!("stats-job {}\r\n", job.id).as_bytes(), Duration::ZERO, read_status)
+        self.session.ask(format!("stats-job {}", job.id), read_status)
     }
 
     /// Returns the status of several jobs, in one request.
@@ -306,33 +292,29 @@ impl Runner {
     ///
     /// The errors of [`Runner::touch`] that concern all of the jobs.
     pub fn status_many(&mut self, jobs: &[&ReservedJob]) -> Result<Vec<Result<JobStatus, Error>>, Error> {
-        self.ask_each(jobs, |id| format!("stats-job {id}\r\n"), read_status)
-    }
-
-    fn end_each(&mut self, jobs: &[&ReservedJob], verb: &str, word: &str) -> Result<Vec<Result<(), Error>>, Error> {
-        self.ask_each(jobs, |id| format!("{verb} {id}\r\n"), |_, line| expect_held(line, word))
+        self.ask_each(jobs, "stats-job", read_status)
     }
 
     /// Sends the same request for several jobs at once. A refused job does not affect the rest.
     fn ask_each<T>(
         &mut self,
         jobs: &[&ReservedJob],
-        request: impl Fn(JobId) -> String,
+        word: &str,
         read: impl Fn(&mut ClientConnection, &[u8]) -> Said<T>,
     ) -> Result<Vec<Result<T, Error>>, Error> {
         jobs.iter().try_for_each(|job| self.check(job))?;
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let request: String = jobs.iter().map(|job| request(job.id)).collect();
-        self.session.ask(request.as_bytes(), Duration::ZERO, |connection, first| {
-            let mut told = vec![read(connection, first)?];
+        let requests: Vec<String> = jobs.iter().map(|job| format!("{word} {}", job.id)).collect();
+        self.session.ask(requests.join("\r\n"), |connection, first| {
+            let mut told = vec![Stop::each(read(connection, first))?];
             while told.len() < jobs.len() {
                 connection.next_reply();
                 let next = line(connection)?;
-                told.push(read(connection, &next)?);
+                told.push(Stop::each(read(connection, &next))?);
             }
-            Ok(Ok(told))
+            Ok(told)
         })
     }
 
@@ -340,11 +322,11 @@ impl Runner {
         pri.map_or_else(|| Ok(self.status(job)?.pri), Ok)
     }
 
-    fn end(&mut self, job: &ReservedJob, request: &str, word: &str) -> Result<(), Error> {
+    fn end(&mut self, job: &ReservedJob, request: String, word: &str) -> Result<(), Error> {
         self.check(job)?;
-        self.session.ask(request.as_bytes(), Duration::ZERO, |_, line| {
+        self.session.ask(request, |_, line| {
             // A beanstalkd without memory buries a job that it cannot queue.
-            if line == b"BURIED" { Ok(Ok(())) } else { expect_held(line, word) }
+            if line == b"BURIED" { Ok(()) } else { expect_held(line, word) }
         })
     }
 
@@ -352,10 +334,27 @@ impl Runner {
     fn check(&self, job: &ReservedJob) -> Result<(), Error> {
         if self.session.number() == Some(job.connection) { Ok(()) } else { Err(Error::Lost) }
     }
+
+    /// Fails for an invalid pattern, and for a pattern with `*` if the server lacks the extension.
+    fn check_pattern(&mut self, pattern: &str) -> Result<(), Error> {
+        if wire::is_plain(pattern_of(pattern)?.as_bytes()) {
+            return Ok(());
+        }
+        self.session.require("put-job").map_err(|error| match error {
+            Error::NoExtension(_) => Error::NoExtension("watch with a pattern"),
+            error => error,
+        })
+    }
+
+    /// Returns a job that the current connection has just reserved.
+    fn reserved(&self, (id, body): NumberAndBody) -> ReservedJob {
+        let connection = self.session.number().expect("what it has just replied leaves the connection open");
+        ReservedJob { id, body, connection }
+    }
 }
 
 impl<T> Reservation<T> {
-    fn map<U>(self, with: impl FnOnce(T) -> U) -> Reservation<U> {
+    pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> Reservation<U> {
         match self {
             Reservation::Reserved(reserved) => Reservation::Reserved(with(reserved)),
             Reservation::TimedOut => Reservation::TimedOut,
@@ -364,37 +363,12 @@ impl<T> Reservation<T> {
     }
 }
 
-/// Number and body of a reserved job, as received.
-type NumberAndBody = (JobId, Vec<u8>);
-
-/// Fails for an invalid pattern, and for a pattern with `*` if the server lacks the extension.
-fn check_pattern(session: &mut JobSession, pattern: &str) -> Result<(), Error> {
-    checked("the pattern", Some(pattern.as_bytes()), wire::is_pattern)?;
-    if wire::is_plain(pattern.as_bytes()) {
-        return Ok(());
-    }
-    session.require("put-job").map_err(|error| match error {
-        Error::NoExtension(_) => Error::NoExtension("watch with a pattern"),
-        error => error,
-    })
+/// Returns a timeout in whole seconds, capped at the longest that can be sent.
+fn whole_timeout(timeout: Duration) -> Duration {
+    Duration::from_secs(whole_seconds(timeout).min(i32::MAX as u32).into())
 }
 
-fn number_of(session: &JobSession) -> u64 {
-    session.number().expect("what it has just replied leaves the connection open")
-}
-
-/// Returns the timeout in whole seconds, capped at the longest that can be sent.
-fn timeout_of(timeout: Duration) -> u32 {
-    whole_seconds(timeout).min(i32::MAX as u32)
-}
-
-fn wait_of(timeout: Option<Duration>) -> Duration {
-    timeout.map_or(LONGEST, |timeout| Duration::from_secs(u64::from(timeout_of(timeout))))
-}
-
-fn reserve_line(timeout: Option<Duration>) -> Vec<u8> {
-    match timeout {
-        None => b"reserve\r\n".to_vec(),
-        Some(timeout) => format!("reserve-with-timeout {}\r\n", timeout_of(timeout)).into_bytes(),
-    }
+fn reserve_request(timeout: Option<Duration>) -> String {
+    let timed = |timeout| format!("reserve-with-timeout {}", whole_timeout(timeout).as_secs());
+    timeout.map_or("reserve".into(), timed)
 }

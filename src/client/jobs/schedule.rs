@@ -1,8 +1,8 @@
 //! Periodic jobs, as their requests.
 
 use super::producer::Producer;
-use super::session::{expect, expect_or_not_found};
-use super::{NewJob, checked, read_text, whole_seconds};
+use super::replies::{expect, expect_or_not_found, read_text};
+use super::{NewJob, checked, tube_of, whole_seconds};
 use crate::error::Error;
 use poolcounter_protocol::jobs::wire::client::{self as wire, YamlMap};
 use std::time::Duration;
@@ -36,15 +36,14 @@ pub enum ScheduleTimes {
 }
 
 impl Schedule {
-    /// Returns its request.
+    /// Returns its request, without the word of it.
     fn request(&self) -> Result<Vec<u8>, Error> {
         let Schedule { name, job, times, is_made_up } = self;
-        checked("the name", Some(name.as_bytes()), wire::is_group)?;
-        let tube = job.tube.as_deref().unwrap_or_default();
-        checked("the tube", Some(tube.as_bytes()), wire::is_tube)?;
+        checked("the name", name.as_bytes(), wire::is_group)?;
+        let tube = tube_of(job.tube.as_deref().unwrap_or_default())?;
         let key = checked("the key", job.extras.key.as_deref(), wire::is_key)?;
         let (ttr, len) = (whole_seconds(job.ttr), job.body.len());
-        let mut request = format!("schedule-put {name} {} {ttr} {len} tube={tube}", job.pri).into_bytes();
+        let mut request = format!("{name} {} {ttr} {len} tube={tube}", job.pri).into_bytes();
         if !key.is_empty() {
             request.extend([b" key=", key].concat());
         }
@@ -62,7 +61,6 @@ impl Schedule {
         });
         request.extend_from_slice(b"\r\n");
         request.extend_from_slice(&job.body);
-        request.extend_from_slice(b"\r\n");
         Ok(request)
     }
 }
@@ -75,7 +73,7 @@ impl Producer {
     /// [`Error::NoExtension`]; [`Error::Refused`] with `BAD_FORMAT` if the server does not know the expression or the
     /// zone; the errors of [`Producer::put`].
     pub fn schedule_put(&self, schedule: &Schedule) -> Result<(), Error> {
-        self.ask_extension("schedule-put", &schedule.request()?, |_, line| expect(line, "SCHEDULED"))
+        self.ask_extension("schedule-put", schedule.request()?, |_, line| expect(line, "SCHEDULED"))
     }
 
     /// Ends a periodic job, and returns false if there is none of this name. Jobs that it has put stay.
@@ -84,9 +82,8 @@ impl Producer {
     ///
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn schedule_delete(&self, name: &str) -> Result<bool, Error> {
-        checked("the name", Some(name.as_bytes()), wire::is_group)?;
-        let request = format!("schedule-delete {name}\r\n");
-        self.ask_extension("schedule-delete", request.as_bytes(), |_, line| expect_or_not_found(line, "DELETED"))
+        checked("the name", name.as_bytes(), wire::is_group)?;
+        self.ask_extension("schedule-delete", name, |_, line| expect_or_not_found(line, "DELETED"))
     }
 
     /// Returns the periodic jobs: maps with the `name`, its `tube`, `every` or `cron` and `timezone`, `missed`, `key`,
@@ -98,6 +95,6 @@ impl Producer {
     /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn schedules(&self) -> Result<Vec<YamlMap>, Error> {
         let read = |connection: &mut _, line: &[u8]| read_text(connection, line, wire::parse_maps);
-        self.ask_extension("list-schedules", b"list-schedules\r\n", read)
+        self.ask_extension("list-schedules", "", read)
     }
 }

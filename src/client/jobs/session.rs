@@ -1,11 +1,12 @@
 //! Session with a server of jobs: connects on demand and restores the state of the connection (tube in use, watches,
 //! name) on each new one. Independent of all other commands.
 
-use crate::connection::{ClientConnection, PART};
+use super::replies::{DRAINING, INTERNAL_ERROR, count_of, expect, expect_or_not_found, line, read_text, without_end};
+use crate::connection::ClientConnection;
 use crate::dial::Dial;
-use crate::error::{Error, Failure, Fault};
+use crate::error::{Error, Fault, Stop};
 use crate::jobs::whole_seconds;
-use crate::{Said, Timeouts, Tls};
+use crate::{Said, Timeouts};
 use poolcounter_protocol::jobs::DEFAULT_PORT;
 use poolcounter_protocol::jobs::wire::client as wire;
 use std::io::ErrorKind;
@@ -16,12 +17,6 @@ use std::time::{Duration, Instant};
 
 /// The tube that a new connection uses and watches.
 pub const DEFAULT_TUBE: &str = "default";
-/// Longest body or text, in bytes. A server can be configured for bodies of up to 1 GiB.
-const LONGEST_BODY: usize = 1 << 30;
-/// Reply of a server that may no longer own the jobs or cannot store them.
-pub const INTERNAL_ERROR: &str = "INTERNAL_ERROR";
-/// Reply of a server that accepts no jobs.
-pub const DRAINING: &str = "DRAINING";
 /// Requests after which INTERNAL_ERROR ends the connection: another server may accept them, and only the request is lost.
 const MOVABLE: [&[u8]; 7] = [b"put", b"reserve", b"use ", b"watch ", b"ignore ", b"identify ", b"pause-"];
 /// Pause before the first server is asked again after the last one has replied so.
@@ -36,9 +31,7 @@ static OPENED: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug)]
 pub struct JobSession {
     servers: Vec<String>,
-    timeouts: Timeouts,
-    /// TLS settings for servers with the prefix `tls:`.
-    pub(crate) tls: Option<Tls>,
+    pub(crate) dial: Dial,
     link: Option<Link>,
     /// Index of the server that is tried first for the next connection.
     first: usize,
@@ -67,10 +60,16 @@ struct Link {
 }
 
 impl JobSession {
-    pub fn new(servers: Vec<String>, timeouts: Timeouts) -> JobSession {
-        let watches = vec![(DEFAULT_TUBE.to_string(), None)];
-        let (timeouts, used) = (timeouts.cut(), DEFAULT_TUBE.into());
-        JobSession { servers, timeouts, tls: None, link: None, first: 0, used, watches, name: Vec::new() }
+    pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> JobSession {
+        JobSession {
+            servers: servers.into_iter().map(Into::into).collect(),
+            dial: Dial::new(DEFAULT_PORT, timeouts, None),
+            link: None,
+            first: 0,
+            used: DEFAULT_TUBE.into(),
+            watches: vec![(DEFAULT_TUBE.into(), None)],
+            name: Vec::new(),
+        }
     }
 
     /// Returns the number of the current connection, if any.
@@ -102,7 +101,7 @@ impl JobSession {
     /// Sets the tube in use by puts.
     pub fn use_tube(&mut self, tube: &str) -> Result<(), Error> {
         if self.used != tube {
-            self.ask(format!("use {tube}\r\n").as_bytes(), Duration::ZERO, |_, line| expect(line, "USING"))?;
+            self.ask(format!("use {tube}"), |_, line| expect(line, "USING"))?;
             self.used = tube.into();
         }
         Ok(())
@@ -110,7 +109,7 @@ impl JobSession {
 
     /// Watches the matching tubes, and returns the number of watches.
     pub fn watch(&mut self, pattern: &str, weight: Option<u16>) -> Result<usize, Error> {
-        let count = self.ask(&watch_line(pattern, weight), Duration::ZERO, |_, line| count_of(line, "WATCHING"))?;
+        let count = self.ask(watch_request(pattern, weight), |_, line| count_of(line, "WATCHING"))?;
         self.watches.retain(|(watched, _)| watched != pattern);
         self.watches.push((pattern.into(), weight));
         Ok(count as usize)
@@ -118,8 +117,7 @@ impl JobSession {
 
     /// Removes a watch, and returns the number of watches.
     pub fn ignore(&mut self, pattern: &str) -> Result<usize, Error> {
-        let line = format!("ignore {pattern}\r\n");
-        let count = self.ask(line.as_bytes(), Duration::ZERO, |_, line| count_of(line, "WATCHING"))?;
+        let count = self.ask(format!("ignore {pattern}"), |_, line| count_of(line, "WATCHING"))?;
         self.watches.retain(|(watched, _)| watched != pattern);
         Ok(count as usize)
     }
@@ -127,8 +125,7 @@ impl JobSession {
     /// Sets the runner's name.
     pub fn identify(&mut self, name: &[u8]) -> Result<(), Error> {
         self.require("identify")?;
-        let request = [b"identify ", name, b"\r\n"].concat();
-        self.ask(&request, Duration::ZERO, |_, line| expect(line, "IDENTIFIED"))?;
+        self.ask([b"identify ", name].concat(), |_, line| expect(line, "IDENTIFIED"))?;
         self.name = name.into();
         Ok(())
     }
@@ -142,34 +139,63 @@ impl JobSession {
             self.require("pause-all")?;
         }
         let word = if is_of_all { "pause-all" } else { "pause-tube" };
-        let request = format!("{word} {pattern} {}\r\n", whole_seconds(time));
-        self.ask(request.as_bytes(), Duration::ZERO, |_, line| expect_or_not_found(line, "PAUSED"))
+        let request = format!("{word} {pattern} {}", whole_seconds(time));
+        self.ask(request, |_, line| expect_or_not_found(line, "PAUSED"))
     }
 
-    /// Sends a request, and parses the reply, whose first line is passed to `read`. A fault closes the connection, and
-    /// the request may or may not have been executed. So does INTERNAL_ERROR to one of [`MOVABLE`]; the next request
-    /// then goes to the next server.
+    /// Sends a request that needs no wait; see [`JobSession::ask_waiting`].
     pub fn ask<T>(
         &mut self,
-        request: &[u8],
+        request: impl Into<Vec<u8>>,
+        read: impl FnOnce(&mut ClientConnection, &[u8]) -> Said<T>,
+    ) -> Result<T, Error> {
+        self.ask_waiting(request, Duration::ZERO, read)
+    }
+
+    /// Sends a request, which lacks its last line end, and parses the reply, whose first line is passed to `read`. A
+    /// fault closes the connection, and the request may or may not have been executed. So does INTERNAL_ERROR to one of
+    /// [`MOVABLE`]; the next request then goes to the next server.
+    pub fn ask_waiting<T>(
+        &mut self,
+        request: impl Into<Vec<u8>>,
         wait: Duration,
         read: impl FnOnce(&mut ClientConnection, &[u8]) -> Said<T>,
     ) -> Result<T, Error> {
+        let request = request.into();
+        let is_movable = MOVABLE.iter().any(|word| request.starts_with(word));
+        let link = self.send(request, wait)?;
+        let said = line(&mut link.connection).map_err(Stop::from).and_then(|line| read(&mut link.connection, &line));
+        self.result(said, is_movable)
+    }
+
+    /// Sends a request on the connection, or on a new one.
+    fn send(&mut self, mut request: Vec<u8>, wait: Duration) -> Result<&mut Link, Error> {
+        request.extend_from_slice(b"\r\n");
         let link = self.link()?;
         if link.is_reserving {
             return Err(Error::Refused("a reserve is under way".into()));
         }
-        let said = link.connection.send(request, wait).and_then(|()| {
-            let line = line(&mut link.connection)?;
-            read(&mut link.connection, &line)
-        });
-        link.last_use = Instant::now();
-        link.is_doubtful = is_internal_error(&said);
-        if link.is_doubtful && MOVABLE.iter().any(|word| request.starts_with(word)) {
+        if link.connection.send(&request, wait).is_err() {
+            self.link = None;
+        }
+        self.link.as_mut().ok_or(Error::Lost)
+    }
+
+    /// Returns the result of a request. A fault closes the connection; INTERNAL_ERROR leads to the next server if it
+    /// `is_movable`.
+    fn result<T>(&mut self, said: Said<T>, is_movable: bool) -> Result<T, Error> {
+        let is_internal_error = matches!(&said, Err(Stop::Refused(Error::Refused(words))) if words == INTERNAL_ERROR);
+        if let Some(link) = &mut self.link {
+            (link.last_use, link.is_doubtful) = (Instant::now(), is_internal_error);
+        }
+        if is_internal_error && is_movable {
             self.leave_server();
             return Err(Error::Lost);
         }
-        self.lost_if_failed(said)
+        if matches!(said, Err(Stop::Fault(_))) {
+            self.link = None;
+        }
+        Ok(said?)
     }
 
     /// Calls `put`, and again for the next server if one drains, which has put nothing then.
@@ -184,14 +210,9 @@ impl JobSession {
     }
 
     /// Sends a reserve without waiting; [`JobSession::reply_within`] returns its reply.
-    pub fn begin_reserve(&mut self, request: &[u8]) -> Result<(), Error> {
-        let link = self.link()?;
-        if link.is_reserving {
-            return Err(Error::Refused("a reserve is under way".into()));
-        }
-        let sent = link.connection.send(request, Duration::ZERO);
-        link.is_reserving = true;
-        self.lost_if_failed(sent.map(Ok))
+    pub fn begin_reserve(&mut self, request: String) -> Result<(), Error> {
+        self.send(request.into(), Duration::ZERO)?.is_reserving = true;
+        Ok(())
     }
 
     /// Parses the reply to the started reserve; None if it does not come within `timeout` or no reserve was started.
@@ -200,21 +221,17 @@ impl JobSession {
         timeout: Duration,
         read: impl FnOnce(&mut ClientConnection, &[u8]) -> Said<T>,
     ) -> Result<Option<T>, Error> {
-        let Some(link) = &mut self.link else { return Err(Error::Lost) };
+        let link = self.link.as_mut().ok_or(Error::Lost)?;
         if !link.is_reserving {
             return Ok(None);
         }
         let said = match link.connection.line_within(timeout) {
             Ok(None) => return Ok(None),
-            Ok(Some(line)) => without_end(line).and_then(|line| read(&mut link.connection, &line)),
-            Err(fault) => Err(fault),
+            Ok(Some(line)) => without_end(line).map_err(Stop::from).and_then(|line| read(&mut link.connection, &line)),
+            Err(fault) => Err(fault.into()),
         };
-        (link.is_reserving, link.last_use) = (false, Instant::now());
-        if is_internal_error(&said) {
-            self.leave_server();
-            return Err(Error::Lost);
-        }
-        self.lost_if_failed(said).map(Some)
+        link.is_reserving = false;
+        self.result(said, true).map(Some)
     }
 
     /// Closes the connection, which releases everything held on it.
@@ -227,20 +244,10 @@ impl JobSession {
         self.first = self.link.take().map_or(0, |link| link.server + 1);
     }
 
-    fn lost_if_failed<T>(&mut self, said: Said<T>) -> Result<T, Error> {
-        said.unwrap_or_else(|_| {
-            self.link = None;
-            Err(Error::Lost)
-        })
-    }
-
     /// Returns the connection; a new one if there is none or the server has closed it since its last use.
     fn link(&mut self) -> Result<&mut Link, Error> {
         let is_old = |link: &Link| link.is_doubtful || link.last_use.elapsed() > FRESH;
-        let is_stale = |link: &Link| is_old(link) && link.connection.is_closed();
-        if self.link.as_ref().is_some_and(is_stale) {
-            self.link = None;
-        }
+        self.link.take_if(|link| is_old(link) && link.connection.is_closed());
         if self.link.is_none() {
             self.link = Some(self.connect()?);
         }
@@ -249,62 +256,42 @@ impl JobSession {
 
     /// Connects to the first server that replies, starting behind the last server.
     fn connect(&mut self) -> Result<Link, Error> {
-        let (mut failures, count) = (Vec::new(), self.servers.len());
-        if self.first == count && count > 0 {
+        let (first, count) = (std::mem::take(&mut self.first), self.servers.len());
+        if first == count && count > 0 {
             sleep(TURN_PAUSE);
         }
-        let first = std::mem::take(&mut self.first);
-        for index in (0..count).map(|step| (first + step) % count) {
-            let server = &self.servers[index];
-            let opened = Dial::begin(server, DEFAULT_PORT, &self.timeouts, self.tls.as_ref()).and_then(Dial::finish);
-            let opened = opened.and_then(|mut connection| match self.set_up(&mut connection) {
-                Ok(extensions) => Ok((connection, extensions)),
-                Err(fault) => Err(Failure { address: connection.address().into(), fault }),
-            });
-            match opened {
-                Ok((connection, extensions)) => {
-                    let (number, last_use) = (OPENED.fetch_add(1, Ordering::Relaxed), Instant::now());
-                    return Ok(Link {
-                        connection,
-                        server: index,
-                        number,
-                        last_use,
-                        extensions,
-                        is_reserving: false,
-                        is_doubtful: false,
-                    });
-                }
-                Err(failure) => failures.push((server.clone(), failure)),
-            }
-        }
-        Err(Error::of_failures(failures))
+        let servers = (0..count).map(|step| &self.servers[(first + step) % count]);
+        let (step, connection, extensions) = self.dial.first(servers, |connection| self.set_up(connection))?;
+        let server = (first + step) % count;
+        let (number, last_use) = (OPENED.fetch_add(1, Ordering::Relaxed), Instant::now());
+        Ok(Link { connection, server, number, last_use, extensions, is_reserving: false, is_doubtful: false })
     }
 
     /// Asks a new connection for the server's extensions, and restores the state of the previous connection.
-    fn set_up(&self, connection: &mut ClientConnection) -> Result<Option<Vec<String>>, Fault> {
+    fn set_up(&self, connection: &mut ClientConnection) -> Said<Option<Vec<String>>> {
         connection.send(b"extensions\r\n", Duration::ZERO)?;
         let reply = line(connection)?;
-        let extensions = match wire::split(&reply) {
-            ("OK", _) => Some(wire::parse_list(&text(connection, &reply)?).ok_or(Fault::Garbled)?),
-            ("UNKNOWN_COMMAND", _) => None,
-            _ => return Err(unexpected(&reply)),
+        let extensions = match wire::split(&reply).0 {
+            "OK" => Some(read_text(connection, &reply, wire::parse_list)?),
+            "UNKNOWN_COMMAND" => None,
+            _ => return Err(unexpected(&reply).into()),
         };
         let mut tell = |request: &[u8], word| {
-            connection.send(request, Duration::ZERO)?;
+            connection.send(&[request, b"\r\n"].concat(), Duration::ZERO)?;
             let reply = line(connection)?;
             if wire::split(&reply).0 == word { Ok(()) } else { Err(unexpected(&reply)) }
         };
         if self.used != DEFAULT_TUBE {
-            tell(format!("use {}\r\n", self.used).as_bytes(), "USING")?;
+            tell(format!("use {}", self.used).as_bytes(), "USING")?;
         }
         if !self.name.is_empty() && extensions.is_some() {
-            tell(&[b"identify ", &*self.name, b"\r\n"].concat(), "IDENTIFIED")?;
+            tell(&[b"identify ", &*self.name].concat(), "IDENTIFIED")?;
         }
         for (pattern, weight) in self.watches.iter().filter(|watch| **watch != (DEFAULT_TUBE.into(), None)) {
-            tell(&watch_line(pattern, *weight), "WATCHING")?;
+            tell(watch_request(pattern, *weight).as_bytes(), "WATCHING")?;
         }
         if !self.watches.iter().any(|(pattern, _)| pattern == DEFAULT_TUBE) {
-            tell(format!("ignore {DEFAULT_TUBE}\r\n").as_bytes(), "WATCHING")?;
+            tell(format!("ignore {DEFAULT_TUBE}").as_bytes(), "WATCHING")?;
         }
         Ok(extensions)
     }
@@ -320,77 +307,8 @@ fn unexpected(reply: &[u8]) -> Fault {
     }
 }
 
-fn is_internal_error<T>(said: &Said<T>) -> bool {
-    matches!(said, Ok(Err(Error::Refused(words))) if words == INTERNAL_ERROR)
-}
-
-/// Returns the next line, without its line end.
-pub fn line(connection: &mut ClientConnection) -> Result<Vec<u8>, Fault> {
-    connection.line().and_then(without_end)
-}
-
-fn without_end(mut line: Vec<u8>) -> Result<Vec<u8>, Fault> {
-    if line.pop() == Some(b'\r') { Ok(line) } else { Err(Fault::Garbled) }
-}
-
-/// Returns the next `len` bytes, which a line end follows.
-pub fn body(connection: &mut ClientConnection, len: usize) -> Result<Vec<u8>, Fault> {
-    if len > LONGEST_BODY {
-        return Err(Fault::Garbled);
-    }
-    connection.accept(len);
-    let mut body = Vec::new();
-    while body.len() < len + 2 {
-        let part = connection.bytes((len + 2 - body.len()).min(PART))?;
-        body.extend_from_slice(&part);
-    }
-    if !body.ends_with(b"\r\n") {
-        return Err(Fault::Garbled);
-    }
-    body.truncate(len);
-    Ok(body)
-}
-
-/// Returns the text that a reply announces by its length.
-pub fn text(connection: &mut ClientConnection, reply: &[u8]) -> Result<Vec<u8>, Fault> {
-    let (word, rest) = wire::split(reply);
-    let len = wire::number(rest).filter(|_| word == "OK").ok_or(Fault::Garbled)?;
-    body(connection, usize::try_from(len).map_err(|_| Fault::Garbled)?)
-}
-
-/// Parses a reply that starts with this word, or a refusal.
-pub fn expect(reply: &[u8], wanted: &str) -> Said<()> {
-    match wire::split(reply) {
-        (word, _) if word == wanted => Ok(Ok(())),
-        _ if wire::is_refusal(reply) => Ok(Err(refused(reply))),
-        _ => Err(Fault::Garbled),
-    }
-}
-
-/// Parses a reply that starts with this word (true) or is `NOT_FOUND` (false), or a refusal.
-pub fn expect_or_not_found(reply: &[u8], wanted: &str) -> Said<bool> {
-    match reply {
-        b"NOT_FOUND" => Ok(Ok(false)),
-        reply => Ok(expect(reply, wanted)?.map(|()| true)),
-    }
-}
-
-/// Parses a reply of this word and a number, or a refusal.
-pub fn count_of(reply: &[u8], wanted: &str) -> Said<u64> {
-    match wire::split(reply) {
-        (word, rest) if word == wanted => Ok(Ok(wire::number(rest).ok_or(Fault::Garbled)?)),
-        _ => Ok(expect(reply, wanted)?.map(|()| 0)),
-    }
-}
-
-/// Returns the error for a refusal.
-pub fn refused(reply: &[u8]) -> Error {
-    Error::Refused(String::from_utf8_lossy(reply).into_owned())
-}
-
-fn watch_line(pattern: &str, weight: Option<u16>) -> Vec<u8> {
-    let weight = weight.map(|weight| format!(" {weight}")).unwrap_or_default();
-    format!("watch {pattern}{weight}\r\n").into_bytes()
+fn watch_request(pattern: &str, weight: Option<u16>) -> String {
+    weight.map_or(format!("watch {pattern}"), |weight| format!("watch {pattern} {weight}"))
 }
 
 #[cfg(test)]

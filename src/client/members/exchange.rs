@@ -1,10 +1,12 @@
 //! Requests of the members protocol and their replies, for consumers and providers.
 
+use super::TakeOutcome;
 use crate::Said;
 use crate::connection::{ClientConnection, Probe};
-use crate::error::{Error, Fault};
-use poolcounter_protocol::members::request::{Attributes, NoMembers, Request, Taken};
+use crate::error::{Error, Fault, Stop};
+use poolcounter_protocol::members::request::{Attributes, Request, Taken};
 use poolcounter_protocol::members::wire::client::{self as wire, Reply};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// Longest text of a reason or note that is sent, in characters: enough for a sentence, and far below the longest line.
@@ -20,18 +22,6 @@ pub struct Offered {
     pub name: Vec<u8>,
     /// Attributes, as `(name, value)`: at most 16, and 1 KiB in total.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-/// Reply to a take.
-pub enum TakeAnswer {
-    /// The members.
-    Taken(Vec<Taken>),
-    /// No members are available.
-    NoMembers(NoMembers),
-    /// The queue is full.
-    QueueFull,
-    /// The connection holds as many members as the server allows.
-    Limit,
 }
 
 /// Returns a request as it is sent.
@@ -66,52 +56,66 @@ pub fn ask_watched(
 /// Parses a reply that may only be `success`, a refusal, or that the lease does not exist.
 pub fn read_done(line: &[u8], success: &Reply<'_>) -> Said<()> {
     match wire::parse_reply(line) {
-        Some(reply) if reply == *success => Ok(Ok(())),
-        Some(Reply::NotTaken) => Ok(Err(Error::NotTaken)),
-        Some(Reply::Error(words)) => Ok(Err(refused(words))),
-        _ => Err(Fault::Garbled),
+        Some(reply) if reply == *success => Ok(()),
+        Some(Reply::NotTaken) => Err(Error::NotTaken.into()),
+        Some(Reply::Error(words)) => Err(Stop::refused(words)),
+        _ => Err(Fault::Garbled.into()),
     }
 }
 
-/// Parses the reply to a take of `count` members, or of a single member for None.
-pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<u32>) -> Said<TakeAnswer> {
-    Ok(Ok(match (wire::parse_reply(line), count) {
-        (Some(Reply::Member(taken)), None) => TakeAnswer::Taken(vec![taken]),
+/// Parses the reply to a take of `count` members, or of a single member for None: the members, or the other outcome.
+pub fn read_taken(
+    connection: &mut ClientConnection,
+    line: &[u8],
+    count: Option<u32>,
+) -> Said<Result<Vec<Taken>, TakeOutcome<'static>>> {
+    Ok(match (wire::parse_reply(line), count) {
+        (Some(Reply::Member(taken)), None) => Ok(vec![taken]),
         (Some(Reply::Members(told)), Some(count)) if told == count => {
             let mut taken = Vec::new();
             for _ in 0..count {
                 match wire::parse_reply(&connection.line()?) {
                     Some(Reply::Member(one)) => taken.push(one),
-                    _ => return Err(Fault::Garbled),
+                    _ => return Err(Fault::Garbled.into()),
                 }
             }
-            TakeAnswer::Taken(taken)
+            Ok(taken)
         }
-        (Some(Reply::NoMembers(reason)), _) => TakeAnswer::NoMembers(reason),
-        (Some(Reply::QueueFull), _) => TakeAnswer::QueueFull,
-        (Some(Reply::Limit), _) => TakeAnswer::Limit,
-        (Some(Reply::Error(words)), _) => return Ok(Err(refused(words))),
-        _ => return Err(Fault::Garbled),
-    }))
+        (Some(Reply::NoMembers(reason)), _) => Err(TakeOutcome::NoMembers(reason)),
+        (Some(Reply::QueueFull), _) => Err(TakeOutcome::QueueFull),
+        (Some(Reply::Limit), _) => Err(TakeOutcome::Limit),
+        (Some(Reply::Error(words)), _) => return Err(Stop::refused(words)),
+        _ => return Err(Fault::Garbled.into()),
+    })
 }
 
 /// Sends the request for a list, and reads it up to the empty line at its end.
 pub fn read_list<T>(connection: &mut ClientConnection, request: &[u8], parse: fn(&[u8]) -> Option<T>) -> Said<Vec<T>> {
     let mut line = ask(connection, request)?;
     if let Some(Reply::Error(words)) = wire::parse_reply(&line) {
-        return Ok(Err(refused(words)));
+        return Err(Stop::refused(words));
     }
     let mut rows = Vec::new();
     while !line.is_empty() {
         rows.push(parse(&line).ok_or(Fault::Garbled)?);
         line = connection.line()?;
     }
-    Ok(Ok(rows))
+    Ok(rows)
 }
 
 /// Returns a request about a pool with an escaped name.
 pub fn pool_request(word: &str, pool: &[u8]) -> Vec<u8> {
     [word.as_bytes(), b" ", pool, b"\n"].concat()
+}
+
+/// Returns the name of a pool or group in its escaped form.
+pub fn sendable_name(name: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
+    wire::escape_name(name).ok_or(Error::BadName)
+}
+
+/// Returns the name of a member in its escaped form.
+pub fn sendable_member(name: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
+    wire::escape_member(name).ok_or(Error::BadName)
 }
 
 /// Returns attributes in their escaped form.
@@ -133,8 +137,4 @@ pub fn sendable_text(text: &str) -> String {
     let line = |c: char| if c.is_control() { ' ' } else { c };
     let text: String = text.chars().map(line).take(LONGEST_TEXT).collect();
     text.trim().into()
-}
-
-pub fn refused(words: &[u8]) -> Error {
-    Error::Refused(String::from_utf8_lossy(words).into_owned())
 }

@@ -186,23 +186,16 @@ impl Member<'_> {
         self.members.fleet.borrow().descriptor(self.held.get())
     }
 
-    /// Returns the number of that connection among this client's connections.
-    pub fn connection(&self) -> u64 {
-        self.held.get().number()
-    }
-
     fn ask_holder(&self, request: &[u8], success: &Reply<'_>) -> Result<(), Error> {
         let mut fleet = self.members.fleet.borrow_mut();
-        fleet.ask_holder(self.held.get(), |connection| read_done(&ask(connection, request)?, success))?
+        fleet.ask_holder(self.held.get(), |connection| read_done(&ask(connection, request)?, success))
     }
 
     /// Sends a request to the same server on another connection, because the old one is gone, and returns the
     /// connection.
     fn ask_anew(&self, request: &[u8], success: &Reply<'_>) -> Result<HeldOn, Error> {
-        let mut fleet = self.members.fleet.borrow_mut();
         let ask = |connection: &mut _| read_done(&ask(connection, request)?, success);
-        let (answer, held) = fleet.ask_same_server(self.held.get(), ask)?;
-        answer.map(|()| held)
+        Ok(self.members.fleet.borrow_mut().ask_first(&[self.held.get().server], ask)?.1)
     }
 
     /// Returns the reason of its loss, if the server has reported one, and whether the connection is open.

@@ -1,11 +1,10 @@
 //! Operators' requests of the members service: declare, change and remove pools and fixed members.
 
 use super::Members;
-use super::exchange::{Offered, line_of, sendable_attributes, sendable_text};
+use super::exchange::{Offered, line_of, sendable_attributes, sendable_member, sendable_name, sendable_text};
 use crate::error::Error;
 use poolcounter_protocol::members::request::{Named, Request};
 use poolcounter_protocol::members::wire::client::{self as wire, ListedMember, Reply};
-use std::borrow::Cow;
 use std::time::Duration;
 
 /// Operators' requests, each sent to the server of the pool. By default a server allows them from its own machine and
@@ -33,10 +32,12 @@ impl Operator<'_> {
     /// [`Error::Refused`], with `POOL_DIFFERS` if the pool has other settings and with `BAD_SYNTAX` for unknown
     /// settings.
     pub fn declare(&self, pool: impl AsRef<[u8]>, init: u32, max: u32, settings: &[(&str, &str)]) -> Result<(), Error> {
-        let (name, settings) = (sendable_pool(pool.as_ref())?, sendable_settings(settings)?);
-        let mut request = Vec::new();
-        wire::write_declaration(&mut request, &name, init, max, &settings);
-        self.send(pool.as_ref(), &request)
+        let settings = wire::escape_settings(settings).ok_or(Error::BadName)?;
+        self.ask(pool.as_ref(), |name| {
+            let mut request = Vec::new();
+            wire::write_declaration(&mut request, name, init, max, &settings);
+            request
+        })
     }
 
     /// Changes these settings of a pool, all or none; `init` and `max` are settings, too.
@@ -45,10 +46,12 @@ impl Operator<'_> {
     ///
     /// [`Error::Refused`], with `BAD_SYNTAX` for unknown or contradictory settings.
     pub fn reconfigure(&self, pool: impl AsRef<[u8]>, settings: &[(&str, &str)]) -> Result<(), Error> {
-        let (name, settings) = (sendable_pool(pool.as_ref())?, sendable_settings(settings)?);
-        let mut request = Vec::new();
-        wire::write_reconfiguration(&mut request, &name, &settings);
-        self.send(pool.as_ref(), &request)
+        let settings = wire::escape_settings(settings).ok_or(Error::BadName)?;
+        self.ask(pool.as_ref(), |name| {
+            let mut request = Vec::new();
+            wire::write_reconfiguration(&mut request, name, &settings);
+            request
+        })
     }
 
     /// Removes a pool: at once, so that holders lose their members, or gracefully, once all members have been returned.
@@ -57,8 +60,7 @@ impl Operator<'_> {
     ///
     /// See [`Operator`].
     pub fn remove(&self, pool: impl AsRef<[u8]>, is_graceful: bool) -> Result<(), Error> {
-        let name = sendable_pool(pool.as_ref())?;
-        self.ask(pool.as_ref(), &Request::RemovePool { name: &name, graceful: is_graceful })
+        self.ask(pool.as_ref(), |name| line_of(&Request::RemovePool { name, graceful: is_graceful }))
     }
 
     /// Removes the pools of a group at the server of the group's name: at once, or gracefully.
@@ -67,8 +69,7 @@ impl Operator<'_> {
     ///
     /// See [`Operator`].
     pub fn remove_group(&self, group: impl AsRef<[u8]>, is_graceful: bool) -> Result<(), Error> {
-        let name = sendable_pool(group.as_ref())?;
-        self.ask(group.as_ref(), &Request::RemoveGroup { name: &name, graceful: is_graceful })
+        self.ask(group.as_ref(), |name| line_of(&Request::RemoveGroup { name, graceful: is_graceful }))
     }
 
     /// Adds a fixed member, which has no provider.
@@ -78,8 +79,7 @@ impl Operator<'_> {
     /// [`Error::Refused`], with `POOL_FULL` or `MEMBER_EXISTS`.
     pub fn add(&self, pool: impl AsRef<[u8]>, member: &Offered) -> Result<(), Error> {
         let attributes = sendable_attributes(&member.attributes)?;
-        let names = SendableNames::of(pool.as_ref(), &member.name)?;
-        self.ask(pool.as_ref(), &Request::Add { named: names.named(), attributes })
+        self.ask_about(pool.as_ref(), &member.name, |named| Request::Add { named, attributes })
     }
 
     /// Removes a fixed member from its pool: when it is returned, or `now`, so that its holder loses it.
@@ -88,8 +88,7 @@ impl Operator<'_> {
     ///
     /// See [`Operator`].
     pub fn delete(&self, pool: impl AsRef<[u8]>, member: impl AsRef<[u8]>, now: bool) -> Result<(), Error> {
-        let names = SendableNames::of(pool.as_ref(), member.as_ref())?;
-        self.ask(pool.as_ref(), &Request::Delete { named: names.named(), now })
+        self.ask_about(pool.as_ref(), member.as_ref(), |named| Request::Delete { named, now })
     }
 
     /// Returns the members of a pool at the server of the pool, to which the other requests go, too.
@@ -108,8 +107,7 @@ impl Operator<'_> {
     ///
     /// See [`Operator`].
     pub fn repair(&self, pool: impl AsRef<[u8]>, member: impl AsRef<[u8]>, as_is: bool) -> Result<(), Error> {
-        let names = SendableNames::of(pool.as_ref(), member.as_ref())?;
-        self.ask(pool.as_ref(), &Request::Repair { named: names.named(), as_is })
+        self.ask_about(pool.as_ref(), member.as_ref(), |named| Request::Repair { named, as_is })
     }
 
     /// Suspends a member for `span`; a member in use is suspended from its return on, as it is. The note goes to the
@@ -125,9 +123,11 @@ impl Operator<'_> {
         span: Duration,
         note: &str,
     ) -> Result<(), Error> {
-        let (names, note) = (SendableNames::of(pool.as_ref(), member.as_ref())?, sendable_text(note));
-        let request = Request::Hold { named: names.named(), span: span.into(), note: note.as_bytes() };
-        self.ask(pool.as_ref(), &request)
+        let (member, note) = (sendable_member(member.as_ref())?, sendable_text(note));
+        self.ask(pool.as_ref(), |pool| {
+            let named = Named { pool, member: &member };
+            line_of(&Request::Hold { named, span: span.into(), note: note.as_bytes() })
+        })
     }
 
     /// Ends the suspension by [`Operator::hold`]. Has no effect on other members.
@@ -136,8 +136,8 @@ impl Operator<'_> {
     ///
     /// See [`Operator`].
     pub fn free(&self, pool: impl AsRef<[u8]>, member: impl AsRef<[u8]>) -> Result<(), Error> {
-        let names = SendableNames::of(pool.as_ref(), member.as_ref())?;
-        self.ask(pool.as_ref(), &Request::Free(names.named()))
+        let member = sendable_member(member.as_ref())?;
+        self.ask(pool.as_ref(), |pool| line_of(&Request::Free(Named { pool, member: &member })))
     }
 
     /// Revokes a lease, and notifies its holder. `pool` selects the server. The note goes to the server's log and to the
@@ -148,39 +148,22 @@ impl Operator<'_> {
     /// [`Error::NotTaken`] if the lease does not exist.
     pub fn take_back(&self, pool: impl AsRef<[u8]>, lease: u64, note: &str) -> Result<(), Error> {
         let note = sendable_text(note);
-        self.ask(pool.as_ref(), &Request::TakeBack { lease, note: note.as_bytes() })
+        self.ask(pool.as_ref(), |_| line_of(&Request::TakeBack { lease, note: note.as_bytes() }))
     }
 
-    fn ask(&self, pool: &[u8], request: &Request<'_>) -> Result<(), Error> {
-        self.send(pool, &line_of(request))
+    /// Sends the request to the server of a pool, whose name it gets in its escaped form.
+    fn ask(&self, pool: &[u8], request: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<(), Error> {
+        self.members.ask_once(pool, &request(&sendable_name(pool)?), &Reply::Ok)
     }
 
-    fn send(&self, pool: &[u8], request: &[u8]) -> Result<(), Error> {
-        self.members.ask_once(pool, request, &Reply::Ok)
+    /// Sends the request about a member of a pool.
+    fn ask_about(
+        &self,
+        pool: &[u8],
+        member: &[u8],
+        request: impl FnOnce(Named<'_>) -> Request<'_>,
+    ) -> Result<(), Error> {
+        let member = sendable_member(member)?;
+        self.ask(pool, |pool| line_of(&request(Named { pool, member: &member })))
     }
-}
-
-fn sendable_pool(pool: &[u8]) -> Result<Vec<u8>, Error> {
-    wire::escape_name(pool).map(Cow::into_owned).ok_or(Error::BadName)
-}
-
-/// Names of a pool and of one of its members, in their escaped form.
-struct SendableNames {
-    pool: Vec<u8>,
-    member: Vec<u8>,
-}
-
-impl SendableNames {
-    fn of(pool: &[u8], member: &[u8]) -> Result<SendableNames, Error> {
-        let member = wire::escape_member(member).map(Cow::into_owned).ok_or(Error::BadName)?;
-        Ok(SendableNames { pool: sendable_pool(pool)?, member })
-    }
-
-    fn named(&self) -> Named<'_> {
-        Named { pool: &self.pool, member: &self.member }
-    }
-}
-
-fn sendable_settings(settings: &[(&str, &str)]) -> Result<Vec<u8>, Error> {
-    wire::escape_settings(settings).ok_or(Error::BadName)
 }

@@ -10,28 +10,26 @@ const DRAIN_LOOKS: Duration = Duration::from_secs(1);
 
 impl Work<'_> {
     /// Handles a new connection. Its session brings the members along.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the connection is lost.
-    pub fn connect(&mut self, provider: &mut Provider) -> Result<(), Error> {
+    pub fn connect(&mut self, provider: Provider) {
+        self.link = Some(Box::new(provider));
         self.connection += 1;
-        self.resume_cleanings(provider)?;
         self.next_withdrawal = self.is_draining.then(Instant::now);
-        if self.members.is_empty() && self.unsaid.is_empty() { Ok(()) } else { self.compare(provider) }
+        self.resume_cleanings();
+        if !self.members.is_empty() || !self.unsaid.is_empty() {
+            self.compare();
+        }
     }
 
     /// Tells the server which cleanings go on, and ends cleanings that it does not want any more.
-    fn resume_cleanings(&mut self, provider: &mut Provider) -> Result<(), Error> {
-        for command in &mut self.commands {
-            let Job::Task(Task::Clean(name)) = &command.job else { continue };
-            match provider.cleaning(name) {
-                Ok(()) => command.asked_by = Some(self.connection),
-                Err(Error::Lost) => return Err(Error::Lost),
-                Err(_) => command.process.terminate(),
+    fn resume_cleanings(&mut self) {
+        for index in 0..self.commands.len() {
+            let Job::Task(Task::Clean(name)) = self.commands[index].job.clone() else { continue };
+            match self.tell(|provider| provider.cleaning(name)) {
+                Ok(()) => self.commands[index].asked_by = Some(self.connection),
+                Err(Error::Lost) => return,
+                Err(_) => self.commands[index].process.terminate(),
             }
         }
-        Ok(())
     }
 
     /// Starts a drain: starts no more members, and stops each one once it is free.
@@ -42,54 +40,37 @@ impl Work<'_> {
 
     /// Stops members that the server does not list, because they have left the pool. Keeps all if the server refuses the
     /// list.
-    fn compare(&mut self, provider: &mut Provider) -> Result<(), Error> {
-        let listed = match provider.members() {
+    fn compare(&mut self) {
+        let listed = match self.tell(Provider::members) {
             Ok(listed) => listed,
             Err(Error::Refused(words)) if words.starts_with("NO_POOL") => Vec::new(),
-            refused => return unless_lost(refused.map(drop)),
+            Err(_) => return,
         };
         let is_listed = |name: &[u8]| listed.iter().any(|member| member.name == name);
-        for name in std::mem::take(&mut self.unsaid) {
-            if is_listed(&name) {
-                unless_lost(provider.died(&name))?;
-            }
-        }
+        let dead = std::mem::take(&mut self.unsaid).into_iter().filter(|name| is_listed(name));
+        dead.for_each(|name| self.report_death(&name));
         let gone: Vec<_> = self.members().filter(|name| !is_listed(name)).map(Box::from).collect();
         gone.iter().for_each(|name| self.forsake(name));
-        Ok(())
     }
 
     /// Withdraws each member of a provider that drains, and stops the members that have left the pool: the server
-    /// refuses to withdraw them.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the connection is lost.
-    pub(super) fn withdraw(&mut self, provider: &mut Provider) -> Result<(), Error> {
-        unless_lost(provider.set_capacity(Some(0)))?;
-        let mut gone = Vec::new();
-        for (name, _) in self.members.iter().filter(|(_, own)| !own.is_stopping) {
-            match provider.withdraw(name, false) {
-                Err(Error::Refused(words)) if words.starts_with("NO_") => gone.push(name.clone()),
-                answer => unless_lost(answer)?,
+    /// refuses to withdraw them. After a loss they are withdrawn on the next connection.
+    pub(super) fn withdraw(&mut self) {
+        let _ = self.tell(|provider| provider.set_capacity(Some(0)));
+        let names: Vec<Box<[u8]>> = self.members().map(Box::from).collect();
+        for name in names {
+            let answer = self.tell(|provider| provider.withdraw(&name, false));
+            if matches!(answer, Err(Error::Refused(words)) if words.starts_with("NO_")) {
+                self.forsake(&name);
             }
         }
-        gone.iter().for_each(|name| self.forsake(name));
-        self.next_withdrawal = Some(Instant::now() + DRAIN_LOOKS);
-        Ok(())
+        self.next_withdrawal = self.link.as_ref().map(|_| Instant::now() + DRAIN_LOOKS);
     }
 
     /// Reports the death of a member to the server, or queues the report for the next connection.
-    pub(super) fn report_death(&mut self, name: &[u8], link: Option<&mut Provider>) -> Result<(), Error> {
-        let told = link.map_or(Err(Error::Lost), |provider| unless_lost(provider.died(name)));
-        if told.is_err() {
+    pub(super) fn report_death(&mut self, name: &[u8]) {
+        if self.tell(|provider| provider.died(name)) == Err(Error::Lost) {
             self.unsaid.push(name.into());
         }
-        told
     }
-}
-
-/// Ignores a refusal. Fails if the connection is lost.
-pub(super) fn unless_lost(answer: Result<(), Error>) -> Result<(), Error> {
-    if answer == Err(Error::Lost) { answer } else { Ok(()) }
 }
