@@ -26,6 +26,7 @@ use poolcounter_protocol::members::wire::client::{
     self as wire, Figures, ListedHolder, ListedMember, ListedPool, ListedWaiter, Notice, Reply,
 };
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Extra wait for a check of the member before it is handed out, which even a take without timeout may need. The
@@ -293,11 +294,11 @@ impl Members {
 }
 
 impl Wanted {
-    fn filter(&self) -> Result<Option<Box<Filter>>, Error> {
+    fn filter(&self) -> Result<Option<Arc<Filter>>, Error> {
         let member = self.member.as_deref().map(sendable_member).transpose()?;
         let attributes = sendable_attributes(&self.attributes)?;
         let filter = Filter { member: member.map(|name| name.as_ref().into()), attributes };
-        Ok((!filter.is_empty()).then(|| Box::new(filter)))
+        Ok((!filter.is_empty()).then(|| Arc::new(filter)))
     }
 }
 

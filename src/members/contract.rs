@@ -1,14 +1,10 @@
-//! The contract of the members service beside the tick: start, handover, reports.
+//! The contract of the members service beside the tick: start and handover.
 
 use super::Members;
 use super::sessions::Sessions;
 use super::state::State;
-use super::stats::Levels;
-use poolcounter_core::{ConnId, Reader, Time, Writer};
-use poolcounter_service::contract::{
-    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Peers, Traffic, Unreadable, Wake,
-};
-use poolcounter_service::report::{Counted, Look, Report, Series, View};
+use poolcounter_core::{ConnId, Reader, Writer};
+use poolcounter_service::contract::{Context, Handover, Inquire, Inspect, Lifecycle, Unreadable, Wake};
 use std::io;
 use std::sync::Arc;
 
@@ -77,43 +73,6 @@ impl Handover for Members {
 
     fn restore_more(&mut self, context: &mut Context<'_>) -> Result<bool, Unreadable> {
         self.step(context, false, State::restore_more)
-    }
-}
-
-impl Observe for Members {
-    fn look(&mut self, look: &mut Look<'_>) {
-        self.note_conditions(look);
-    }
-
-    fn at_risk(&self) -> u64 {
-        let levels = self.levels(&Traffic::default());
-        levels.of(Levels::InUse) + levels.of(Levels::Waiting)
-    }
-
-    fn unhealthy_reason(&self) -> Option<&'static str> {
-        self.keeping.is_unreadable().then_some("the members cannot be read")
-    }
-
-    fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
-        let figures = self.state.counted_in_all();
-        let figures = self.levels(traffic).rows().chain(figures.rows()).collect();
-        Report { figures, tables: self.tables(), ..Report::default() }
-    }
-
-    fn sample(&self, note: &mut dyn FnMut(Series)) {
-        self.series().into_iter().for_each(note);
-    }
-
-    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
-        self.view_of(path, now, peers)
-    }
-
-    fn sample_things(&self, _: Time, note: &mut dyn FnMut(&[u8], Series)) {
-        self.sample_pools(note);
-    }
-
-    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        self.tally_pools(note);
     }
 }
 

@@ -2,12 +2,14 @@
 //! starts that fail.
 
 use super::Members;
-use super::event_log::StartFailure;
+use super::event_log::failure_of;
 use super::state::{PoolHealth, Viewer};
 use poolcounter_core::Span;
 use poolcounter_service::health::{TOTAL, grouped, in_words, name_of, quoted};
 use poolcounter_service::report::{Condition, ConditionInfo, Look};
 
+/// Time for which a failed start is worth a condition.
+const LATELY: Span = Span::from_secs(60);
 /// Most pools, members and waiters that one look examines.
 const MOST_AT_ONCE: usize = 2048;
 
@@ -69,9 +71,9 @@ impl Members {
         let viewer = Viewer { now, peer: &|conn| peers.peer(conn) };
         let (pools, next) = state.health_after(after.as_deref(), MOST_AT_ONCE, viewer);
         for pool in &pools {
-            let failure = self.log.start_failure(pool.row.name, now);
-            let failure = failure.map(|StartFailure { at, text }| (now.since(*at), &**text));
-            let mut found = PoolConditions::new(pool, failure, warn_wait);
+            let failure = pool.failure.map(|(at, provider, text)| (now.since(*at), failure_of(provider, text)));
+            let failure = failure.filter(|(ago, _)| *ago < LATELY);
+            let mut found = PoolConditions { pool, failure, warn_wait, has_told_out: false, all: Vec::new() };
             found.note_waits();
             found.note_members();
             found.note_rest();
@@ -94,18 +96,14 @@ impl Members {
 struct PoolConditions<'a> {
     pool: &'a PoolHealth<'a>,
     /// Time since the last failed start, and its text.
-    failure: Option<(Span, &'a str)>,
+    failure: Option<(Span, String)>,
     warn_wait: Span,
     /// True once a condition has the number of members that are kept out.
     has_told_out: bool,
     all: Vec<Condition>,
 }
 
-impl<'a> PoolConditions<'a> {
-    fn new(pool: &'a PoolHealth<'a>, failure: Option<(Span, &'a str)>, warn_wait: Span) -> Self {
-        PoolConditions { pool, failure, warn_wait, has_told_out: false, all: Vec::new() }
-    }
-
+impl PoolConditions<'_> {
     /// Returns the name of the pool as sentences show it.
     fn name(&self) -> String {
         name_of(self.pool.row.name)
@@ -161,7 +159,7 @@ impl<'a> PoolConditions<'a> {
         } else if waits && comes + of.in_use + of.stopping == 0 && !pool.is_provided {
             let sentence = format!("{} has no member and no provider; {}", name(), waiting());
             self.note(&NO_START, sentence, self.look(""));
-        } else if let Some((_, text)) = self.failure.filter(|_| waits && is_backing_off && comes == 0) {
+        } else if let Some((_, text)) = self.failure.as_ref().filter(|_| waits && is_backing_off && comes == 0) {
             let sentence = format!("{} cannot start members: the last start failed at {text}; {}", name(), waiting());
             self.note(&NO_START, sentence, self.look(""));
         } else if self.warn_wait > Span::ZERO && pool.longest_wait > self.warn_wait {
@@ -193,8 +191,10 @@ impl<'a> PoolConditions<'a> {
     fn note_rest(&mut self) {
         let of = &self.pool.row.figures;
         let name = || name_of(self.pool.row.name);
-        let failed =
-            self.failure.map(|(ago, text)| format!("{}: a start failed {} ago at {text}", name(), in_words(ago)));
+        let failed = self
+            .failure
+            .as_ref()
+            .map(|(ago, text)| format!("{}: a start failed {} ago at {text}", name(), in_words(*ago)));
         let is_leaving = of.is_removing && of.in_use > 0;
         let leaving = is_leaving.then(|| {
             let longest = self.longest().map_or(String::new(), |held| format!(", {held}"));

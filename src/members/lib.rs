@@ -155,7 +155,7 @@ impl Members {
         // A list under way was checked when it began: a line within it could not report a denial.
         if context.has_rules()
             && !self.sessions.is_listing(conn)
-            && let Some(what) = self.refusal_of(conn, line.as_ref().ok(), context)
+            && let Some(what) = self.refusal(conn, line.as_ref().ok(), context)
         {
             tell(context.output, &Event { conn, what });
             return Progress::Done;

@@ -4,9 +4,11 @@ use super::Members;
 use super::state::PoolReport;
 use super::stats::{Levels, MemberStat as Stat, misses_of};
 use poolcounter_core::text::escaped;
-use poolcounter_core::{Figures, top_keys};
-use poolcounter_service::contract::Traffic;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table};
+use poolcounter_core::{Figures, Time, top_keys};
+use poolcounter_service::contract::{Observe, Peers, Traffic};
+use poolcounter_service::report::{
+    Cell, Column, ColumnUnit, Counted, Emphasis, Look, Report, Series, SeriesInfo, Table, View,
+};
 
 /// Most pools in a table: more than a page has room for, and few enough that a report of 65,536 pools is made quickly.
 pub const MOST_ROWS: usize = 256;
@@ -88,14 +90,8 @@ static WAITING: SeriesInfo =
     SeriesInfo { name: "waiting", title: "Waiting takes", unit: "takes", is_rate: false, emphasis: Emphasis::Caution };
 
 impl Members {
-    /// Returns the series for curves.
-    pub(super) fn series(&self) -> [Series; 2] {
-        let [_, _, in_use, waiting] = self.state.totals();
-        [(&IN_USE, in_use), (&WAITING, waiting)]
-    }
-
     /// Returns the levels as they are now.
-    pub(super) fn levels(&self, traffic: &Traffic) -> Figures<Levels> {
+    fn levels(&self, traffic: &Traffic) -> Figures<Levels> {
         let mut levels = Figures::default();
         levels.set(Levels::Connections, traffic.open);
         let [pools, members, _, waiting] = self.state.totals();
@@ -116,17 +112,49 @@ impl Members {
         let [pools, ..] = self.state.totals();
         if pools > MOST_ROWS as u64 { Vec::new() } else { self.state.busiest(&|_| true, MOST_ROWS) }
     }
+}
 
-    /// Notes the values of each pool of which its page shows curves.
-    pub(super) fn sample_pools(&self, note: &mut dyn FnMut(&[u8], Series)) {
+impl Observe for Members {
+    fn look(&mut self, look: &mut Look<'_>) {
+        self.note_conditions(look);
+    }
+
+    fn at_risk(&self) -> u64 {
+        let [_, _, in_use, waiting] = self.state.totals();
+        in_use + waiting
+    }
+
+    fn unhealthy_reason(&self) -> Option<&'static str> {
+        self.keeping.is_unreadable().then_some("the members cannot be read")
+    }
+
+    /// Returns the figures, and tables of at most [`MOST_ROWS`] pools, whose names are cut to [`top_keys::KEY_BYTES`].
+    fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
+        let figures = self.state.counted_in_all();
+        let figures = self.levels(traffic).rows().chain(figures.rows()).collect();
+        let pools = self.state.busiest(&|_| true, MOST_ROWS);
+        let standing = standing_table().rows(pools.iter().map(standing_of));
+        let tables = vec![standing, history_table().rows(pools.iter().map(history_of))];
+        Report { figures, tables, ..Report::default() }
+    }
+
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        let [_, _, in_use, waiting] = self.state.totals();
+        [(&IN_USE, in_use), (&WAITING, waiting)].into_iter().for_each(note);
+    }
+
+    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, now, peers)
+    }
+
+    fn sample_things(&self, _: Time, note: &mut dyn FnMut(&[u8], Series)) {
         for pool in self.followed() {
             let path = [b"pool/", escaped(pool.row.name).as_bytes()].concat();
             series_of(&pool).into_iter().for_each(|series| note(&path, series));
         }
     }
 
-    /// Notes the counts of each pool.
-    pub(super) fn tally_pools(&self, note: &mut dyn FnMut(Counted<'_>)) {
+    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
         for PoolReport { row, figures, times, .. } in self.followed() {
             let name = top_keys::truncated(row.name);
             let counts = &[figures.of(Stat::Takes), misses_of(figures)];
@@ -134,12 +162,6 @@ impl Members {
             let counts: Vec<u64> = EVENTS.iter().map(|(stat, ..)| figures.of(*stat)).collect();
             note(Counted { table: HISTORY, name, counts: &counts, times: &[&times.start, &times.clean] });
         }
-    }
-
-    /// Returns the tables of at most [`MOST_ROWS`] pools, whose names are cut to [`top_keys::KEY_BYTES`].
-    pub(super) fn tables(&self) -> Vec<Table> {
-        let pools = self.state.busiest(&|_| true, MOST_ROWS);
-        vec![standing_table().rows(pools.iter().map(standing_of)), history_table().rows(pools.iter().map(history_of))]
     }
 }
 
@@ -174,10 +196,8 @@ pub(super) fn name_of(name: &[u8]) -> Cell {
 mod tests {
     use super::*;
     use poolcounter_core::id::{ConnId, Id};
-    use poolcounter_core::time::{Span, Time};
+    use poolcounter_core::time::Span;
     use poolcounter_service::container::tests::report_after_lines;
-    use poolcounter_service::contract::Peers;
-    use poolcounter_service::report::Report;
 
     struct Here;
 

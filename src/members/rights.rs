@@ -100,12 +100,7 @@ impl Members {
     /// Checks if a connection may send this request now, and returns the refusal if not. `None` stands for a line that
     /// cannot be read.
     #[inline(never)]
-    pub(super) fn refusal_of(
-        &mut self,
-        conn: ConnId,
-        line: Option<&Line<'_>>,
-        context: &mut Context<'_>,
-    ) -> Option<What> {
+    pub(super) fn refusal(&mut self, conn: ConnId, line: Option<&Line<'_>>, context: &mut Context<'_>) -> Option<What> {
         let Some((command, names)) = line.and_then(asked_for) else {
             context.count_request(conn);
             return None;

@@ -47,7 +47,7 @@ mod waiter_list;
 mod waiters;
 mod waits;
 
-pub use events::{Event, Notice};
+pub use events::{Event, News, Notice};
 pub use health::PoolHealth;
 pub use history::{Ending, PastLease};
 pub use kept::{Clock, Moment, RestoredKept};
@@ -374,6 +374,12 @@ impl State {
     fn names_of(&self, id: MemberId) -> (Arc<[u8]>, Arc<[u8]>) {
         let Member { pool, name, .. } = self.member(id);
         (self.pool(*pool).name.clone(), name.clone())
+    }
+
+    /// Notes news of a member for the operator, with the peer that caused it.
+    fn note(&self, id: MemberId, by: String, news: News, step: &mut Step<'_, '_>) {
+        let (pool, member) = self.names_of(id);
+        step.notices.push(Notice { pool, member: Some(member), by, news });
     }
 
     /// Returns the connection that provides a member, if it is connected.

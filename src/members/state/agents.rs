@@ -23,7 +23,7 @@ const CALM: Span = Span::from_secs(300);
 pub(super) const PROVEN_AGE: Span = Span::from_secs(10);
 
 /// Connection that provides or cleans for a pool.
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Agent {
     /// Its connection; None once it is lost.
     pub conn: Option<ConnId>,
@@ -40,17 +40,15 @@ pub(super) struct Agent {
     /// Timer of the end of a backoff; None while the provider may be asked for starts.
     #[serde(skip)]
     pub backoff: Option<TimerId>,
-    /// Next backoff, before its jitter, and the time of the failure that began the last one.
-    next_backoff: Span,
-    failed: Time,
+    /// Next backoff, before its jitter, if that is not the first, and the time of the failure that began the last one.
+    pub next_backoff: Span,
+    pub failed: Time,
     /// Number of members, of any provider, that it is asked to clean.
     #[serde(skip)]
     pub cleaning: u32,
-    /// Place of its connection in the order of arrival, while it is connected.
-    pub place: Option<u64>,
     /// Number of its members and starts, and of its starts alone.
     #[serde(skip)]
-    taken: (u32, u32),
+    pub taken: (u32, u32),
     /// Name that lasts over its connections.
     pub session: Option<Arc<[u8]>>,
     /// Time of its loss, and its address then.
@@ -58,27 +56,6 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Returns an agent without members.
-    pub fn new(conn: Option<ConnId>, pool: PoolId) -> Self {
-        Agent {
-            conn,
-            grace: None,
-            pool,
-            provides: false,
-            cleans: false,
-            capacity: None,
-            to_pass: 0,
-            backoff: None,
-            next_backoff: FIRST_BACKOFF,
-            failed: Time::START,
-            cleaning: 0,
-            place: None,
-            taken: (0, 0),
-            session: None,
-            lost: None,
-        }
-    }
-
     /// Returns a copy without timers and positions, for a record.
     pub fn to_save(&self) -> Self {
         let (session, lost) = (self.session.clone(), self.lost.clone());
@@ -91,7 +68,7 @@ impl Agent {
             return;
         }
         let is_calm = step.now.since(self.failed) >= CALM;
-        let next = if is_calm { FIRST_BACKOFF } else { self.next_backoff };
+        let next = if is_calm { FIRST_BACKOFF } else { self.next_backoff.max(FIRST_BACKOFF) };
         self.backoff = Some(step.timers.arm(step.now + step.random.jitter(next, 75, 125), Timer::Backoff(id)));
         (self.next_backoff, self.failed) = ((next + next).min(LONGEST_BACKOFF), step.now);
     }
@@ -115,8 +92,6 @@ pub(super) struct Agents {
     by_conn: SideTable<ConnId, Option<Box<ConnAgents>>>,
     /// Providers that serve or are in their grace, by the names of their sessions.
     by_session: BTreeMap<(PoolId, Arc<[u8]>), AgentId>,
-    /// Place of the next connection in the order of arrival.
-    next_place: u64,
 }
 
 #[derive(Default)]
@@ -130,10 +105,9 @@ struct PoolAgents {
     rooms: [Rooms; 2],
 }
 
+#[derive(Default)]
 struct ConnAgents {
     serving: Option<AgentId>,
-    /// Place in the order of arrival.
-    place: u64,
     /// Name of the pool that it serves or has served last.
     pool: Arc<[u8]>,
 }
@@ -179,13 +153,12 @@ impl Agents {
 
     /// Adds an agent to the table and, if it is connected, to the orders of its pool. Returns None if its connection serves
     /// already, or another provider has its session.
-    pub fn insert(&mut self, mut agent: Agent) -> Option<AgentId> {
+    pub fn insert(&mut self, agent: Agent) -> Option<AgentId> {
         let (id, conn, session) = (self.next_id(), agent.conn, agent.session.clone());
-        self.next_place = agent.place.take().unwrap_or(self.next_place);
         self.agents.insert(agent);
         if let Some(conn) = conn {
             self.of_conn_mut(conn).serving.replace(id).is_none().then_some(())?;
-            self.enlist(id);
+            self.order(id, true);
         }
         session.is_none_or(|session| self.set_session(id, session)).then_some(id)
     }
@@ -193,14 +166,6 @@ impl Agents {
     /// Returns the id of the next agent.
     pub fn next_id(&self) -> AgentId {
         AgentId::from_index(self.agents.vacant_key())
-    }
-
-    pub fn set_provider(&mut self, id: AgentId, capacity: Option<u32>) {
-        self.change(id, |agent| (agent.provides, agent.capacity) = (true, capacity));
-    }
-
-    pub fn set_cleaner(&mut self, id: AgentId) {
-        self.change(id, |agent| agent.cleans = true);
     }
 
     /// Counts a member that an agent is asked to clean, or one less.
@@ -233,7 +198,7 @@ impl Agents {
 
     /// Gives a provider that serves or is in its grace another connection, which serves no pool.
     pub fn replace_conn(&mut self, id: AgentId, conn: ConnId, step: &mut Step<'_, '_>) {
-        self.delist(id);
+        self.order(id, false);
         let agent = &mut self.agents[id.index()];
         agent.lost = None;
         agent.grace.take().into_iter().for_each(|timer| step.timers.cancel(timer));
@@ -241,24 +206,25 @@ impl Agents {
             self.of_conn_mut(before).serving = None;
         }
         self.of_conn_mut(conn).serving = Some(id);
-        self.enlist(id);
+        self.order(id, true);
     }
 
-    /// Removes an agent from the orders of its pool and from its connection, before it is lost.
-    pub fn unlist(&mut self, id: AgentId) {
-        self.delist(id);
-        if let Some(conn) = self.get(id).conn {
-            self.of_conn_mut(conn).serving = None;
-        }
-    }
-
-    /// Marks an agent as lost, with the timer of its grace if it has one.
-    pub fn set_lost(&mut self, id: AgentId, grace: Option<TimerId>) {
+    /// Separates an agent from its connection, which is lost, with the timer of its grace if it has one.
+    pub fn set_lost(&mut self, id: AgentId, address: String, grace: Option<TimerId>, now: Time) {
+        self.leave_conn(id);
         if grace.is_none() {
             self.end_session(id);
         }
         let agent = &mut self.agents[id.index()];
-        (agent.conn, agent.grace) = (None, grace);
+        (agent.grace, agent.lost) = (grace, Some(Box::new((now, address))));
+    }
+
+    /// Removes an agent from the orders of its pool and from its connection.
+    fn leave_conn(&mut self, id: AgentId) {
+        self.order(id, false);
+        if let Some(conn) = self.agents[id.index()].conn.take() {
+            self.of_conn_mut(conn).serving = None;
+        }
     }
 
     /// Ends the grace of a lost agent whose timer has fired.
@@ -267,20 +233,12 @@ impl Agents {
         self.agents[id.index()].grace.take().into_iter().for_each(TimerId::fired);
     }
 
-    /// Forgets a pool without agents.
-    pub fn forget_pool(&mut self, pool: PoolId) {
-        self.by_pool.clear(pool);
-    }
-
     /// Removes an agent, and cancels its timers.
     pub fn remove(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         self.end_session(id);
-        self.delist(id);
-        let Agent { conn, grace, backoff, .. } = self.agents.remove(id.index());
+        self.leave_conn(id);
+        let Agent { grace, backoff, .. } = self.agents.remove(id.index());
         grace.into_iter().chain(backoff).for_each(|timer| step.timers.cancel(timer));
-        if let Some(conn) = conn {
-            self.of_conn_mut(conn).serving = None;
-        }
     }
 
     /// Returns the name of the pool that a connection serves or has served last.
@@ -308,11 +266,7 @@ impl Agents {
     }
 
     fn of_conn_mut(&mut self, conn: ConnId) -> &mut ConnAgents {
-        let next = &mut self.next_place;
-        self.by_conn.get_mut(conn).get_or_insert_with(|| {
-            let place = std::mem::replace(next, next.saturating_add(1));
-            Box::new(ConnAgents { serving: None, place, pool: Arc::default() })
-        })
+        self.by_conn.get_mut(conn).get_or_insert_default()
     }
 
     /// Compares the orders of pools and connections with the agents.
@@ -320,15 +274,15 @@ impl Agents {
     /// `taken` returns the number of members and starts of a provider, and that of starts alone.
     pub fn check(&self, taken: impl Fn(AgentId) -> (u32, u32)) {
         for (id, agent) in self.iter() {
-            assert!(agent.place.is_none() || agent.taken == taken(id), "the members and starts of a provider");
+            let is_listed = agent.conn.is_some();
+            assert!(!is_listed || agent.taken == taken(id), "the members and starts of a provider");
             let PoolAgents { rooms, workers, cleaners, .. } = self.by_pool.get(agent.pool);
             let order = &rooms[usize::from(agent.backoff.is_some())];
             assert_eq!(order.has(agent, id), agent.has_room(), "a provider is found by its room");
             assert!(agent.provides || agent.cleans, "an agent provides or cleans");
-            let entry = agent.place.map(|place| (agent.cleaning, place, id));
-            assert!(entry.is_none_or(|entry| workers.contains(&entry)), "an agent is in the order of its pool");
-            assert!(entry.is_none_or(|entry| cleaners.contains(&entry) == agent.cleans), "cleaners have an order");
-            assert!(agent.conn.is_none() || agent.place.is_some(), "connected agents are in the order of their pool");
+            let has = |order: &ByLoad| order.contains(&(agent.cleaning, id));
+            assert_eq!(has(workers), is_listed, "an agent is in the order of its pool");
+            assert_eq!(has(cleaners), is_listed && agent.cleans, "cleaners have an order");
             let of_conn = agent.conn.map(|conn| self.of_conn(conn).expect("a connected agent has a connection"));
             assert!(of_conn.is_none_or(|of_conn| of_conn.serving == Some(id)), "an agent is found by its connection");
         }
@@ -339,17 +293,13 @@ impl Agents {
             of == pool && session.as_ref() == Some(name)
         };
         assert!(self.by_session.iter().all(is_named), "a session is of its provider");
-        for (pool, of_pool) in self.by_pool.iter() {
-            let count = |is_it: &dyn Fn(&Agent) -> bool| {
-                self.iter().filter(|(_, agent)| agent.pool == pool && is_it(agent)).count()
-            };
-            let listed = |agent: &Agent| agent.place.is_some();
-            assert_eq!(of_pool.workers.len(), count(&listed), "agents of a pool");
-            assert_eq!(of_pool.cleaners.len(), count(&|agent| listed(agent) && agent.cleans), "cleaners of a pool");
-            assert_eq!(of_pool.providers as usize, count(&|agent| listed(agent) && agent.provides), "providers");
-            let rooms: usize = of_pool.rooms.iter().map(Rooms::len).sum();
-            assert_eq!(rooms, count(&Agent::has_room), "providers by room");
-        }
+        let count = |is_it: &dyn Fn(&Agent) -> bool| self.iter().filter(|(_, agent)| is_it(agent)).count();
+        let sum = |of: fn(&PoolAgents) -> usize| self.by_pool.iter().map(|(_, of_pool)| of(of_pool)).sum::<usize>();
+        let is_listed = |agent: &Agent| agent.conn.is_some();
+        assert_eq!(sum(|of| of.workers.len()), count(&is_listed), "agents of pools");
+        assert_eq!(sum(|of| of.cleaners.len()), count(&|agent| is_listed(agent) && agent.cleans), "cleaners of pools");
+        assert_eq!(sum(|of| of.providers as usize), count(&|agent| is_listed(agent) && agent.provides), "providers");
+        assert_eq!(sum(|of| of.rooms.iter().map(Rooms::len).sum()), count(&Agent::has_room), "providers by room");
         for (conn, of_conn) in self.by_conn.iter() {
             let serving = of_conn.as_ref().and_then(|of_conn| of_conn.serving);
             assert!(serving.is_none_or(|id| self.get(id).conn == Some(conn)), "a connection has its own agent");

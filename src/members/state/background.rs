@@ -234,11 +234,16 @@ impl State {
                 self.end_anywhere(member, Lost::ProviderLost, String::new(), stat, step);
                 continue;
             }
-            self.members.move_to_last_of_agent(member);
+            self.members.set_owner(member, id);
             self.agents.get_mut(id).to_pass -= 1;
             match self.conn_of(member) {
                 Some(conn) => self.resume_member(member, conn, step),
-                None => self.suspend_member(member, step),
+                // Its provider is in its grace.
+                None => match self.phase_of(member) {
+                    Phase::Stopping => self.end_member(member, None, step),
+                    Phase::Free | Phase::Checking => self.leave_state(member, step),
+                    _ => {}
+                },
             }
         }
         if self.agents.find(id).is_some() {
@@ -247,15 +252,6 @@ impl State {
         }
         self.pools.reconsider(pool);
         false
-    }
-
-    /// Keeps a free member out whose provider is in its grace, and ends a member that was being stopped.
-    fn suspend_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        match self.phase_of(id) {
-            Phase::Stopping => self.end_member(id, None, step),
-            Phase::Free | Phase::Checking => self.leave_state(id, step),
-            _ => {}
-        }
     }
 
     /// Removes the pools of a group that are to be removed, refuses its waiters if no pool is left for them, or offers

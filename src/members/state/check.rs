@@ -1,6 +1,6 @@
 //! Invariants of the state. The checks change nothing.
 
-use super::{AgentId, HoldingId, MemberId, Phase, Place, Pool, PoolId, State, Task};
+use super::{HoldingId, MemberId, Phase, Place, Pool, PoolId, State, Task};
 use poolcounter_core::Time;
 
 impl State {
@@ -96,13 +96,10 @@ impl State {
             let cleans = |member: &MemberId| self.is_cleaned_by(*member, id);
             let cleaned = self.members.in_pool(agent.pool).all().filter(cleans).count();
             assert_eq!(agent.cleaning as usize, cleaned, "members that an agent cleans");
-            let owned = self.members.in_pool(agent.pool).all().filter(|member| self.is_of(*member, id)).count();
+            let owned =
+                self.members.in_pool(agent.pool).all().filter(|member| self.member(*member).owner == Some(id)).count();
             assert_eq!(owned, members as usize, "a provider has members of its pool");
         }
-    }
-
-    fn is_of(&self, member: MemberId, agent: AgentId) -> bool {
-        self.member(member).owner == Some(agent)
     }
 
     /// Checks ids that one owner keeps of another.

@@ -5,7 +5,7 @@
 
 use super::background;
 use super::{
-    AgentId, Answer, ConnId, DONE, Member, MemberId, Named, Notice, Phase, Pool, PoolId, Reason, Refusal, Span, Stat,
+    AgentId, Answer, ConnId, DONE, Member, MemberId, Named, News, Phase, Pool, PoolId, Reason, Refusal, Span, Stat,
     State, Step, Timer, What,
 };
 use poolcounter_protocol::line::WireSeconds;
@@ -24,8 +24,8 @@ const TRY_AGAIN: [Span; 3] = [Span::from_secs(10), Span::from_secs(60), Span::fr
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct FailedCleanings {
     pub times: u32,
-    /// Place in the order of arrival of the cleaner that has failed last. Other cleaners are asked before it.
-    pub by: Option<u64>,
+    /// Cleaner that has failed last. Other cleaners are asked before it.
+    pub by: Option<ConnId>,
 }
 
 /// Request of an operator that ends the time in which a member is kept out.
@@ -56,10 +56,10 @@ impl State {
             return;
         }
         let Some(id) = self.check_usable(id, step) else { return };
-        if let Some(hold) = self.members.take_hold(id) {
-            return self.hold_for(id, hold.span, hold.reason, step);
+        if let Some(hold) = self.members.take_beside(id, |beside| beside.hold.take()) {
+            return self.members.keep_out(id, Phase::Held, Some(hold.span), hold.reason, step);
         }
-        self.members.clear_failed(id);
+        self.members.take_beside(id, |beside| beside.failed.take());
         self.members.get_mut(id).since = step.now;
         self.members.enter_state(id, Phase::Unclean, None);
         self.pools.touch(pool);
@@ -121,7 +121,7 @@ impl State {
         if self.is_cleaned_by(id, agent) {
             let took = step.now.since(self.member(id).proved);
             self.pools.times(pool).clean.record(took);
-            self.members.clear_failed(id);
+            self.members.take_beside(id, |beside| beside.failed.take());
             self.leave_state(id, step);
             self.release_member(id, step);
         }
@@ -156,44 +156,34 @@ impl State {
         self.pools.count(pool, Stat::CleaningsFailed);
         self.leave_state(id, step);
         if limit > 0 && times >= limit {
-            self.members.clear_failed(id);
+            self.members.take_beside(id, |beside| beside.failed.take());
             let why = Reason::said("cleaning failed", text);
             return self.fail_member(id, Stat::Failed, Reason::new(why, by), step);
         }
         let of = if limit > 0 { format!(" of {limit}") } else { String::new() };
         let why = Reason::said(&format!("cleaning failed ({times}{of})"), text);
-        self.report_unclean(id, &why, &by, step);
-        self.members.beside_mut(id).failed = Some(FailedCleanings { times, by: self.agents.get(agent).place });
+        self.note(id, by.clone(), News::Unclean(why.clone()), step);
+        self.members.beside_mut(id).failed = Some(FailedCleanings { times, by: self.agents.get(agent).conn });
         let after = TRY_AGAIN[TRY_AGAIN.len().min(times as usize) - 1];
-        self.clean_later(id, after, Reason::new(why, by), step);
-    }
-
-    /// Keeps out a member that is in no queue, and cleans it later.
-    pub(super) fn clean_later(&mut self, id: MemberId, after: Span, reason: Reason, step: &mut Step<'_, '_>) {
-        self.members.keep_out(id, Phase::CleanLater, Some(after), reason, step);
+        self.members.keep_out(id, Phase::CleanLater, Some(after), Reason::new(why, by), step);
     }
 
     /// Cleans a member that is in no queue, after it was put off.
     pub(super) fn clean_again(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let Some(id) = self.check_usable(id, step) else { return };
-        self.members.enter_unclean(id);
+        self.members.enter_state(id, Phase::Unclean, None);
         self.pools.touch(self.members.get(id).pool);
     }
 
     /// Keeps out a member whose cleaning takes too long, until its cleaner has answered or is lost.
     pub(super) fn cleaning_is_late(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        self.members.cleaning_fired(id);
+        self.members.fired(id);
         let pool = self.member(id).pool;
         let by = self.member(id).cleaner().map_or_else(String::new, |agent| self.who_is(agent, step));
         let span = WireSeconds(self.pool(pool).settings.clean_timeout);
         let why = format!("cleaning takes longer than {span} s; {by} is still at it");
-        self.report_unclean(id, &why, "", step);
-        self.members.set_reason(id, step.now, Reason::new(why, by));
-    }
-
-    fn report_unclean(&mut self, id: MemberId, why: &str, by: &str, step: &mut Step<'_, '_>) {
-        let (pool, member) = self.names_of(id);
-        step.notices.push(Notice::Unclean { pool, member, why: why.into(), by: by.into() });
+        self.note(id, String::new(), News::Unclean(why.clone()), step);
+        self.members.beside_mut(id).reason = Some((step.now, Reason::new(why, by)));
     }
 
     /// Puts off the cleanings of an agent that is lost.
@@ -203,7 +193,8 @@ impl State {
         for id in lost {
             let by = self.who_is(agent, step);
             self.leave_state(id, step);
-            self.clean_later(id, CLEANER_GRACE, Reason::new("its cleaner is lost; it is cleaned again", by), step);
+            let reason = Reason::new("its cleaner is lost; it is cleaned again", by);
+            self.members.keep_out(id, Phase::CleanLater, Some(CLEANER_GRACE), reason, step);
         }
     }
 
@@ -217,8 +208,7 @@ impl State {
     ) -> Answer {
         let id = self.find_member(named)?;
         if ends.contains(&self.phase_of(id)) {
-            let ((pool, member), by) = (self.names_of(id), self.who(conn, step));
-            step.notices.push(Notice::Released { pool, member, release: word, by });
+            self.note(id, self.who(conn, step), News::Released(word), step);
             self.leave_state(id, step);
             match is_cleaned {
                 true => self.return_member(id, step),

@@ -1,8 +1,10 @@
 //! Demand: the number of members that a pool or a group needs, the starts that bring them, and the idle ones that end.
 
 use super::pools::{PARTS, Part, Supply};
+use super::reasons::LONGEST_NOTE;
 use super::{
-    AgentId, Answer, DONE, GroupId, Notice, Phase, Place, Pool, PoolId, Start, StartId, State, Step, background,
+    Agent, AgentId, Answer, DONE, GroupId, MemberId, News, Notice, Phase, Place, Pool, PoolId, Start, StartId, State,
+    Step, background,
 };
 use crate::stats::MemberStat as Stat;
 use poolcounter_core::{ConnId, Span, Time, TimerId};
@@ -10,7 +12,7 @@ use poolcounter_protocol::members::pool_settings::Settings;
 use poolcounter_protocol::members::request::{Attributes, NoMembers, Refusal, What};
 
 /// Most members that are culled at once; the rest follows a millisecond later, so that others are served in between.
-const MOST_CULLED: u32 = 1_000;
+const MOST_CULLED: usize = 1_000;
 
 impl State {
     /// Settles a pool that has changed: its size, waiters, cleaning and starts, its part in its group, and its end.
@@ -29,28 +31,25 @@ impl State {
             if !self.launch(id, wanted, step) {
                 self.fall_behind(id);
             }
-            self.note_cramped(id);
+            if !self.has_room() && self.has_slot(id) {
+                self.pools.cramped.push_back(id);
+            }
         }
         let slots = self.slots(id);
         let pool = self.pools.get_mut(id);
         pool.is_to_grow = false;
-        if self.pool(id).group.is_some() {
-            self.note_supply(id);
+        if let Some(group) = self.pool(id).group {
+            self.pools.set_supply(id, self.supply_of(id));
+            // Waiters of the group are settled if there are some.
+            if self.waiters.want(Place::Group(group)) > 0 {
+                self.pools.touch_group(group);
+            }
         }
         if slots == 0 && self.pool(id).is_leaving && self.waiters.queued(Place::Pool(id)) == 0 {
             match self.drop_agents(id, step) {
                 true => self.fall_behind(id),
                 false => self.drop_pool(id, step),
             }
-        }
-    }
-
-    /// Notes what a pool has for the waiters of its group, which are settled if there are some.
-    fn note_supply(&mut self, id: PoolId) {
-        let Some(group) = self.pool(id).group else { return };
-        self.pools.set_supply(id, self.supply_of(id));
-        if self.waiters.want(Place::Group(group)) > 0 {
-            self.pools.touch_group(group);
         }
     }
 
@@ -69,7 +68,7 @@ impl State {
             (Part::Kept, group.map_or(0, |group| self.kept(id, Place::Group(group)))),
             (Part::Most, settings.max.into()),
             (Part::Lasting, 1),
-            (Part::Fixed, self.members.in_pool(id).is_fixed().into()),
+            (Part::Fixed, (self.members.is_fixed(id) == Some(true)).into()),
             (Part::Provided, self.agents.is_provided(id).into()),
             (Part::Starting, (reason == NoMembers::Starting).into()),
             (Part::AtCapacity, (reason == NoMembers::AtCapacity).into()),
@@ -162,12 +161,16 @@ impl State {
         let owed = &mut self.pools.get_mut(id).owed;
         // Lossless: it is not above the number that is owed.
         *owed = room.min(u64::from(*owed)) as u32;
-        while self.is_above_max(id) {
-            let Some(member) = self.members.oldest_provided(id) else { break };
-            if !step.timers.spend(background::COST) {
-                return self.fall_behind(id);
-            }
+        let (surplus, budget) = (self.members.in_pool(id).live().saturating_sub(max), step.timers.budget());
+        let slice = surplus.min(u64::from(budget / background::COST));
+        // Lossless: it is at most the budget.
+        let oldest: Vec<MemberId> = self.members.free_provided(id).take(slice as usize).collect();
+        for member in oldest {
+            step.timers.charge(background::COST);
             self.stop_member(member, Stat::Reconfigured, step);
+        }
+        if self.is_above_max(id) && self.members.free_provided(id).next().is_some() {
+            self.fall_behind(id);
         }
     }
 
@@ -214,13 +217,6 @@ impl State {
         let Pool { settings, is_leaving, .. } = self.pool(id);
         let is_possible = !is_leaving && self.has_slot(id);
         self.agents.roomiest(id, settings.max).filter(|_| is_possible).map(|(_, agent)| agent)
-    }
-
-    /// Notes a pool that could start members if the daemon had room for them.
-    fn note_cramped(&mut self, id: PoolId) {
-        if !self.has_room() && self.has_slot(id) {
-            self.pools.cramped.push_back(id);
-        }
     }
 
     /// Returns a start of a connection that is under way; None if it has ended, so that its answer is late.
@@ -311,14 +307,13 @@ impl State {
     /// Starts a backoff of a provider at which a start has failed, or whose member has died young.
     pub(super) fn begin_backoff(&mut self, id: AgentId, text: &[u8], step: &mut Step<'_, '_>) {
         self.agents.change(id, |agent| agent.begin_backoff(id, step));
-        let agent = self.agents.get(id);
-        let provider = agent.conn.map(|conn| (step.peer)(conn)).unwrap_or_default();
-        step.notices.push(Notice::StartFailed {
-            pool: self.pool(agent.pool).name.clone(),
-            provider,
-            text: text.into(),
-        });
-        self.pools.touch(self.agents.get(id).pool);
+        let Agent { conn, pool: id, .. } = *self.agents.get(id);
+        let provider = conn.map(|conn| (step.peer)(conn)).unwrap_or_default();
+        let pool = self.pools.get_mut(id);
+        pool.failure = Some(Box::new((step.now, provider.clone(), text[..text.len().min(LONGEST_NOTE)].into())));
+        let (pool, news) = (pool.name.clone(), News::StartFailed(text.into()));
+        step.notices.push(Notice { pool, member: None, by: provider, news });
+        self.pools.touch(id);
     }
 
     /// Asks a provider for starts again after its backoff.
@@ -329,30 +324,29 @@ impl State {
 
     /// Stops members that are idle for longer than `max_age`, longest idle first.
     pub(super) fn cull(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let mut culled = 0;
-        while culled < MOST_CULLED && self.is_too_idle(id, step.now) {
-            let Some(member) = self.members.oldest_provided(id) else { break };
+        self.pools.get_mut(id).cull.take().into_iter().for_each(TimerId::fired);
+        let Settings { init, min_free, max_age, cull_interval, .. } = self.pool(id).settings;
+        let is_old = |id: &MemberId| step.now.since(self.member(*id).since) > max_age;
+        let old: Vec<MemberId> = self.members.free_provided(id).take_while(is_old).take(MOST_CULLED).collect();
+        let mut interval = if old.len() < MOST_CULLED { cull_interval } else { Span::from_millis(1) };
+        for member in old {
+            let of_pool = self.members.in_pool(id);
+            if of_pool.live() <= u64::from(init) || of_pool.idle() <= min_free {
+                interval = cull_interval;
+                break;
+            }
             self.stop_member(member, Stat::MaxAge, step);
-            culled += 1;
         }
-        let interval = if culled < MOST_CULLED { self.pool(id).settings.cull_interval } else { Span::from_millis(1) };
-        self.pools.rearm_cull(id, interval, step);
-    }
-
-    fn is_too_idle(&self, id: PoolId, now: Time) -> bool {
-        let (of_pool, Settings { init, min_free, max_age, .. }) = (self.members.in_pool(id), &self.pool(id).settings);
-        let is_spare = of_pool.live() > u64::from(*init) && of_pool.idle() > *min_free;
-        is_spare
-            && self.members.oldest_provided(id).is_some_and(|member| now.since(self.member(member).since) > *max_age)
+        self.pools.arm_cull(id, interval, step);
     }
 
     /// Returns why a take has no member of the pool.
     pub(super) fn miss_reason(&self, id: PoolId) -> NoMembers {
-        let (of_pool, has_slot) = (self.members.in_pool(id), self.has_slot(id));
+        let has_slot = self.has_slot(id);
         let waits_to_start = has_slot && self.agents.waits_to_start(id, self.pool(id).settings.max);
         if self.under_way(id) > 0 || waits_to_start {
             NoMembers::Starting
-        } else if has_slot && !self.agents.is_provided(id) && !of_pool.is_fixed() {
+        } else if has_slot && !self.agents.is_provided(id) && self.members.is_fixed(id) != Some(true) {
             NoMembers::NoProvider
         } else {
             NoMembers::AtCapacity

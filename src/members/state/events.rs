@@ -14,34 +14,37 @@ pub struct Event {
     pub what: What,
 }
 
-/// Message to the operator.
+/// Message to the operator about a pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notice {
+    /// Name of the pool.
+    pub pool: Arc<[u8]>,
+    /// Member that it is about; None for the pool as a whole.
+    pub member: Option<Arc<[u8]>>,
+    /// Name or address of the peer that caused it; empty without one.
+    pub by: String,
+    /// Its kind, with further facts.
+    pub news: News,
+}
+
+/// Kind of a message to the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are named as what they are")]
-pub enum Notice {
-    /// A member is held for longer than `warn_hold`.
-    LongHold { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, held: Span, holder: String },
-    /// A start failed, with the address of the provider and the reason.
-    StartFailed { pool: Arc<[u8]>, provider: String, text: Box<[u8]> },
-    /// A lease has ended without a return, after this time, with the peer that has caused it, if there is one, and its
-    /// note.
-    LeaseEnded {
-        pool: Arc<[u8]>,
-        member: Arc<[u8]>,
-        lease: u64,
-        held: Span,
-        holder: String,
-        ending: Ending,
-        by: String,
-        note: Box<[u8]>,
-    },
+pub enum News {
+    /// Its holder has a member for longer than `warn_hold`.
+    LongHold { lease: u64, held: Span },
+    /// A start failed at a provider, for this reason.
+    StartFailed(Box<[u8]>),
+    /// A lease has ended without a return, after this time, with the note of the peer that has caused it.
+    LeaseEnded { lease: u64, held: Span, holder: String, ending: Ending, note: Box<[u8]> },
     /// An operator holds a member.
-    Held { pool: Arc<[u8]>, member: Arc<[u8]>, span: Span, note: Box<[u8]>, by: String },
-    /// An operator has ended a hold or a quarantine: `release` is "repaired".
-    Released { pool: Arc<[u8]>, member: Arc<[u8]>, release: &'static str, by: String },
-    /// A cleaning has failed, or takes too long, with the reason and the cleaner that has reported it.
-    Unclean { pool: Arc<[u8]>, member: Arc<[u8]>, why: String, by: String },
-    /// A fixed member goes into quarantine, with the reason, and the name or address of the peer that caused it.
-    Quarantined { pool: Arc<[u8]>, member: Arc<[u8]>, why: Cow<'static, [u8]>, by: Box<[u8]> },
+    Held { span: Span, note: Box<[u8]> },
+    /// An operator has ended a hold or a quarantine: it is "repaired".
+    Released(&'static str),
+    /// A cleaning has failed, or takes too long, for this reason.
+    Unclean(String),
+    /// A fixed member goes into quarantine, for this reason.
+    Quarantined(Cow<'static, [u8]>),
     /// A pool of the configuration file, or a fixed member of one, cannot be added.
-    NotDeclared { pool: Arc<[u8]>, member: Option<Arc<[u8]>>, why: Refusal },
+    NotDeclared(Refusal),
 }

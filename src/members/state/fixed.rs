@@ -4,7 +4,7 @@
 use super::background;
 use super::pool_changes::{DeclaredMember, NOT_CHECKED, checks_of};
 use super::{
-    Answer, Attributes, ConnId, DONE, MemberId, Named, Notice, PoolId, Refusal, Span, State, Step, Timer, TimerId,
+    Answer, Attributes, ConnId, DONE, MemberId, Named, News, Notice, PoolId, Refusal, Span, State, Step, Timer, TimerId,
 };
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl State {
 
     /// Checks that a pool can have a new fixed member of this name.
     pub(super) fn check_fixed(&mut self, pool: PoolId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
-        if self.agents.is_provided(pool) || self.members.in_pool(pool).is_provided() {
+        if self.agents.is_provided(pool) || self.members.is_fixed(pool) == Some(false) {
             return Err(Refusal::BadSyntax("the pool has providers, and so no fixed members"));
         }
         if checks_of(&self.pool(pool).settings).is_some() {
@@ -36,13 +36,7 @@ impl State {
     }
 
     /// Adds a fixed member that was checked, and frees it.
-    pub(super) fn add_fixed(
-        &mut self,
-        pool: PoolId,
-        name: &[u8],
-        attributes: Attributes,
-        step: &mut Step<'_, '_>,
-    ) -> MemberId {
+    fn add_fixed(&mut self, pool: PoolId, name: &[u8], attributes: Attributes, step: &mut Step<'_, '_>) -> MemberId {
         let id = self.create_member(pool, name, attributes, None, step);
         if !self.apply_unknown(id, step) {
             self.release_member(id, step);
@@ -61,30 +55,34 @@ impl State {
         DONE
     }
 
-    /// Adds a fixed member of the configuration file to a pool, or tries it again later.
-    pub(super) fn configure_member(&mut self, pool: &Arc<[u8]>, declared: DeclaredMember, step: &mut Step<'_, '_>) {
-        if let Err(why) = self.try_to_configure(pool, &declared, step) {
-            let (pool, member) = (pool.clone(), Some(declared.name.clone()));
-            step.notices.push(Notice::NotDeclared { pool: pool.clone(), member, why });
-            self.refuse(pool, declared, step);
+    /// Adds fixed members of the configuration file to their pools. A member that its pool cannot have yet, as when a pool
+    /// that is being removed still has it, is tried again later; that is said the first time.
+    pub(super) fn declare_members(
+        &mut self,
+        members: Vec<(Arc<[u8]>, DeclaredMember)>,
+        is_first: bool,
+        step: &mut Step<'_, '_>,
+    ) {
+        for (pool, declared) in members {
+            let Err(why) = self.try_to_add(&pool, &declared, step) else { continue };
+            if is_first {
+                let (pool, member, news) = (pool.clone(), Some(declared.name.clone()), News::NotDeclared(why));
+                step.notices.push(Notice { pool, member, by: String::new(), news });
+            } else if why == Refusal::NoPool {
+                continue;
+            }
+            self.refused.push((pool, declared));
+            self.refused_timer.get_or_insert_with(|| step.timers.arm(step.now + TRY_AGAIN, Timer::Declare));
         }
     }
 
-    /// Keeps a fixed member that its pool cannot have yet, as when a pool that is being removed still has it.
-    fn refuse(&mut self, pool: Arc<[u8]>, declared: DeclaredMember, step: &mut Step<'_, '_>) {
-        self.refused.push((pool, declared));
-        self.refused_timer.get_or_insert_with(|| step.timers.arm(step.now + TRY_AGAIN, Timer::Declare));
-    }
-
-    /// Adds the fixed members that were refused, or tries them again later. Nothing is said a second time.
+    /// Tries the fixed members that were refused again.
     pub(super) fn declare_refused(&mut self, step: &mut Step<'_, '_>) {
         self.refused_timer.take().into_iter().for_each(TimerId::fired);
-        for (pool, declared) in std::mem::take(&mut self.refused) {
-            step.timers.charge(background::COST);
-            if !matches!(self.try_to_configure(&pool, &declared, step), Ok(()) | Err(Refusal::NoPool)) {
-                self.refuse(pool, declared, step);
-            }
-        }
+        let refused = std::mem::take(&mut self.refused);
+        // Lossless: members are counted by 32 bits.
+        step.timers.charge(refused.len() as u32 * background::COST);
+        self.declare_members(refused, false, step);
     }
 
     /// Adds a fixed member of the configuration file to a pool, or gives the pool's own its attributes.
@@ -92,18 +90,13 @@ impl State {
     /// # Errors
     ///
     /// Fails if the pool cannot have it, or is not there any more.
-    fn try_to_configure(
-        &mut self,
-        pool: &[u8],
-        declared: &DeclaredMember,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
+    fn try_to_add(&mut self, pool: &[u8], declared: &DeclaredMember, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let pool = self.lasting_pool(pool)?;
         let own = self.members.find_fixed(&declared.name).filter(|id| self.member(*id).pool == pool);
         let id = match own {
             Some(id) => {
                 // It may have been marked to leave at its return.
-                self.members.set_leaving(id, false);
+                self.members.marked(id).is_leaving = false;
                 let attributes = self.members.attributes(id).map_or(&[][..], |attributes| attributes.as_slice());
                 if attributes != declared.attributes {
                     self.members.set_attributes(id, declared.attributes.clone());
@@ -116,7 +109,7 @@ impl State {
                 self.add_fixed(pool, &declared.name, declared.attributes.clone(), step)
             }
         };
-        self.members.set_from_file(id, true);
+        self.members.marked(id).is_from_file = true;
         Ok(())
     }
 }

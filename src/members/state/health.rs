@@ -1,5 +1,6 @@
 //! Queries for the health of pools: members that are kept out or held for long, and takes that wait.
 
+use super::pools::StartFailure;
 use super::queries::{MemberRow, PoolRow};
 use super::waiters::Place;
 use super::{Phase, PoolId, State, Viewer};
@@ -25,6 +26,8 @@ pub struct PoolHealth<'a> {
     pub unclean: u32,
     /// Number of members whose cleaning takes longer than `clean_timeout`.
     pub late: u32,
+    /// Its last failed start.
+    pub failure: Option<&'a StartFailure>,
     /// True if a provider is connected.
     pub is_provided: bool,
     /// True if a connected provider may be asked for a start: it is not in backoff.
@@ -67,7 +70,8 @@ impl State {
                 false => self.members.in_pool(id).count(Phase::Unclean),
                 true => 0,
             },
-            late: self.members.in_pool(id).late,
+            late: self.members.late_cleanings(id) as u32,
+            failure: pool.failure.as_deref(),
             is_provided: self.agents.is_provided(id),
             can_start: self.agents.can_start(id),
             has_room: self.members.in_pool(id).live() < u64::from(row.figures.max),

@@ -1,6 +1,6 @@
 //! Ends of leases, and the last holders of each fixed member: who had it, from when until when, and how that ended.
 
-use super::{Lease, LeaseId, Member, Moment, Notice, State, Step};
+use super::{Lease, LeaseId, Member, Moment, News, State, Step};
 use crate::stats::MemberStat as Stat;
 use poolcounter_core::ConnId;
 use poolcounter_protocol::members::request::{Lost, Named, Refusal};
@@ -106,14 +106,15 @@ impl State {
         let End { ending, by, note } = end;
         if owner.is_none() {
             let at = self.moment(step.now);
-            if let Some(past) = self.members.history_mut(id).find(|past| past.lease == number) {
-                past.end = Some((at, ending, by.as_bytes().into()));
-            }
+            self.members.take_beside(id, |beside| {
+                let past = beside.history.iter_mut().rev().find(|past| past.lease == number)?;
+                past.end.replace((at, ending, by.as_bytes().into()))
+            });
         }
         if let (.., Some(stat)) = ending.row() {
             self.pools.count(pool, stat);
-            let ((pool, member), held, note) = (self.names_of(id), step.now.since(since), note.into());
-            step.notices.push(Notice::LeaseEnded { pool, member, lease: number, held, holder, ending, by, note });
+            let (held, note) = (step.now.since(since), note.into());
+            self.note(id, by, News::LeaseEnded { lease: number, held, holder, ending, note }, step);
         }
     }
 

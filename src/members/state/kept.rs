@@ -75,7 +75,7 @@ pub(super) struct Kept {
     /// Time for which holders are awaited after a restart.
     grace: Span,
     /// True while no fixed member and no token is given out, with the reason.
-    closed: Option<&'static str>,
+    pub closed: Option<&'static str>,
 }
 
 /// Surroundings of a query for changes.
@@ -159,18 +159,13 @@ impl State {
     /// Refuses a take of a fixed member or with a token while nothing can be kept.
     pub(super) fn refuse_unkept(&self, has_token: bool, place: Place) -> Result<(), Refusal> {
         let has_fixed = match place {
-            Place::Pool(pool) => self.members.in_pool(pool).is_fixed(),
+            Place::Pool(pool) => self.members.is_fixed(pool) == Some(true),
             Place::Group(group) => self.pools.group(group).sum(Part::Fixed) > 0,
         };
         match self.kept.closed {
             Some(why) if has_token || has_fixed => Err(Refusal::NotKept(why)),
             _ => Ok(()),
         }
-    }
-
-    /// Returns whether a waiter may have a member: anything can be kept, or need not.
-    pub(super) fn may_give(&self, id: MemberId, lease: Option<Span>) -> bool {
-        self.kept.closed.is_none() || lease.is_none() && self.member(id).owner.is_some()
     }
 
     /// Returns whether there are fixed members or leases with a token, so that requests may change what is kept.

@@ -145,10 +145,6 @@ impl Leases {
         !self.holdings.is_empty() || self.consumers.iter().any(|(conn, _)| self.knows(conn))
     }
 
-    pub fn armed_timers(&self) -> usize {
-        self.leases.iter().filter(|(_, lease)| lease.timer.is_some()).count()
-    }
-
     /// Numbers leases from `number` on, unless they have come further.
     pub fn number_from(&mut self, number: u64) {
         self.next_number = self.next_number.max(number);
@@ -227,7 +223,9 @@ impl Leases {
     fn insert(&mut self, lease: Lease, pool: PoolId) -> LeaseId {
         let id = LeaseId::from_index(self.leases.insert(lease));
         self.link(id, pool);
-        self.index(id);
+        let (leases, lease) = (&self.leases, &self.leases[id.index()]);
+        self.by_number.insert(hash_number(lease.number), id, |id| hash_number(leases[id.index()].number));
+        self.by_token.extend(lease.token.iter().map(|token| (token.token, id)));
         self.mark(id);
         id
     }
@@ -252,14 +250,6 @@ impl Leases {
     pub fn mark_all(&mut self) {
         let tokens = self.leases.iter().filter_map(|(_, lease)| lease.token.as_ref());
         tokens.for_each(|token| self.marks.add(&token.token));
-    }
-
-    /// Adds a lease to the indexes.
-    fn index(&mut self, id: LeaseId) {
-        let leases = &self.leases;
-        let lease = &leases[id.index()];
-        self.by_number.insert(hash_number(lease.number), id, |id| hash_number(leases[id.index()].number));
-        self.by_token.extend(lease.token.iter().map(|token| (token.token, id)));
     }
 
     /// Detaches a lease from its connection.

@@ -2,7 +2,7 @@
 
 use super::history::{End, Ending};
 use super::{
-    Answer, DONE, HoldingId, Lease, LeaseId, Member, MemberId, Notice, Phase, Reason, Stat, State, Step, Task, Waiter,
+    Answer, DONE, HoldingId, Lease, LeaseId, Member, MemberId, News, Phase, Reason, Stat, State, Step, Task, Waiter,
     background,
 };
 use poolcounter_core::{ConnId, Id as _, Span};
@@ -155,7 +155,7 @@ impl State {
     pub(super) fn renew(&mut self, conn: ConnId, token: &Token, span: Option<Span>, step: &mut Step<'_, '_>) -> Answer {
         let Some(id) = self.leases.find_token(token) else { return Ok(Some(What::NotTaken)) };
         self.leases.renew(id, span, step.now);
-        self.members.clear_reason(self.leases.get(id).member);
+        self.members.take_beside(self.leases.get(id).member, |beside| beside.reason.take());
         if self.leases.conn_of(id) != Some(conn) {
             self.detach_lease(id);
             let pool = self.member(self.leases.get(id).member).pool;
@@ -168,26 +168,20 @@ impl State {
     /// Ends a lease that has run out or was held for too long, or reports one that is held for long.
     pub(super) fn lease_is_due(&mut self, id: LeaseId, step: &mut Step<'_, '_>) {
         self.leases.fired(id);
-        let Lease { since, token, member, .. } = self.leases.get(id);
-        let held = step.now.since(*since);
+        let Lease { number: lease, since, ref token, member, .. } = *self.leases.get(id);
+        let (held, pool) = (step.now.since(since), self.member(member).pool);
         let has_run_out = token.as_ref().is_some_and(|token| token.until <= step.now);
-        let Settings { max_hold, warn_hold, .. } = self.pool(self.member(*member).pool).settings;
+        let Settings { max_hold, warn_hold, .. } = self.pool(pool).settings;
         if has_run_out || max_hold > Span::ZERO && held >= max_hold {
             let reason = if has_run_out { Lost::Expired } else { Lost::HeldTooLong };
             return self.conclude(id, End::plain(Ending::Lost(reason)), step);
         }
         if warn_hold > Span::ZERO && held >= warn_hold {
-            self.report_long_hold(id, held, step);
+            self.leases.get_mut(id).is_reported = true;
+            self.pools.count(pool, Stat::LongHolds);
+            self.note(member, self.leases.holder_text(id, step.peer), News::LongHold { lease, held }, step);
         }
         self.arm_lease(id, step);
-    }
-
-    fn report_long_hold(&mut self, id: LeaseId, held: Span, step: &mut Step<'_, '_>) {
-        self.leases.get_mut(id).is_reported = true;
-        let Lease { number: lease, member, .. } = *self.leases.get(id);
-        self.pools.count(self.members.get(member).pool, Stat::LongHolds);
-        let ((pool, member), holder) = (self.names_of(member), self.leases.holder_text(id, step.peer));
-        step.notices.push(Notice::LongHold { pool, member, lease, held, holder });
     }
 
     /// `TAKEBACK lease [note]`.

@@ -2,7 +2,7 @@
 
 use super::waiters::Place;
 use super::{
-    AgentId, Answer, DONE, Member, MemberId, Notice, PROVEN_AGE, Phase, Pool, PoolId, Reason, Stat, State, Step, Timer,
+    AgentId, Answer, DONE, Member, MemberId, News, PROVEN_AGE, Phase, Pool, PoolId, Reason, Stat, State, Step, Timer,
 };
 use poolcounter_core::{ConnId, Span, TimerId};
 use poolcounter_protocol::members::request::{Attributes, What};
@@ -10,6 +10,11 @@ use std::sync::Arc;
 
 /// Ends of members that are replaced; after other ones demand decides.
 const REPLACED: [Stat; 5] = [Stat::MaxLifetime, Stat::MaxUses, Stat::Died, Stat::Failed, Stat::HeldTooLong];
+
+/// Most members of a pool that are checked at once: takes pass over them.
+pub(super) const MOST_CHECKED: u32 = 256;
+/// Time after which a check that was one too many is tried again, for each idle member: of many, some have their turn.
+const CHECK_AGAIN: Span = Span::from_micros(100);
 
 impl State {
     /// Adds a member. It is in no queue until it is released or enters a phase.
@@ -28,14 +33,9 @@ impl State {
         if let Some(agent) = owner {
             self.note_room(agent);
         }
-        self.arm_life(id, step);
+        self.members.arm_life(id, &self.pools.get(pool).settings, step);
         self.pools.touch(pool);
         id
-    }
-
-    fn arm_life(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let pool = self.members.get(id).pool;
-        self.members.arm_life(id, &self.pools.get(pool).settings, step);
     }
 
     /// Removes a member from its phase, and notes the consequences for its pool. It is in no queue until it enters a
@@ -65,14 +65,15 @@ impl State {
     /// and kept for no waiter.
     pub(super) fn release_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> bool {
         let Some(id) = self.check_usable(id, step).filter(|id| !self.is_orphan(*id)) else { return false };
-        if let Some(hold) = self.members.take_hold(id) {
-            self.hold_for(id, hold.span, hold.reason, step);
+        if let Some(hold) = self.members.take_beside(id, |beside| beside.hold.take()) {
+            self.members.keep_out(id, Phase::Held, Some(hold.span), hold.reason, step);
             return false;
         }
         self.members.get_mut(id).since = step.now;
         self.members.get_mut(id).proved = step.now;
         let pool = self.member(id).pool;
-        self.members.push_free(id, &self.pools.get(pool).settings, step);
+        let timer = self.members.check_timer(id, &self.pools.get(pool).settings, step);
+        self.members.enter_state(id, Phase::Free, timer);
         self.note_idle(pool);
         !self.offer_member(id, step)
     }
@@ -83,11 +84,6 @@ impl State {
         if group.is_some() || settings.min_free > 0 || self.waiters.queued(Place::Pool(id)) > 0 {
             self.pools.touch(id);
         }
-    }
-
-    /// Holds a member that is in no queue for an operator.
-    pub(super) fn hold_for(&mut self, id: MemberId, span: Span, reason: Reason, step: &mut Step<'_, '_>) {
-        self.members.keep_out(id, Phase::Held, Some(span), reason, step);
     }
 
     /// Ends a member that may not be handed out again; returns any other.
@@ -154,7 +150,8 @@ impl State {
     /// Puts a provider into its place by room, after its members, starts or state have changed.
     pub(super) fn note_room(&mut self, id: AgentId) {
         let starts = self.starts.of_agent(id);
-        self.agents.set_taken(id, (self.members.of_agent(id) + starts, starts));
+        let taken = (self.members.of_agent(id) + starts, starts);
+        self.agents.change(id, |agent| agent.taken = taken);
     }
 
     /// Removes a lost provider without members.
@@ -176,8 +173,8 @@ impl State {
         } else if member.owner.is_none() && !is_leaving {
             let repair_after = Some(settings.repair_after).filter(|span| *span > Span::ZERO);
             self.leave_state(id, step);
-            let ((pool, member), Reason { why, by }) = (self.names_of(id), reason.clone());
-            step.notices.push(Notice::Quarantined { pool, member, why, by });
+            let by = String::from_utf8_lossy(&reason.by).into_owned();
+            self.note(id, by, News::Quarantined(reason.why.clone()), step);
             self.members.keep_out(id, Phase::Quarantined, repair_after, reason, step);
         } else {
             self.stop_member(id, stat, step);
@@ -203,10 +200,10 @@ impl State {
     /// Stops a free member that has reached its lifetime. Members in use are checked when they are returned.
     pub(super) fn life_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.members.get_mut(id).life.take().into_iter().for_each(TimerId::fired);
-        let settings = &self.pool(self.member(id).pool).settings;
+        let settings = &self.pools.get(self.members.get(id).pool).settings;
         if !self.members.is_past_lifetime(id, settings, step.now) {
             // Its pool has other settings by now.
-            self.arm_life(id, step);
+            self.members.arm_life(id, settings, step);
         } else if self.phase_of(id) == Phase::Free {
             self.stop_member(id, Stat::MaxLifetime, step);
         }
@@ -230,36 +227,33 @@ impl State {
                 }
             }
             Phase::Cleaning => self.cleaning_is_late(id, step),
-            Phase::Stopping => {
-                self.unlink_state(id).into_iter().for_each(TimerId::fired);
-                self.drop_member(id, step);
-            }
             kind => {
                 self.unlink_state(id).into_iter().for_each(TimerId::fired);
-                self.go_on_after_phase(id, kind, step);
+                match kind {
+                    Phase::Stopping => self.drop_member(id, step),
+                    // Its provider was lost a moment ago.
+                    Phase::Checking if self.is_orphan(id) => {}
+                    Phase::Checking => self.member_died(id, step),
+                    Phase::CleanLater => self.clean_again(id, step),
+                    Phase::Quarantined | Phase::Held | Phase::Delayed => self.return_member(id, step),
+                    _ => unreachable!("these are dealt with before, or have no timer"),
+                }
             }
         }
     }
 
-    fn go_on_after_phase(&mut self, id: MemberId, kind: Phase, step: &mut Step<'_, '_>) {
-        match kind {
-            // Its provider was lost a moment ago.
-            Phase::Checking if self.is_orphan(id) => {}
-            Phase::Checking => self.member_died(id, step),
-            Phase::CleanLater => self.clean_again(id, step),
-            Phase::Quarantined | Phase::Held | Phase::Delayed => self.return_member(id, step),
-            Phase::Free | Phase::Stopping | Phase::Cleaning | Phase::InUse | Phase::Unclean | Phase::Orphaned => {
-                unreachable!("these are dealt with before, or have no timer")
-            }
-        }
-    }
-
-    /// Asks the provider of a free member if it is alive.
+    /// Asks the provider of a free member if it is alive, now or later.
     pub(super) fn begin_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         // Background work has yet to end or suspend the members of a provider that was just lost.
         let Some(conn) = self.conn_of(id) else { return };
         let pool = self.member(id).pool;
-        self.members.begin_check(id, self.pools.get(pool).settings.check_timeout, step);
+        let of_pool = self.members.in_pool(pool);
+        if of_pool.count(Phase::Checking) >= MOST_CHECKED {
+            let after = Span::from_micros(CHECK_AGAIN.as_micros() * u64::from(of_pool.idle()));
+            return self.members.rearm(id, after, step);
+        }
+        self.members.rearm(id, self.pools.get(pool).settings.check_timeout, step);
+        self.members.set_checking(id, true);
         self.pools.touch(pool);
         let (pool, member) = self.names_of(id);
         step.tell(conn, What::Check { pool, member });
@@ -280,7 +274,8 @@ impl State {
             self.release_member(id, step);
         } else {
             let has_put_off = settings.check_on_take > Span::ZERO;
-            self.members.end_check(id, settings, step);
+            self.members.arm_check(id, settings, step);
+            self.members.set_checking(id, false);
             self.pools.touch(pool);
             self.offer_member(id, step);
             if has_put_off && self.free_count(pool) > 0 && self.queued(pool) > 0 {

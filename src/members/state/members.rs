@@ -22,7 +22,7 @@ mod queues;
 
 pub(super) use attributes::Wanted;
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Member {
     pub name: Arc<[u8]>,
     pub pool: PoolId,
@@ -54,22 +54,7 @@ pub(super) struct Member {
 impl Member {
     /// Returns a member in no phase. `share` is the position of its lifetime between the shortest and the longest.
     pub fn new(pool: PoolId, name: Arc<[u8]>, owner: Option<AgentId>, share: u16, now: Time) -> Self {
-        Member {
-            name,
-            pool,
-            owner,
-            born: now,
-            since: now,
-            proved: now,
-            uses: 0,
-            share,
-            is_leaving: false,
-            is_from_file: false,
-            phase: Phase::Orphaned,
-            of: 0,
-            timer: None,
-            life: None,
-        }
+        Member { name, pool, owner, share, born: now, since: now, proved: now, ..Member::default() }
     }
 
     /// Returns a copy without its timers, for a record.
@@ -108,8 +93,7 @@ pub(super) struct MemberTable {
     by_group: SideTable<GroupId, BTreeSet<(u32, Reverse<PoolId>)>>,
     /// Fixed members, each of which is in one pool.
     fixed: BTreeMap<Arc<[u8]>, MemberId>,
-    free_links: Links,
-    /// Links of the queues `idle`, `unclean` and `cleaning` of a pool.
+    /// Links of the queues of a pool.
     phase_links: Links,
     agent_links: Links,
     /// Names of the fixed members that have changed.
@@ -148,18 +132,12 @@ pub(super) struct ComingHold {
 pub(super) struct PoolMembers {
     /// All members, in the order of their names.
     by_name: Sorted<MemberId>,
-    /// Members that may be handed out, longest idle first.
-    free: List<MemberId>,
     /// Members that are free or checked, longest idle first.
     idle: List<MemberId>,
     /// Members that wait to be cleaned, longest returned first.
     pub unclean: List<MemberId>,
     cleaning: List<MemberId>,
-    /// Number of members whose cleaning takes longer than `clean_timeout`.
-    pub late: u32,
     counts: [u32; Phase::COUNT],
-    /// Number of fixed members: all members of the pool, or none.
-    fixed: u32,
     /// Group whose takes and waiters get its members, and the number of free ones under which it has the pool.
     pub group: Option<GroupId>,
     free_in_group: u32,
@@ -173,16 +151,6 @@ impl PoolMembers {
 
     pub fn len(&self) -> usize {
         self.by_name.len()
-    }
-
-    /// Returns whether the pool has fixed members, and so no members of providers.
-    pub fn is_fixed(&self) -> bool {
-        self.fixed > 0
-    }
-
-    /// Returns whether the pool has members of providers, and so no fixed ones.
-    pub fn is_provided(&self) -> bool {
-        self.len() > self.fixed as usize
     }
 
     /// Returns the number of members that are not being stopped.
@@ -218,6 +186,12 @@ impl MemberTable {
     /// Returns a member, for changes of what nothing else depends on.
     pub fn get_mut(&mut self, id: MemberId) -> &mut Member {
         &mut self.members[id.index()]
+    }
+
+    /// Returns a member, for changes of what is kept.
+    pub fn marked(&mut self, id: MemberId) -> &mut Member {
+        self.mark(id);
+        self.get_mut(id)
     }
 
     /// Returns the members of a pool.
@@ -257,6 +231,11 @@ impl MemberTable {
         !self.fixed.is_empty()
     }
 
+    /// Returns whether a pool has fixed members, and so no members of providers; None without members.
+    pub fn is_fixed(&self, pool: PoolId) -> Option<bool> {
+        self.in_pool(pool).by_name.first().map(|id| self.get(*id).owner.is_none())
+    }
+
     /// Returns the fixed member of this name, in any pool.
     pub fn find_fixed(&self, name: &[u8]) -> Option<MemberId> {
         self.fixed.get(name).copied()
@@ -267,18 +246,15 @@ impl MemberTable {
     pub fn create(&mut self, member: Member) -> Option<MemberId> {
         let id = MemberId::from_index(self.members.vacant_key());
         let (pool, name, is_fixed) = (member.pool, member.name.clone(), member.owner.is_none());
-        let of_pool = self.in_pool(pool);
-        let is_mixed = if is_fixed { of_pool.is_provided() } else { of_pool.is_fixed() };
-        (!(is_mixed || is_fixed && self.fixed.contains_key(&name))).then_some(())?;
+        let is_alike = self.is_fixed(pool).is_none_or(|others| others == is_fixed);
+        (is_alike && !(is_fixed && self.fixed.contains_key(&name))).then_some(())?;
         let by_name = &mut self.by_pool.get_mut(pool).by_name;
         by_name.insert_by(id, |other| self.members[other.index()].name.cmp(&name)).then_some(())?;
         if is_fixed {
             self.fixed.insert(name, id);
         }
         self.members.insert(member);
-        let of_pool = self.by_pool.get_mut(pool);
-        of_pool.counts[Phase::Orphaned as usize] += 1;
-        of_pool.fixed += u32::from(is_fixed);
+        self.by_pool.get_mut(pool).counts[Phase::Orphaned as usize] += 1;
         self.link_owner(id);
         Some(id)
     }
@@ -286,8 +262,7 @@ impl MemberTable {
     /// Makes room for members of a handover: a table that grows is copied.
     pub fn reserve(&mut self, members: usize) {
         self.members.reserve(members);
-        let of_phases = [&mut self.free_links, &mut self.phase_links];
-        of_phases.into_iter().chain([&mut self.agent_links]).for_each(|links| links.reserve(members));
+        [&mut self.phase_links, &mut self.agent_links].into_iter().for_each(|links| links.reserve(members));
     }
 
     /// Removes a member that is in no queue, with the timer of its lifetime.
@@ -301,24 +276,16 @@ impl MemberTable {
         by_name.remove_by(|other| self.members[other.index()].name.cmp(name));
         let member = self.members.remove(id.index());
         member.life.into_iter().for_each(|timer| step.timers.cancel(timer));
-        let of_pool = self.by_pool.get_mut(member.pool);
-        of_pool.counts[Phase::Orphaned as usize] -= 1;
+        self.by_pool.get_mut(member.pool).counts[Phase::Orphaned as usize] -= 1;
         if member.owner.is_none() {
-            of_pool.fixed -= 1;
             self.fixed.remove(&member.name);
         }
     }
 
-    /// Passes a member to another provider.
+    /// Passes a member to a provider, behind the other members of that.
     pub fn set_owner(&mut self, id: MemberId, agent: AgentId) {
         self.unlink_owner(id);
         self.members[id.index()].owner = Some(agent);
-        self.link_owner(id);
-    }
-
-    /// Moves a member of a provider behind its other members.
-    pub fn move_to_last_of_agent(&mut self, id: MemberId) {
-        self.unlink_owner(id);
         self.link_owner(id);
     }
 
@@ -340,42 +307,14 @@ impl MemberTable {
         self.beside.get(&id).unwrap_or(NONE)
     }
 
-    /// Returns the facts beside a member, for changes that are marked apart.
+    /// Returns the facts beside a member, for a change that adds some.
     pub fn beside_mut(&mut self, id: MemberId) -> &mut Beside {
+        self.mark(id);
         self.beside.entry(id).or_default()
     }
 
-    /// Returns the last leases of a member, the last one first.
-    pub fn history_mut(&mut self, id: MemberId) -> impl Iterator<Item = &mut PastLease> {
-        self.beside.get_mut(&id).into_iter().flat_map(|beside| beside.history.iter_mut().rev())
-    }
-
-    /// Notes that a member will be held when it becomes free.
-    pub fn set_hold(&mut self, id: MemberId, hold: ComingHold) {
-        self.beside_mut(id).hold = Some(hold);
-        self.mark(id);
-    }
-
-    /// Sets the reason for which a member is kept out, and the begin.
-    pub fn set_reason(&mut self, id: MemberId, since: Time, reason: Reason) {
-        self.beside_mut(id).reason = Some((since, reason));
-        self.mark(id);
-    }
-
-    /// Forgets why a member is kept out.
-    pub fn clear_reason(&mut self, id: MemberId) {
-        if self.take_beside(id, |beside| beside.reason.take()).is_some() {
-            self.mark(id);
-        }
-    }
-
-    /// Forgets the failed cleanings of a member.
-    pub fn clear_failed(&mut self, id: MemberId) {
-        self.take_beside(id, |beside| beside.failed.take());
-    }
-
     /// Takes one of the facts beside a member. A member without any has no place in the table.
-    fn take_beside<T>(&mut self, id: MemberId, take: impl FnOnce(&mut Beside) -> Option<T>) -> Option<T> {
+    pub fn take_beside<T>(&mut self, id: MemberId, take: impl FnOnce(&mut Beside) -> Option<T>) -> Option<T> {
         let beside = self.beside.get_mut(&id)?;
         let taken = take(beside);
         if beside.is_empty() {
@@ -396,23 +335,6 @@ impl MemberTable {
     /// Notes that all fixed members have changed.
     pub fn mark_all_fixed(&mut self) {
         self.fixed.keys().for_each(|name| self.marks.add(name));
-    }
-
-    /// Takes the note that a member will be held when it becomes free.
-    pub fn take_hold(&mut self, id: MemberId) -> Option<ComingHold> {
-        let hold = self.take_beside(id, |beside| beside.hold.take())?;
-        self.mark(id);
-        Some(hold)
-    }
-
-    pub fn set_leaving(&mut self, id: MemberId, is_leaving: bool) {
-        self.members[id.index()].is_leaving = is_leaving;
-        self.mark(id);
-    }
-
-    pub fn set_from_file(&mut self, id: MemberId, is_from_file: bool) {
-        self.members[id.index()].is_from_file = is_from_file;
-        self.mark(id);
     }
 
     /// Arms the timer of a lifetime anew. Past its lifetime, only a free member has one: others are checked when they
@@ -454,13 +376,13 @@ mod tests {
     use super::super::waiters::Waiter;
     use super::*;
 
-    /// There may be a million members, so each is small: 72 bytes, and 24 of links, besides its name in the index and
+    /// There may be a million members, so each is small: 72 bytes, and 16 of links, besides its name in the index and
     /// its attributes.
     #[test]
     fn a_member_takes_little_memory() {
         // A slab adds nothing to an entry that has room for a mark, as here.
         assert_eq!(size_of::<Option<Member>>(), size_of::<Member>());
-        assert!(size_of::<Member>() + 3 * size_of::<u64>() <= 100, "{} bytes and 24", size_of::<Member>());
+        assert!(size_of::<Member>() + 2 * size_of::<u64>() <= 92, "{} bytes and 16", size_of::<Member>());
         assert!(size_of::<Lease>() <= 96, "{} bytes", size_of::<Lease>());
         assert!(size_of::<Waiter>() <= 128, "{} bytes", size_of::<Waiter>());
         println!("member {}, lease {}, waiter {}", size_of::<Member>(), size_of::<Lease>(), size_of::<Waiter>());

@@ -1,6 +1,6 @@
 //! Declaration, change and removal of pools, by requests and by the configuration file.
 
-use super::{Answer, DONE, MOST_POOLS, Member, Notice, Pool, PoolId, State, Step, Task, background};
+use super::{Answer, DONE, MOST_POOLS, Member, News, Notice, Pool, PoolId, State, Step, Task, background};
 use poolcounter_core::Span;
 use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};
 use poolcounter_protocol::members::request::{Attributes, Refusal};
@@ -54,9 +54,10 @@ impl State {
     }
 
     pub(super) fn create_pool(&mut self, name: Arc<[u8]>, settings: Settings, step: &mut Step<'_, '_>) -> PoolId {
+        let interval = settings.cull_interval;
         let id = self.pools.create(name, settings);
         self.join_group(id);
-        self.pools.arm_cull(id, step);
+        self.pools.arm_cull(id, interval, step);
         self.pools.touch(id);
         id
     }
@@ -65,7 +66,7 @@ impl State {
     pub(super) fn reconfigure(&mut self, name: &[u8], changes: &[Change], step: &mut Step<'_, '_>) -> Answer {
         let id = self.pools.find(name)?;
         let settings = self.pool(id).settings.with(changes).map_err(Refusal::BadSettings)?;
-        if self.members.in_pool(id).is_fixed() && checks_of(&settings).is_some() {
+        if self.members.is_fixed(id) == Some(true) && checks_of(&settings).is_some() {
             return Err(Refusal::BadSyntax(NOT_CHECKED));
         }
         self.change(id, settings, step);
@@ -74,7 +75,7 @@ impl State {
 
     /// Sets other settings of a pool.
     fn change(&mut self, id: PoolId, settings: Settings, step: &mut Step<'_, '_>) {
-        let before = self.pools.set_settings(id, settings);
+        let before = std::mem::replace(&mut self.pools.marked(id).settings, settings);
         self.apply_timing(id, &before, step);
         if before.group != self.pool(id).settings.group {
             self.leave_group(id);
@@ -96,8 +97,9 @@ impl State {
         let lives = (before.max_lifetime, before.lifetime_jitter) != (after.max_lifetime, after.lifetime_jitter);
         let checks = before.check_interval != after.check_interval;
         let holds = (before.max_hold, before.warn_hold) != (after.max_hold, after.warn_hold);
-        if before.cull_interval != after.cull_interval {
-            self.pools.arm_cull(id, step);
+        let interval = after.cull_interval;
+        if before.cull_interval != interval {
+            self.pools.arm_cull(id, interval, step);
         }
         if lives || checks || holds {
             self.begin_walk(id, step);
@@ -106,7 +108,7 @@ impl State {
 
     /// Removes a pool, at once or as its members are returned.
     pub(super) fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
-        self.pools.set_leaving(id, true);
+        self.pools.marked(id).is_leaving = true;
         self.pools.set_supply(id, self.supply_of(id));
         self.members.set_group(id, None);
         if let Some(group) = self.pool(id).group {
@@ -133,7 +135,6 @@ impl State {
 
     /// Drops a pool without members, starts and agents.
     pub(super) fn drop_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        self.agents.forget_pool(id);
         self.leave_group(id);
         self.pools.remove(id, step);
     }
@@ -163,7 +164,7 @@ impl State {
         let is_gone = |pool: &Pool| pool.is_from_file && !names.contains(&*pool.name);
         let gone: Vec<PoolId> = self.pools.after(None).filter(|id| is_gone(self.pool(*id))).collect();
         for id in gone {
-            self.pools.set_from_file(id, false);
+            self.pools.marked(id).is_from_file = false;
             self.remove(id, true, step);
         }
         self.refused.clear();
@@ -172,10 +173,9 @@ impl State {
             declared.into_iter().map(|pool| (self.configure_pool(&pool, step), pool)).collect();
         // This makes room for new members.
         self.settle(step);
-        for (id, pool) in declared {
-            for member in pool.fixed.into_iter().filter(|_| id.is_some()) {
-                self.configure_member(&pool.name, member, step);
-            }
+        for (_, pool) in declared.into_iter().filter(|(id, _)| id.is_some()) {
+            let members = pool.fixed.into_iter().map(|member| (pool.name.clone(), member));
+            self.declare_members(members.collect(), true, step);
         }
         self.settle(step);
     }
@@ -192,13 +192,13 @@ impl State {
                 id
             }
             Err(_) if self.pools.len() >= MOST_POOLS => {
-                let (pool, why) = (name.clone(), Refusal::TooMany);
-                step.notices.push(Notice::NotDeclared { pool, member: None, why });
+                let (pool, news) = (name.clone(), News::NotDeclared(Refusal::TooMany));
+                step.notices.push(Notice { pool, member: None, by: String::new(), news });
                 return None;
             }
             Err(_) => self.create_pool(name.clone(), settings.clone(), step),
         };
-        self.pools.set_from_file(id, true);
+        self.pools.marked(id).is_from_file = true;
         self.withdraw_undeclared(id, fixed, step);
         Some(id)
     }
@@ -206,7 +206,7 @@ impl State {
     /// Keeps a pool that was being removed.
     fn revive(&mut self, id: PoolId) {
         if self.pool(id).is_leaving {
-            self.pools.set_leaving(id, false);
+            self.pools.marked(id).is_leaving = false;
             self.leave_group(id);
             self.join_group(id);
             self.pools.touch(id);
@@ -220,7 +220,7 @@ impl State {
         let gone = self.members.in_pool(id).all().filter(|member| is_gone(self.member(*member)));
         for id in gone.collect::<Vec<_>>() {
             self.keep_unknown(id, step);
-            self.members.set_from_file(id, false);
+            self.members.marked(id).is_from_file = false;
             self.withdraw_member(id, false, String::new(), step);
         }
     }

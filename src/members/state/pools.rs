@@ -16,6 +16,9 @@ mod groups;
 
 pub(super) use groups::{Group, PARTS, Part, Supply};
 
+/// Time of a failed start, the address of the provider, and its reason.
+pub type StartFailure = (Time, String, Box<[u8]>);
+
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Pool {
     pub name: Arc<[u8]>,
@@ -50,6 +53,9 @@ pub(super) struct Pool {
     #[serde(skip)]
     pub figures: Figures<Stat>,
     pub times: Box<Times>,
+    /// Its last failed start.
+    #[serde(skip)]
+    pub failure: Option<Box<StartFailure>>,
     /// True if it is in [`Pools::touched`].
     #[serde(skip)]
     is_touched: bool,
@@ -180,21 +186,10 @@ impl Pools {
         self.touched.retain(|other| *other != id);
     }
 
-    /// Replaces the settings of a pool, and returns the previous ones.
-    pub fn set_settings(&mut self, id: PoolId, settings: Settings) -> Settings {
-        let pool = &mut self.pools[id.index()];
-        self.marks.add(&pool.name);
-        std::mem::replace(&mut pool.settings, settings)
-    }
-
-    pub fn set_leaving(&mut self, id: PoolId, is_leaving: bool) {
-        self.pools[id.index()].is_leaving = is_leaving;
+    /// Returns a pool, for changes of what is kept.
+    pub fn marked(&mut self, id: PoolId) -> &mut Pool {
         self.mark(id);
-    }
-
-    pub fn set_from_file(&mut self, id: PoolId, is_from_file: bool) {
-        self.pools[id.index()].is_from_file = is_from_file;
-        self.mark(id);
+        self.get_mut(id)
     }
 
     /// Notes that a pool has changed.
@@ -243,22 +238,11 @@ impl Pools {
         }
     }
 
-    /// Arms the timer of the next cull, by the settings.
-    pub fn arm_cull(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let pool = &mut self.pools[id.index()];
-        pool.cull.take().into_iter().for_each(|timer| step.timers.cancel(timer));
-        let interval = pool.settings.cull_interval;
-        pool.cull = (interval > Span::ZERO).then(|| step.timers.arm(step.now + interval, Timer::Cull(id)));
-    }
-
-    /// Arms the timer of the next cull again after it has fired.
-    pub fn rearm_cull(&mut self, id: PoolId, after: Span, step: &mut Step<'_, '_>) {
+    /// Arms the timer of the next cull anew; none with zero.
+    pub fn arm_cull(&mut self, id: PoolId, after: Span, step: &mut Step<'_, '_>) {
         let cull = &mut self.pools[id.index()].cull;
-        cull.replace(step.timers.arm(step.now + after, Timer::Cull(id))).into_iter().for_each(TimerId::fired);
-    }
-
-    pub fn armed_timers(&self) -> usize {
-        self.iter().filter(|(_, pool)| pool.cull.is_some()).count()
+        cull.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        *cull = (after > Span::ZERO).then(|| step.timers.arm(step.now + after, Timer::Cull(id)));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::history::{End, Ending};
 use super::{
-    Agent, AgentId, Answer, ComingHold, DONE, Member, MemberId, Notice, Phase, Pool, PoolId, Reason, Stat, State, Step,
+    Agent, AgentId, Answer, ComingHold, DONE, Member, MemberId, News, Phase, Pool, PoolId, Reason, Stat, State, Step,
     Task, Timer,
 };
 use poolcounter_core::{ConnId, Span};
@@ -10,14 +10,20 @@ use poolcounter_protocol::members::pool_settings::Settings;
 use poolcounter_protocol::members::request::{Attributes, Lost, Named, Refusal, What};
 
 impl State {
-    /// Makes a connection an agent of a pool, unless it is one of another.
+    /// Returns the agent of a connection; None if it has none.
+    fn own_agent(&self, conn: ConnId, name: &[u8]) -> Result<Option<AgentId>, Refusal> {
+        let Some((agent, pool)) = self.agents.serving(conn) else { return Ok(None) };
+        let is_same = self.pools.find(name) == Ok(pool);
+        if is_same { Ok(Some(agent)) } else { Err(Refusal::BadSyntax("the connection works for another pool")) }
+    }
+
+    /// Makes a connection an agent of a pool, unless it is one.
     fn enlist(&mut self, conn: ConnId, name: &[u8]) -> Result<AgentId, Refusal> {
-        if let Some((agent, pool)) = self.agents.serving(conn) {
-            let is_same = self.pools.find(name) == Ok(pool);
-            return if is_same { Ok(agent) } else { Err(Refusal::BadSyntax("the connection works for another pool")) };
+        if let Some(agent) = self.own_agent(conn, name)? {
+            return Ok(agent);
         }
         let pool = self.lasting_pool(name)?;
-        let agent = self.agents.insert(Agent::new(Some(conn), pool));
+        let agent = self.agents.insert(Agent { conn: Some(conn), pool, ..Agent::default() });
         self.agents.set_last_pool(conn, name.into());
         Ok(agent.expect("the connection serves no pool"))
     }
@@ -31,17 +37,14 @@ impl State {
         session: Option<&[u8]>,
         step: &mut Step<'_, '_>,
     ) -> Answer {
-        if let Some((agent, pool)) = self.agents.serving(conn) {
+        if let Some(agent) = self.own_agent(conn, name)? {
             let Agent { provides, session: known, .. } = self.agents.get(agent);
-            if self.pools.find(name) != Ok(pool) {
-                return Err(Refusal::BadSyntax("the connection works for another pool"));
-            }
             if *provides && session.is_some() && session != known.as_deref() {
                 return Err(Refusal::BadSyntax("the connection has another session"));
             }
         }
         let pool = self.lasting_pool(name)?;
-        if self.members.in_pool(pool).is_fixed() {
+        if self.members.is_fixed(pool) == Some(true) {
             return Err(Refusal::BadSyntax("the pool has fixed members, and so no providers"));
         }
         let known = session.and_then(|session| self.agents.of_session(pool, session));
@@ -52,7 +55,7 @@ impl State {
             }
             None => self.enlist(conn, name)?,
         };
-        self.agents.set_provider(id, capacity);
+        self.agents.change(id, |agent| (agent.provides, agent.capacity) = (true, capacity));
         self.note_room(id);
         if let Some(session) = session.filter(|_| known.is_none()) {
             self.agents.set_session(id, session.into());
@@ -73,10 +76,8 @@ impl State {
         if let Some((cleaner, _)) = self.agents.serving(conn) {
             // The connection already cleans for the pool, and goes on as both.
             self.lose_cleanings(pool, cleaner, step);
-            self.agents.unlist(cleaner);
-            self.agents.set_lost(cleaner, None);
             self.agents.remove(cleaner, step);
-            self.agents.set_cleaner(id);
+            self.agents.change(id, |agent| agent.cleans = true);
         }
         if let Some(before) = before {
             self.leave_wait(before, step);
@@ -120,7 +121,7 @@ impl State {
     /// `CLEAN pool`.
     pub(super) fn clean(&mut self, conn: ConnId, name: &[u8]) -> Answer {
         let id = self.enlist(conn, name)?;
-        self.agents.set_cleaner(id);
+        self.agents.change(id, |agent| agent.cleans = true);
         self.pools.touch(self.agents.get(id).pool);
         DONE
     }
@@ -208,7 +209,7 @@ impl State {
     pub(super) fn withdraw_member(&mut self, id: MemberId, now: bool, by: String, step: &mut Step<'_, '_>) {
         if self.phase_of(id) == Phase::InUse && !now {
             if !self.member(id).is_leaving {
-                self.members.set_leaving(id, true);
+                self.members.marked(id).is_leaving = true;
                 self.mark_lease_of(id);
             }
         } else {
@@ -271,7 +272,7 @@ impl State {
             && let Some((since, reason)) = self.members.beside(id).reason.clone()
         {
             let span = step.timers.deadline(timer).since(step.now);
-            self.members.set_hold(id, ComingHold { span, since, reason });
+            self.members.beside_mut(id).hold = Some(ComingHold { span, since, reason });
         }
     }
 
@@ -279,12 +280,11 @@ impl State {
     pub(super) fn lose_agent(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         let Some((agent, pool)) = self.agents.serving(conn) else { return };
         self.fail_starts(agent, step);
-        self.agents.unlist(agent);
         self.lose_cleanings(pool, agent, step);
         let Pool { is_leaving, settings, .. } = self.pools.get(pool);
         let grace = Some(settings.provider_grace).filter(|grace| *grace > Span::ZERO && !is_leaving);
-        self.agents.set_lost(agent, grace.map(|grace| step.timers.arm(step.now + grace, Timer::Grace(agent))));
-        self.agents.get_mut(agent).lost = Some(Box::new((step.now, (step.peer)(conn))));
+        let timer = grace.map(|grace| step.timers.arm(step.now + grace, Timer::Grace(agent)));
+        self.agents.set_lost(agent, (step.peer)(conn), timer, step.now);
         self.end_lost_members(agent, step);
         self.pools.reconsider(pool);
     }
@@ -318,18 +318,17 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> Answer {
         let id = self.find_member(named)?;
-        let (pool, member) = self.names_of(id);
         let by = self.who(conn, step);
-        step.notices.push(Notice::Held { pool, member, span, note: note.into(), by: by.clone() });
+        self.note(id, by.clone(), News::Held { span, note: note.into() }, step);
         let reason = Reason::of_hold(note, by);
         match self.phase_of(id) {
             Phase::Free | Phase::Held | Phase::Unclean | Phase::CleanLater => {
                 self.leave_state(id, step);
-                self.hold_for(id, span, reason, step);
+                self.members.keep_out(id, Phase::Held, Some(span), reason, step);
             }
             Phase::Stopping => {}
             _ => {
-                self.members.set_hold(id, ComingHold { span, since: step.now, reason });
+                self.members.beside_mut(id).hold = Some(ComingHold { span, since: step.now, reason });
                 self.mark_lease_of(id);
             }
         }

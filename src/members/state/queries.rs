@@ -7,38 +7,26 @@ use poolcounter_core::{ConnId, Figures, Span, Time};
 use poolcounter_protocol::members::request::{Attributes, From, Named, Refusal};
 use std::cmp::Reverse;
 
-/// Figures of a pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "they have the names that they have on the wire")]
-pub struct Utilization {
-    pub max: u32,
-    pub in_use: u32,
-    pub free: u32,
-    pub starting: u32,
-    pub stopping: u32,
-    pub cleaning: u32,
-    pub quarantined: u32,
-    pub queued: u32,
-    pub queue_max: u32,
-    pub is_removing: bool,
+macro_rules! figures {
+    ($($name:ident)*) => {
+        /// Figures of a pool.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[allow(missing_docs, reason = "they have the names that they have on the wire")]
+        pub struct Utilization {
+            $(pub $name: u32,)*
+            pub is_removing: bool,
+        }
+
+        impl Utilization {
+            /// Returns the figures with their names, in the order of the protocol.
+            pub fn rows(&self) -> [(&'static str, u32); 9] {
+                [$((stringify!($name), self.$name)),*]
+            }
+        }
+    };
 }
 
-impl Utilization {
-    /// Returns the figures with their names, in the order of the protocol.
-    pub fn rows(&self) -> [(&'static str, u32); 9] {
-        [
-            ("max", self.max),
-            ("in_use", self.in_use),
-            ("free", self.free),
-            ("starting", self.starting),
-            ("stopping", self.stopping),
-            ("cleaning", self.cleaning),
-            ("quarantined", self.quarantined),
-            ("queued", self.queued),
-            ("queue_max", self.queue_max),
-        ]
-    }
-}
+figures! { max in_use free starting stopping cleaning quarantined queued queue_max }
 
 /// Pool in a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,11 +222,10 @@ impl State {
     pub fn armed_timers(&self) -> usize {
         let armed = |agent: &Agent| [agent.grace.is_some(), agent.backoff.is_some()];
         let of_agents = self.agents.iter().flat_map(|(_, agent)| armed(agent)).filter(|is_armed| *is_armed).count();
-        let of_tables = usize::from(self.refused_timer.is_some())
-            + self.pools.armed_timers()
-            + self.members.armed_timers()
-            + self.leases.armed_timers();
-        of_tables + of_agents + self.starts.len() + self.waiters.len()
+        let of_pools = self.pools.iter().filter(|(_, pool)| pool.cull.is_some()).count();
+        let of_leases = self.leases.iter().filter(|(_, lease)| lease.timer.is_some()).count();
+        let of_tables = of_pools + of_leases + of_agents + self.members.armed_timers();
+        of_tables + self.starts.len() + self.waiters.len() + usize::from(self.refused_timer.is_some())
     }
 
     /// Returns the pool for which a connection provides or cleans.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// Most bytes of an operator's note that are kept.
-const LONGEST_NOTE: usize = 200;
+pub(super) const LONGEST_NOTE: usize = 200;
 
 /// Reason why a member is kept out, or will be when it becomes free.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

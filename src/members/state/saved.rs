@@ -22,50 +22,24 @@ const BLOCK_BYTES: usize = 16 * 1024;
 /// Saved entry.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Saved {
-    Numbers {
-        lease: u64,
-        arrival: u64,
-        start: u64,
-        joins: u64,
-        members: usize,
-        past: Vec<(String, u64)>,
-    },
-    Pool {
-        id: PoolId,
-        pool: Box<Pool>,
-        cull: Option<Time>,
-        figures: Vec<(String, u64)>,
-    },
-    Group {
-        id: GroupId,
-        name: Arc<[u8]>,
-        pools: Vec<(u64, PoolId)>,
-        removal: Option<(bool, u64)>,
-    },
-    Agent {
-        id: AgentId,
-        agent: Box<Agent>,
-        grace: Option<Time>,
-        backoff: Option<Time>,
-    },
-    Holding {
-        id: HoldingId,
-        holding: Holding,
-    },
+    /// Next numbers, the number of members, and the statistics of dropped pools.
+    Numbers { lease: u64, arrival: u64, start: u64, joins: u64, members: usize, past: Vec<(String, u64)> },
+    /// Pool with the time of its next cull and its statistics.
+    Pool { id: PoolId, pool: Box<Pool>, cull: Option<Time>, figures: Vec<(String, u64)> },
+    /// Group with its pools by the number of their entry, and its removal.
+    Group { id: GroupId, name: Arc<[u8]>, pools: Vec<(u64, PoolId)>, removal: Option<(bool, u64)> },
+    /// Agent with the ends of its grace and its backoff.
+    Agent { id: AgentId, agent: Box<Agent>, grace: Option<Time>, backoff: Option<Time> },
+    /// Holding without its leases.
+    Holding { id: HoldingId, holding: Holding },
+    /// Member that is in no block.
     Member(Box<SavedMember>),
+    /// Waiter, first come first.
     Waiter(Box<Waiter>),
-    Start {
-        number: u64,
-        agent: AgentId,
-        since: Time,
-        until: Time,
-    },
-    Client {
-        conn: ConnId,
-        name: Option<Arc<[u8]>>,
-        /// Name of the pool that it serves or has served last.
-        pool: Option<Arc<[u8]>>,
-    },
+    /// Start of a connected provider.
+    Start { number: u64, agent: AgentId, since: Time, until: Time },
+    /// Connection with its name, and the name of the pool that it serves or has served last.
+    Client { conn: ConnId, name: Option<Arc<[u8]>>, pool: Option<Arc<[u8]>> },
     /// Fixed member that no pool has.
     Unknown(Arc<KeptMember>),
 }
@@ -99,9 +73,7 @@ impl State {
             let pools = group.pools.iter().map(|(joined, pool)| (*joined, *pool)).collect();
             put(out, Saved::Group { id, name: group.name.clone(), pools, removal: group.removal })?;
         }
-        let mut agents: Vec<(AgentId, &Agent)> = self.agents.iter().collect();
-        agents.sort_by_key(|(_, agent)| agent.place);
-        for (id, agent) in agents {
+        for (id, agent) in self.agents.iter() {
             let [grace, backoff] =
                 [&agent.grace, &agent.backoff].map(|timer| timer.as_ref().map(|timer| timers.deadline(timer)));
             put(out, Saved::Agent { id, agent: agent.to_save().into(), grace, backoff })?;

@@ -1,13 +1,12 @@
 //! Takes: members at once, a wait, or a refusal. The order of the checks is part of the protocol.
 
-use super::pools::Part;
+use super::pools::{Group, Part};
 use super::waiters::Place;
 use super::{Answer, GroupId, MOST_AT_ONCE, MemberId, Phase, PoolId, Rank, Stat, State, Step, Waiter, Wanted};
 use poolcounter_core::{ConnId, Span, Time, meter};
 use poolcounter_protocol::members::pool_settings::{Filter, Order};
 use poolcounter_protocol::members::request::{From, NoMembers, Refusal, Take, What};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::ops::Deref;
 
 /// Most free members that a take scans for some that are kept for no waiter: more than are kept, except while they are
@@ -17,19 +16,28 @@ const MOST_KEPT: usize = 2 * MOST_AT_ONCE as usize;
 const MOST_SORTED: usize = 1024;
 
 /// Members that were chosen together. One alone, as for most takes, needs no memory of its own.
-pub(super) enum Picked {
-    One([MemberId; 1]),
-    Several(Vec<MemberId>),
+#[derive(Default)]
+pub(super) struct Picked {
+    pub first: Option<MemberId>,
+    /// All members, if they are several.
+    pub several: Vec<MemberId>,
+}
+
+impl Picked {
+    fn push(&mut self, member: MemberId) {
+        if self.is_empty() {
+            self.first = Some(member);
+        } else {
+            self.several.extend(self.first.take().into_iter().chain([member]));
+        }
+    }
 }
 
 impl Deref for Picked {
     type Target = [MemberId];
 
     fn deref(&self) -> &[MemberId] {
-        match self {
-            Picked::One(one) => one,
-            Picked::Several(members) => members,
-        }
+        if self.first.is_some() { self.first.as_slice() } else { &self.several }
     }
 }
 
@@ -125,16 +133,6 @@ impl State {
         self.walked.set(self.walked.get() + 1);
     }
 
-    /// Returns the pools of a place that are not being removed, first come first.
-    fn pools_in(&self, place: Place) -> impl Iterator<Item = PoolId> {
-        let (one, group) = match place {
-            Place::Pool(pool) => (Some(pool), None),
-            Place::Group(group) => (None, Some(self.pools.group(group).pools.values())),
-        };
-        let pools = group.into_iter().flatten().copied().inspect(|_| self.note_walk());
-        one.into_iter().chain(pools.filter(|pool| !self.pool(*pool).is_leaving))
-    }
-
     /// Counts an event of a take, for the first pool of a group.
     pub(super) fn count_for(&mut self, place: Place, stat: Stat) {
         let first = match place {
@@ -168,9 +166,9 @@ impl State {
                 0 => return false,
                 limit => (limit, self.leases.held(conn, pool)),
             },
-            Place::Group(group) => match self.pools.limit_of(group) {
+            Place::Group(group) => match self.pools.group(group).limits.first() {
                 None => return false,
-                Some(limit) => (limit, self.leases.held_of(conn, |of| self.pool(of).group == Some(group)).sum()),
+                Some((limit, _)) => (*limit, self.leases.held_of(conn, |of| self.pool(of).group == Some(group)).sum()),
             },
         };
         u64::from(held) + u64::from(members) > u64::from(limit)
@@ -179,48 +177,34 @@ impl State {
     /// Returns free members for a take or waiter of this rank: as many as it asks for, of a pool or of the pools of a
     /// group, beginning with the one that has most free. Members that are kept for a waiter before it are left out.
     pub(super) fn find(&self, place: Place, filter: Option<&Filter>, members: u32, rank: Rank) -> Option<Picked> {
-        let (one, few, group) = match place {
-            Place::Pool(pool) => (Some(pool), None, None),
-            Place::Group(group) => match filter.and_then(|filter| self.few_pools(group, filter)) {
-                Some(few) => (None, Some(few), None),
-                None => (None, None, Some(self.members.pools_with_free(group))),
-            },
+        let mut found = Picked::default();
+        let mut has_all = |pool: PoolId| {
+            self.pick(pool, filter, members as usize - found.len(), rank, &mut found);
+            found.len() == members as usize
         };
-        if matches!(place, Place::Group(_))
-            && let Some((first, waiter)) = self.waiters.first_for_several(place)
-            && first < rank
-            && self.waiters.get(waiter).filter.is_none()
-        {
-            return None;
-        }
-        let of_group = group.into_iter().flatten().inspect(|_| self.note_walk());
-        let mut pools = one.into_iter().chain(few.into_iter().flatten()).chain(of_group);
-        if members == 1 {
-            let mut found = None;
-            pools.find(|pool| {
-                self.visit_free(*pool, filter, 1, rank, |member| found = Some(member));
-                found.is_some()
-            });
-            return found.map(|member| Picked::One([member]));
-        }
-        let (members, mut found) = (members as usize, Vec::new());
-        pools.find(|pool| {
-            self.visit_free(*pool, filter, members - found.len(), rank, |member| found.push(member));
-            found.len() == members
-        })?;
-        Some(Picked::Several(found))
+        let is_found = match place {
+            Place::Pool(pool) => has_all(pool),
+            Place::Group(group) => {
+                let reserving = self.waiters.first_for_several(place).filter(|(first, _)| *first < rank);
+                if reserving.is_some_and(|(_, waiter)| self.waiters.get(waiter).filter.is_none()) {
+                    return None;
+                }
+                match filter.and_then(|filter| self.few_pools(group, filter)) {
+                    Some(mut few) => {
+                        few.retain(|pool| self.free_count(*pool) > 0);
+                        few.sort_unstable_by_key(|pool| Reverse((self.free_count(*pool), Reverse(*pool))));
+                        few.into_iter().any(has_all)
+                    }
+                    None => self.members.pools_with_free(group).inspect(|_| self.note_walk()).any(has_all),
+                }
+            }
+        };
+        is_found.then_some(found)
     }
 
-    /// Visits free members of a pool that match, at most `most`, in the order in which they are handed out. Members that
-    /// are kept for a waiter before this rank are left out.
-    fn visit_free(
-        &self,
-        id: PoolId,
-        filter: Option<&Filter>,
-        most: usize,
-        rank: Rank,
-        mut visit: impl FnMut(MemberId),
-    ) {
+    /// Adds free members of a pool that match, at most `most`, in the order in which they are handed out. Members that are
+    /// kept for a waiter before this rank are left out.
+    fn pick(&self, id: PoolId, filter: Option<&Filter>, most: usize, rank: Rank, found: &mut Picked) {
         let free = self.free_count(id) - self.surplus(id);
         let kept = self.reserving_waiter(id).filter(|(first, _)| *first < rank);
         let kept = kept.map(|(_, waiter)| self.waiters.get(waiter).filter.as_deref());
@@ -228,20 +212,20 @@ impl State {
             return;
         }
         let is_given = |member: &MemberId| kept.flatten().is_none_or(|filter| !self.members.matches(filter, *member));
-        if let Some(name) = filter.and_then(|filter| filter.member.as_ref()) {
-            let member = self.members.find_named(id, name).filter(|member| self.phase_of(*member) == Phase::Free);
-            let fits = |member: &MemberId| filter.is_none_or(|filter| self.members.matches(filter, *member));
-            return member.filter(fits).filter(is_given).into_iter().for_each(visit);
-        }
         let (most, is_back) = (most.min(free as usize), self.pool(id).settings.order == Order::Lifo);
-        if let Some(Filter { attributes, .. }) = filter {
-            let wanted = Wanted { attributes, members: most, is_back };
-            return self.members.find_free(id, &wanted, is_given).into_iter().for_each(visit);
-        }
-        if is_back {
-            self.members.free_back(id).take(MOST_KEPT).filter(is_given).take(most).for_each(&mut visit);
-        } else {
-            self.members.free(id).take(MOST_KEPT).filter(is_given).take(most).for_each(&mut visit);
+        let add = |member| found.push(member);
+        match filter {
+            Some(filter @ Filter { member: Some(name), .. }) => {
+                let member = self.members.find_named(id, name).filter(|member| self.phase_of(*member) == Phase::Free);
+                let fits = |member: &MemberId| self.members.matches(filter, *member) && is_given(member);
+                member.filter(fits).into_iter().for_each(add);
+            }
+            Some(Filter { attributes, .. }) => {
+                let wanted = Wanted { attributes, members: most, is_back };
+                self.members.find_free(id, &wanted, is_given).into_iter().for_each(add);
+            }
+            None if is_back => self.members.free_back(id).take(MOST_KEPT).filter(is_given).take(most).for_each(add),
+            None => self.members.free(id).take(MOST_KEPT).filter(is_given).take(most).for_each(add),
         }
     }
 
@@ -265,54 +249,43 @@ impl State {
         members.iter().filter(is_unproved).copied().collect()
     }
 
-    /// Returns the pools of a group that may have free members which match, the one with most free first; None if all may,
-    /// or if so many may that a walk from the pool with most free soon finds one.
+    /// Returns the pools of a group that may have members which match; None if all may, or if so many may that a walk from
+    /// the pool with most free soon finds one.
     fn few_pools(&self, group: GroupId, filter: &Filter) -> Option<Vec<PoolId>> {
+        let is_in = |id: &PoolId| self.pool(*id).group == Some(group) && !self.pool(*id).is_leaving;
+        let Group { pools, .. } = self.pools.group(group);
         match &filter.member {
-            Some(name) if self.has_fixed_alone(group) => {
+            // Fixed members have names of their own.
+            Some(name) if self.pools.group(group).sum(Part::Fixed) == pools.len() as u64 => {
                 let pool = self.members.find_fixed(name).map(|id| self.member(id).pool);
-                Some(pool.into_iter().filter(|pool| self.members.in_pool(*pool).group == Some(group)).collect())
+                Some(pool.into_iter().filter(is_in).collect())
             }
             Some(_) => None,
             None => {
-                let most = self.pools.group(group).pools.len() / 8;
-                let pools = self.members.attributes.pools_with(&filter.attributes);
-                let pools = pools.filter(|pools| pools.len() <= most.min(MOST_SORTED))?;
-                let mut few: Vec<PoolId> =
-                    self.in_group(pools, group).filter(|pool| self.free_count(*pool) > 0).collect();
-                few.sort_unstable_by_key(|pool| Reverse((self.free_count(*pool), Reverse(*pool))));
-                Some(few)
+                let few = self.members.attributes.pools_with(&filter.attributes)?;
+                let is_few = few.len() <= MOST_SORTED.min(pools.len() / 8);
+                is_few.then(|| few.iter().copied().inspect(|_| self.note_walk()).filter(is_in).collect())
             }
         }
-    }
-
-    /// Returns which of these pools are in a group, and are not being removed.
-    fn in_group(&self, pools: &BTreeSet<PoolId>, group: GroupId) -> impl Iterator<Item = PoolId> {
-        let is_in = move |id: &PoolId| self.pool(*id).group == Some(group) && !self.pool(*id).is_leaving;
-        pools.iter().copied().inspect(|_| self.note_walk()).filter(is_in)
-    }
-
-    /// Returns whether all pools of a group have fixed members, each of which has a name of its own.
-    fn has_fixed_alone(&self, group: GroupId) -> bool {
-        let group = self.pools.group(group);
-        group.sum(Part::Fixed) == group.pools.len() as u64
     }
 
     /// Returns whether a pool, or a pool of a group, may ever have a member that matches.
     fn could_have(&self, place: Place, filter: &Filter) -> bool {
         let could = |pool| self.pool_could_have(pool, filter);
-        let Place::Group(id) = place else { return self.pools_in(place).any(could) };
-        let group = self.pools.group(id);
-        if filter.member.is_some() && self.has_fixed_alone(id) {
-            return self.few_pools(id, filter).into_iter().flatten().any(could);
-        } else if filter.member.is_none() && group.sum(Part::Provided) > 0 {
+        let group = match place {
+            Place::Pool(pool) => return could(pool),
+            Place::Group(group) => group,
+        };
+        let Group { pools, .. } = self.pools.group(group);
+        if filter.member.is_none() && self.pools.group(group).sum(Part::Provided) > 0 {
             return true;
         }
-        let few =
-            self.members.attributes.pools_with(&filter.attributes).filter(|pools| pools.len() <= group.pools.len());
-        match few.filter(|_| filter.member.is_none()) {
-            Some(few) => self.in_group(few, id).any(could),
-            None => self.pools_in(place).any(could),
+        match self.few_pools(group, filter) {
+            Some(few) => few.into_iter().any(could),
+            None => {
+                let all = pools.values().copied().inspect(|_| self.note_walk());
+                all.filter(|pool| !self.pool(*pool).is_leaving).any(could)
+            }
         }
     }
 

@@ -2,9 +2,9 @@
 
 use super::{GroupId, PairId, PoolId, Step, Timer, WaiterId};
 use classes::Classes;
-use poolcounter_core::{ConnId, Id as _, Links, List, Metered as _, SideTable, Span, Time, TimerId};
+use poolcounter_core::{ConnId, Id, Links, List, Metered as _, SideTable, Span, Time, TimerId};
 use poolcounter_protocol::members::pool_settings::Filter;
-use poolcounter_protocol::members::request::{Attributes, Take};
+use poolcounter_protocol::members::request::Take;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::collections::BTreeSet;
@@ -30,6 +30,22 @@ pub(super) type Turn = (Rank, WaiterId);
 pub(super) enum Place {
     Pool(PoolId),
     Group(GroupId),
+}
+
+impl Id for Place {
+    fn from_index(index: usize) -> Self {
+        match index % 2 {
+            0 => Place::Pool(PoolId::from_index(index / 2)),
+            _ => Place::Group(GroupId::from_index(index / 2)),
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Place::Pool(pool) => pool.index() * 2,
+            Place::Group(group) => group.index() * 2 + 1,
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -58,8 +74,7 @@ impl Waiter {
     /// Returns a take that waits in no table.
     pub fn new(conn: ConnId, place: Place, take: Take<'_>, now: Time) -> Self {
         let Take { timeout, filter, count, priority, lease, .. } = take;
-        let (filter, until, rank) = (filter.map(Arc::from), now + timeout, (priority, 0));
-        let timer = None;
+        let (rank, until, timer) = ((priority, 0), now + timeout, None);
         let mut waiter = Waiter {
             conn,
             place,
@@ -113,11 +128,10 @@ struct WaitQueue {
 #[derive(Default)]
 pub(super) struct Waiters {
     waiters: Slab<Waiter>,
-    classes: Classes,
+    pub classes: Classes,
     /// Number of the next arrival.
     pub next_arrival: u64,
-    by_pool: SideTable<PoolId, WaitQueue>,
-    by_group: SideTable<GroupId, WaitQueue>,
+    queues: SideTable<Place, WaitQueue>,
     by_conn: SideTable<ConnId, Option<WaiterId>>,
     /// Links of the lists `wanting`.
     links: Links,
@@ -144,72 +158,40 @@ impl Waiters {
         *self.by_conn.get(conn)
     }
 
-    fn queue(&self, place: Place) -> &WaitQueue {
-        match place {
-            Place::Pool(pool) => self.by_pool.get(pool),
-            Place::Group(group) => self.by_group.get(group),
-        }
-    }
-
-    fn queue_mut(&mut self, place: Place) -> &mut WaitQueue {
-        match place {
-            Place::Pool(pool) => self.by_pool.get_mut(pool),
-            Place::Group(group) => self.by_group.get_mut(group),
-        }
-    }
-
     /// Returns the number of waiters in a queue.
     pub fn queued(&self, place: Place) -> u32 {
-        u32::try_from(self.queue(place).order.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.queues.get(place).order.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns the number of starts that the waiters of a queue may have under way.
     pub fn want(&self, place: Place) -> u64 {
-        self.queue(place).want
+        self.queues.get(place).want
     }
 
     /// Returns the first waiter of a queue.
     pub fn first(&self, place: Place) -> Option<WaiterId> {
-        self.queue(place).order.first().map(|(_, id)| *id)
+        self.queues.get(place).order.first().map(|(_, id)| *id)
     }
 
     /// Returns the waiters of a queue behind a position, in their order.
     pub fn after(&self, place: Place, after: Option<Rank>) -> impl Iterator<Item = Turn> {
         let (priority, arrival) = after.map_or((0, 0), |(priority, arrival)| (priority, arrival.saturating_add(1)));
-        self.queue(place).order.range(((priority, arrival), WaiterId::from_index(0))..).copied().metered()
+        self.queues.get(place).order.range(((priority, arrival), WaiterId::from_index(0))..).copied().metered()
     }
 
     /// Returns the first waiter of a queue for several members.
     pub fn first_for_several(&self, place: Place) -> Option<Turn> {
-        self.queue(place).several.first().copied()
+        self.queues.get(place).several.first().copied()
     }
 
     /// Returns the last waiter of a queue to come.
     pub fn newest(&self, place: Place) -> Option<WaiterId> {
-        let order = &self.queue(place).order;
+        let order = &self.queues.get(place).order;
         let last = |priority: u8| {
             let before = ((priority + 1, 0), WaiterId::from_index(0));
             order.range(..before).next_back().filter(|((of, _), _)| *of == priority)
         };
         (0..PRIORITIES).filter_map(last).max_by_key(|((_, arrival), _)| *arrival).map(|(_, id)| *id)
-    }
-
-    /// Returns the first waiter of each class under which a member may be, in no order.
-    pub fn firsts_under<'a>(
-        &'a self,
-        place: Place,
-        name: &'a [u8],
-        attributes: Option<&'a Attributes>,
-    ) -> impl Iterator<Item = Turn> + 'a {
-        let is_used = !self.queue(place).order.is_empty();
-        let classes = is_used.then(|| self.classes.under(place, name, attributes));
-        classes.into_iter().flatten()
-    }
-
-    /// Returns the class of waiters for a pool, or for its group, behind another one, and the first of its waiters.
-    pub fn class_after(&self, pool: PoolId, group: Option<GroupId>, after: Option<&Class>) -> Option<(&Class, Turn)> {
-        let of_group = || self.classes.after(Place::Group(group?), after);
-        self.classes.after(Place::Pool(pool), after).or_else(of_group)
     }
 
     /// Adds a waiter behind all who came before.
@@ -250,7 +232,7 @@ impl Waiters {
         let (place, turn, is_several) = (waiter.place, (waiter.rank, id), waiter.is_several());
         let class = self.classes.insert(turn, waiter);
         self.waiters[id.index()].class = Some(class);
-        let queue = self.queue_mut(place);
+        let queue = self.queues.get_mut(place);
         queue.order.insert(turn);
         if is_several {
             queue.several.insert(turn);
@@ -261,7 +243,7 @@ impl Waiters {
         let waiter = &mut self.waiters[id.index()];
         let (place, turn) = (waiter.place, (waiter.rank, id));
         waiter.class.take().into_iter().for_each(|class| self.classes.remove(class, turn, waiter));
-        let queue = self.queue_mut(place);
+        let queue = self.queues.get_mut(place);
         queue.order.remove(&turn);
         queue.several.remove(&turn);
     }
@@ -270,10 +252,7 @@ impl Waiters {
     fn set_want(&mut self, id: WaiterId, want: u32, before: u32) {
         let waiter = &mut self.waiters[id.index()];
         waiter.want = want;
-        let queue = match waiter.place {
-            Place::Pool(pool) => self.by_pool.get_mut(pool),
-            Place::Group(group) => self.by_group.get_mut(group),
-        };
+        let queue = self.queues.get_mut(waiter.place);
         queue.want = queue.want + u64::from(want) - u64::from(before);
         match (before, want) {
             (0, 1..) => queue.wanting.push_back(&mut self.links, id),
@@ -284,7 +263,7 @@ impl Waiters {
 
     /// Counts a start whose member went elsewhere for the first waiter that may have caused it.
     pub fn spend_start(&mut self, place: Place) {
-        if let Some(id) = self.queue(place).wanting.front() {
+        if let Some(id) = self.queues.get(place).wanting.front() {
             let want = self.get(id).want;
             self.set_want(id, want - 1, want);
         }

@@ -41,7 +41,8 @@ impl State {
         let Member { pool, name, .. } = self.member(id);
         let attributes = self.members.attributes(id).map(|attributes| &**attributes);
         let places = [Some(Place::Pool(*pool)), self.pool(*pool).group.map(Place::Group)].into_iter().flatten();
-        let mut all: Vec<Turn> = places.flat_map(|place| self.waiters.firsts_under(place, name, attributes)).collect();
+        let places = places.filter(|place| self.waiters.queued(*place) > 0);
+        let mut all: Vec<Turn> = places.flat_map(|place| self.waiters.classes.under(place, name, attributes)).collect();
         // Lossless: there are fewer waiters.
         step.timers.charge(OFFER_COST + all.len() as u32 * background::COST);
         all.retain(|(_, waiter)| self.fits(*waiter, id));
@@ -59,12 +60,12 @@ impl State {
     /// checked first are checked. Returns false if nothing of this is possible.
     fn try_to_serve(&mut self, (rank, id): Turn, member: MemberId, step: &mut Step<'_, '_>) -> bool {
         let waiter = self.waiters.get(id);
-        if !self.may_give(member, waiter.lease) {
+        if self.kept.closed.is_some() && (waiter.lease.is_some() || self.member(member).owner.is_none()) {
             return false;
         }
         let members = match waiter.members() {
-            1 => Some(Picked::One([member])),
-            members => self.find(waiter.place, waiter.filter.as_deref(), members, rank),
+            1 => Some(Picked { first: Some(member), several: Vec::new() }),
+            wanted => self.find(waiter.place, waiter.filter.as_deref(), wanted, rank),
         };
         let Some(members) = members else { return false };
         let unproved = self.unproved(&members, waiter.since, step.now);
@@ -101,7 +102,9 @@ impl State {
     pub(super) fn offer_free(&mut self, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
         let Some(mut after) = self.pools.get_mut(pool).offering.take() else { return false };
         while self.free_count(pool) > 0 {
-            let next = self.waiters.class_after(pool, self.pool(pool).group, after.as_ref());
+            let (classes, after_of) = (&self.waiters.classes, after.as_ref());
+            let of_group = || classes.after(Place::Group(self.pool(pool).group?), after_of);
+            let next = classes.after(Place::Pool(pool), after_of).or_else(of_group);
             let Some((class, (rank, id))) = next.map(|(class, first)| (class.clone(), first)) else { break };
             if !background::spend(OFFER_COST, step) {
                 self.pools.get_mut(pool).offering = Some(after);

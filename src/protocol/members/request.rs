@@ -25,7 +25,7 @@ pub struct Take<'a> {
     /// Longest wait.
     pub timeout: Span,
     /// Requirements for the members; None for any.
-    pub filter: Option<Box<Filter>>,
+    pub filter: Option<Arc<Filter>>,
     /// Number of members, if the client named one; at least 1.
     pub count: Option<u32>,
     /// Priority, 0 to 9, lower first.

@@ -6,6 +6,7 @@ use super::request::{Attributes, Condition, From, LeaseName, Named, Refusal, Req
 use crate::line::{LineWords, take_plain_word};
 use poolcounter_core::decimal::{parse_number, parse_seconds};
 use poolcounter_core::time::Span;
+use std::sync::Arc;
 
 pub mod client;
 mod listed;
@@ -450,7 +451,7 @@ fn parse_take<'a>(from: From<'a>, words: &mut LineWords<'a>) -> Result<Request<'
         Some(2..) if filter.member.is_some() => return Err(Refusal::BadSyntax("n must be 1 with member=")),
         _ => {}
     }
-    let filter = (!filter.is_empty()).then(|| Box::new(filter));
+    let filter = (!filter.is_empty()).then(|| Arc::new(filter));
     Ok(Request::Take(Take { from, timeout, filter, count, priority, lease }))
 }
 

@@ -1,10 +1,10 @@
 //! Agents of a pool by the number of members that they clean.
 
 use super::{Agent, AgentId, Agents, BTreeSet, PoolAgents, PoolId};
-use poolcounter_core::{Id as _, Metered as _};
+use poolcounter_core::{ConnId, Id as _, Metered as _};
 
-/// Agents by the number of members that they clean, and by arrival.
-pub(super) type ByLoad = BTreeSet<(u32, u64, AgentId)>;
+/// Agents by the number of members that they clean.
+pub(super) type ByLoad = BTreeSet<(u32, AgentId)>;
 
 impl Agents {
     /// Returns whether a provider or cleaner of the pool is connected.
@@ -14,7 +14,7 @@ impl Agents {
 
     /// Returns the agent of a pool with the least to clean.
     pub fn first_in_pool(&self, pool: PoolId) -> Option<AgentId> {
-        self.by_pool.get(pool).workers.first().map(|(.., id)| *id)
+        self.by_pool.get(pool).workers.first().map(|(_, id)| *id)
     }
 
     /// Returns whether a provider of the pool is connected.
@@ -24,29 +24,16 @@ impl Agents {
 
     /// Returns the cleaner with the least load, else the provider of the member, else any agent of the pool. The agent
     /// that has `failed` comes last.
-    pub fn cleaner_for(&self, pool: PoolId, provider: Option<AgentId>, failed: Option<u64>) -> Option<AgentId> {
+    pub fn cleaner_for(&self, pool: PoolId, provider: Option<AgentId>, failed: Option<ConnId>) -> Option<AgentId> {
         let PoolAgents { workers, cleaners, .. } = self.by_pool.get(pool);
         let least = |order: &ByLoad| {
             let mut all = order.iter().metered();
-            let (_, place, first) = all.next()?;
-            let other = if Some(*place) == failed { all.next() } else { None };
-            Some(other.map_or(*first, |(.., id)| *id))
+            let (_, first) = all.next()?;
+            let other = if self.get(*first).conn == failed { all.next() } else { None };
+            Some(other.map_or(*first, |(_, id)| *id))
         };
         let provider = provider.filter(|agent| self.get(*agent).conn.is_some());
         least(cleaners).or(provider).or_else(|| least(workers))
-    }
-
-    /// Puts a connected agent into the orders of its pool, by the place of its connection.
-    pub(super) fn enlist(&mut self, id: AgentId) {
-        let conn = self.get(id).conn.expect("only a connected agent is in the orders");
-        self.agents[id.index()].place = Some(self.of_conn_mut(conn).place);
-        self.order(id, true);
-    }
-
-    /// Removes an agent from the orders of its pool.
-    pub(super) fn delist(&mut self, id: AgentId) {
-        self.order(id, false);
-        self.agents[id.index()].place = None;
     }
 
     /// Changes an agent, and its position in the orders of its pool.
@@ -56,11 +43,11 @@ impl Agents {
         self.order(id, true);
     }
 
-    fn order(&mut self, id: AgentId, is_in: bool) {
-        let Agent { pool, provides, cleans, cleaning, place, .. } = self.agents[id.index()];
-        let Some(place) = place else { return };
+    /// Puts an agent into the orders of its pool, or takes it from there, if it is connected.
+    pub(super) fn order(&mut self, id: AgentId, is_in: bool) {
+        let Agent { conn: Some(_), pool, provides, cleans, cleaning, .. } = self.agents[id.index()] else { return };
         let PoolAgents { workers, cleaners, providers, .. } = self.by_pool.get_mut(pool);
-        let entry = (cleaning, place, id);
+        let entry = (cleaning, id);
         for order in [Some(workers), cleans.then_some(cleaners)].into_iter().flatten() {
             _ = if is_in { order.insert(entry) } else { order.remove(&entry) };
         }

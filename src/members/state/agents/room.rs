@@ -48,7 +48,7 @@ impl Agent {
     /// Returns whether it is in the order of its pool's providers by room.
     pub(super) fn has_room(&self) -> bool {
         let (_, starts) = self.taken;
-        self.provides && self.place.is_some() && starts < MOST_STARTS
+        self.provides && self.conn.is_some() && starts < MOST_STARTS
     }
 }
 
@@ -67,13 +67,6 @@ impl Agents {
     /// Returns whether a provider of the pool could be asked for a start but for its backoff.
     pub fn waits_to_start(&self, pool: PoolId, max: u32) -> bool {
         self.by_pool.get(pool).rooms[1].roomiest(max).is_some()
-    }
-
-    /// Sets the number of members and starts of a provider, and of its starts alone.
-    pub fn set_taken(&mut self, id: AgentId, taken: (u32, u32)) {
-        self.order_room(id, false);
-        self.agents[id.index()].taken = taken;
-        self.order_room(id, true);
     }
 
     /// Puts a provider into the order of its pool's providers, or takes it from there.

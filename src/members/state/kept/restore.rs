@@ -193,16 +193,15 @@ impl State {
         let pool = self.pools.find(&kept.pool).ok()?;
         let grace = self.pool(pool).settings.provider_grace;
         let is_known = self.members.find_named(pool, kept.name()).or(self.members.find_fixed(kept.name())).is_some();
-        let may_have = grace > Span::ZERO && !self.members.in_pool(pool).is_fixed() && self.has_slot(pool);
+        let may_have = grace > Span::ZERO && self.members.is_fixed(pool) != Some(true) && self.has_slot(pool);
         (kept.saved.lease.is_some() && may_have && !is_known && self.has_room()).then_some(())?;
         let known = kept.session.as_deref().and_then(|session| self.agents.of_session(pool, session));
         let agent = match known {
             Some(agent) => agent,
             None => {
                 let timer = step.timers.arm(step.now + grace, Timer::Grace(self.agents.next_id()));
-                let mut agent = Agent::new(None, pool);
-                (agent.provides, agent.grace, agent.session) = (true, Some(timer), kept.session.clone());
-                self.agents.insert(agent)?
+                let (grace, session) = (Some(timer), kept.session.clone());
+                self.agents.insert(Agent { pool, provides: true, grace, session, ..Agent::default() })?
             }
         };
         let attributes = kept.saved.attributes.clone().unwrap_or_default();

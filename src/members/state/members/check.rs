@@ -1,7 +1,6 @@
 //! Comparison of the tables of members with each other.
 
 use super::{Beside, Member, MemberId, MemberTable, Phase, PoolId, PoolMembers};
-use poolcounter_core::List;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ impl MemberTable {
     pub fn check(&self) {
         for (pool, of_pool) in self.by_pool.iter() {
             self.check_names(pool, of_pool);
-            self.check_queues(of_pool);
+            self.check_queues(pool, of_pool);
             let free = if of_pool.group.is_some() { of_pool.count(Phase::Free) } else { 0 };
             assert_eq!(of_pool.free_in_group, free, "a group knows the free members of its pools");
         }
@@ -35,51 +34,39 @@ impl MemberTable {
     }
 
     fn check_names(&self, pool: PoolId, of_pool: &PoolMembers) {
-        let (mut counts, mut fixed) = ([0; Phase::COUNT], 0);
-        let names = || of_pool.by_name.iter().map(|id| &self.get(*id).name);
-        assert!(
-            names().is_sorted_by(|one, other| one < other),
-            "the members of a pool are in the order of their names"
-        );
+        let mut counts = [0; Phase::COUNT];
         for id in &of_pool.by_name {
             let member = self.get(*id);
             let is_found = self.find_named(pool, &member.name) == Some(*id);
             assert!(is_found && member.pool == pool, "a member is found by its name in its pool");
             let kind = member.phase;
             counts[kind as usize] += 1;
-            fixed += u32::from(member.owner.is_none());
+            let is_alike = self.is_fixed(pool) == Some(member.owner.is_none());
+            assert!(is_alike, "a pool has fixed members or members of providers");
             assert!(kind.may_be(member.timer.is_some()), "a phase has a timer if it ends by itself");
             let is_idle = matches!(kind, Phase::Free | Phase::Checking);
             let is_queued = is_idle || matches!(kind, Phase::Unclean | Phase::Cleaning);
-            assert_eq!(self.free_links.is_linked(*id), kind == Phase::Free, "free members are in the free list");
             assert_eq!(self.phase_links.is_linked(*id), is_queued, "a member is in the queue of its phase");
             assert!(kind != Phase::Quarantined || member.owner.is_none(), "quarantine is for fixed ones");
             assert!(!member.is_leaving || kind == Phase::InUse, "a member that is to leave is in use until then");
         }
-        assert_eq!((counts, fixed), (of_pool.counts, of_pool.fixed), "the counts of a pool");
-        assert!(fixed == 0 || fixed as usize == of_pool.len(), "a pool has fixed members or members of providers");
-        let queues = [&of_pool.idle, &of_pool.unclean, &of_pool.cleaning].into_iter();
-        let mut queued = queues.flat_map(|queue| queue.iter(&self.phase_links));
-        assert!(queued.all(|member| self.get(member).pool == pool), "a queue has members of its pool");
+        assert_eq!(counts, of_pool.counts, "the counts of a pool");
     }
 
-    fn check_queues(&self, of_pool: &PoolMembers) {
-        let kind = |id: &MemberId| self.get(*id).phase;
-        let ids = |queue: &List<MemberId>| queue.iter(&self.phase_links);
-        let is_sorted = |queue: &List<MemberId>| ids(queue).map(|id| self.get(id).since).is_sorted();
-        let free = of_pool.free.iter(&self.free_links);
-        let idle_free = ids(&of_pool.idle).filter(|id| kind(id) == Phase::Free);
-        assert!(free.eq(idle_free), "the free list has the order of the idle");
-        assert_eq!(of_pool.free.len(), of_pool.count(Phase::Free));
-        assert_eq!(of_pool.idle.len(), of_pool.idle(), "free and checked members are idle");
-        assert!(is_sorted(&of_pool.idle), "the longest idle comes first");
-        assert!(ids(&of_pool.unclean).all(|id| kind(&id) == Phase::Unclean));
-        assert!(is_sorted(&of_pool.unclean), "the longest returned is cleaned first");
-        assert!(ids(&of_pool.cleaning).all(|id| kind(&id) == Phase::Cleaning));
-        assert_eq!(of_pool.unclean.len(), of_pool.count(Phase::Unclean));
-        assert_eq!(of_pool.cleaning.len(), of_pool.count(Phase::Cleaning));
-        let late = ids(&of_pool.cleaning).filter(|id| self.get(*id).timer.is_none()).count();
-        assert_eq!(of_pool.late as usize, late, "cleanings that take too long");
+    fn check_queues(&self, pool: PoolId, of_pool: &PoolMembers) {
+        let of_idle = [Phase::Free, Phase::Checking];
+        for (queue, phases) in [
+            (&of_pool.idle, &of_idle[..]),
+            (&of_pool.unclean, &[Phase::Unclean]),
+            (&of_pool.cleaning, &[Phase::Cleaning]),
+        ] {
+            let is_its = |id: MemberId| phases.contains(&self.get(id).phase) && self.get(id).pool == pool;
+            assert!(queue.iter(&self.phase_links).all(is_its), "a queue has members in its phases");
+            let count = phases.iter().map(|phase| of_pool.count(*phase)).sum::<u32>();
+            assert_eq!(queue.len(), count, "a queue has all members in its phases");
+        }
+        let idle = of_pool.idle.iter(&self.phase_links);
+        assert!(idle.map(|id| self.get(id).since).is_sorted(), "the longest idle comes first");
     }
 
     fn check_agents(&self) {

@@ -1,25 +1,24 @@
 //! The queues and counts of the phases.
 
-use super::{AgentId, GroupId, Member, MemberId, MemberTable, Phase, PoolId, PoolMembers, Reason, Step, Timer};
-use poolcounter_core::{Id as _, List, Metered as _, Span, TimerId};
+use super::{AgentId, GroupId, MemberId, MemberTable, Phase, PoolId, PoolMembers, Reason, Step, Timer};
+use poolcounter_core::{Id as _, Metered as _, Span, TimerId};
 use poolcounter_protocol::members::pool_settings::Settings;
 use std::cmp::Reverse;
 
 impl MemberTable {
     /// Returns the free members of a pool, longest idle first.
     pub fn free(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
-        self.in_pool(pool).free.iter(&self.free_links)
+        self.in_pool(pool).idle.iter(&self.phase_links).filter(|id| self.get(*id).phase == Phase::Free)
     }
 
-    /// Returns the longest idle free member of a pool, if providers bring its members.
-    pub fn oldest_provided(&self, pool: PoolId) -> Option<MemberId> {
-        let of_pool = self.in_pool(pool);
-        of_pool.free.front().filter(|_| !of_pool.is_fixed())
+    /// Returns the free members of a pool that providers have brought, longest idle first.
+    pub fn free_provided(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
+        self.free(pool).take_while(|id| self.get(*id).owner.is_some())
     }
 
     /// Returns the free members of a pool, longest idle last.
     pub fn free_back(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
-        self.in_pool(pool).free.iter_back(&self.free_links)
+        self.in_pool(pool).idle.iter_back(&self.phase_links).filter(|id| self.get(*id).phase == Phase::Free)
     }
 
     /// Returns the members of a pool: first the members in queues, in the order of the queues.
@@ -38,21 +37,12 @@ impl MemberTable {
         let of_pool = self.by_pool.get_mut(member.pool);
         of_pool.move_count(phase, Phase::Orphaned);
         match phase {
-            Phase::Free => {
-                of_pool.free.remove(&mut self.free_links, id);
-                of_pool.idle.remove(&mut self.phase_links, id);
-                self.attributes.leave_idle(id);
-                self.attributes.set_free(id, false);
-            }
-            Phase::Checking => {
+            Phase::Free | Phase::Checking => {
                 of_pool.idle.remove(&mut self.phase_links, id);
                 self.attributes.leave_idle(id);
             }
             Phase::Unclean => of_pool.unclean.remove(&mut self.phase_links, id),
-            Phase::Cleaning => {
-                of_pool.late -= u32::from(timer.is_none());
-                of_pool.cleaning.remove(&mut self.phase_links, id);
-            }
+            Phase::Cleaning => of_pool.cleaning.remove(&mut self.phase_links, id),
             _ => {}
         }
         let pool = member.pool;
@@ -97,21 +87,12 @@ impl MemberTable {
         let (pool, of_pool) = (member.pool, self.by_pool.get_mut(member.pool));
         of_pool.move_count(Phase::Orphaned, phase);
         match phase {
-            Phase::Free => {
-                of_pool.free.push_back(&mut self.free_links, id);
-                of_pool.idle.push_back(&mut self.phase_links, id);
-                self.attributes.enter_idle(id);
-                self.attributes.set_free(id, true);
-            }
-            Phase::Checking => {
+            Phase::Free | Phase::Checking => {
                 of_pool.idle.push_back(&mut self.phase_links, id);
                 self.attributes.enter_idle(id);
             }
             Phase::Unclean => of_pool.unclean.push_back(&mut self.phase_links, id),
-            Phase::Cleaning => {
-                of_pool.late += u32::from(timer.is_none());
-                of_pool.cleaning.push_back(&mut self.phase_links, id);
-            }
+            Phase::Cleaning => of_pool.cleaning.push_back(&mut self.phase_links, id),
             _ => {}
         }
         (member.phase, member.timer) = (phase, timer);
@@ -120,26 +101,14 @@ impl MemberTable {
     }
 
     /// Puts a member that is in no queue into a phase in which it is kept out for `span`, or without an end.
-    pub fn keep_out(
-        &mut self,
-        id: MemberId,
-        phase: Phase,
-        span: Option<Span>,
-        reason: Reason,
-        step: &mut Step<'_, '_>,
-    ) {
+    pub fn keep_out(&mut self, id: MemberId, phase: Phase, span: Option<Span>, why: Reason, step: &mut Step<'_, '_>) {
         let timer = span.map(|span| step.timers.arm(step.now + span, Timer::Phase(id)));
         self.enter_state(id, phase, timer);
-        self.set_reason(id, step.now, reason);
+        self.beside_mut(id).reason = Some((step.now, why));
     }
 
-    /// Makes a member that is in no queue free, and arms its next check.
-    pub fn push_free(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
-        let timer = self.check_timer(id, settings, step);
-        self.enter_state(id, Phase::Free, timer);
-    }
-
-    fn check_timer(&self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) -> Option<TimerId> {
+    /// Arms the timer of the next check of a free member, if it is checked.
+    pub fn check_timer(&self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) -> Option<TimerId> {
         let member = self.get(id);
         let interval = settings.check_interval;
         let is_checked = interval > Span::ZERO && member.owner.is_some();
@@ -152,60 +121,13 @@ impl MemberTable {
         self.set_timer(id, timer, step);
     }
 
-    /// Starts the check of a free member, which is not fixed. It keeps its position among the idle.
-    pub fn begin_check(&mut self, id: MemberId, timeout: Span, step: &mut Step<'_, '_>) {
-        self.rearm(id, timeout, step);
+    /// Begins or ends the check of an idle member. It keeps its position among the idle.
+    pub fn set_checking(&mut self, id: MemberId, is_checking: bool) {
         let member = &mut self.members[id.index()];
-        member.phase = Phase::Checking;
-        let of_pool = self.by_pool.get_mut(member.pool);
-        of_pool.free.remove(&mut self.free_links, id);
-        of_pool.move_count(Phase::Free, Phase::Checking);
-        self.attributes.set_free(id, false);
-        let pool = member.pool;
+        let phase = if is_checking { Phase::Checking } else { Phase::Free };
+        let (pool, before) = (member.pool, std::mem::replace(&mut member.phase, phase));
+        self.by_pool.get_mut(pool).move_count(before, phase);
         self.note_free(pool);
-    }
-
-    /// Makes a checked member free again. It keeps its position among the idle.
-    pub fn end_check(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
-        let of_pool = self.in_pool(self.get(id).pool);
-        let next = self.next_free(id, &of_pool.free);
-        self.arm_check(id, settings, step);
-        let member = &mut self.members[id.index()];
-        member.phase = Phase::Free;
-        let of_pool = self.by_pool.get_mut(member.pool);
-        match next {
-            Some(next) => of_pool.free.insert_before(&mut self.free_links, next, id),
-            None => of_pool.free.push_back(&mut self.free_links, id),
-        }
-        of_pool.move_count(Phase::Checking, Phase::Free);
-        self.attributes.set_free(id, true);
-        let pool = member.pool;
-        self.note_free(pool);
-    }
-
-    /// Returns the free member behind a checked one among the idle; None without one. The search goes in both directions
-    /// at once, so that many checks together cost little each.
-    fn next_free(&self, id: MemberId, free: &List<MemberId>) -> Option<MemberId> {
-        let (idle, free_links) = (&self.phase_links, &self.free_links);
-        let is_free = |id: MemberId| self.get(id).phase == Phase::Free;
-        let (mut before, mut after) = (id, id);
-        loop {
-            let next = idle.after(after)?;
-            if is_free(next) {
-                return Some(next);
-            }
-            let Some(prev) = idle.before(before) else { return free.front() };
-            if is_free(prev) {
-                return free_links.after(prev);
-            }
-            (before, after) = (prev, next);
-        }
-    }
-
-    /// Takes the timer of a cleaning, which has fired.
-    pub fn cleaning_fired(&mut self, id: MemberId) {
-        self.fired(id);
-        self.by_pool.get_mut(self.members[id.index()].pool).late += 1;
     }
 
     /// Returns the members of a pool that an agent cleans, longest asked first.
@@ -214,16 +136,10 @@ impl MemberTable {
         self.in_pool(pool).cleaning.iter(&self.phase_links).metered().filter(is_its).collect()
     }
 
-    /// Puts a member that is in no queue among the members that wait to be cleaned, by the time of its return.
-    pub fn enter_unclean(&mut self, id: MemberId) {
-        self.enter_state(id, Phase::Unclean, None);
-        let Member { since, pool, .. } = *self.get(id);
-        let unclean = &mut self.by_pool.get_mut(pool).unclean;
-        let next = unclean.iter(&self.phase_links).find(|other| self.members[other.index()].since >= since);
-        if let Some(next) = next.filter(|next| *next != id) {
-            unclean.remove(&mut self.phase_links, id);
-            unclean.insert_before(&mut self.phase_links, next, id);
-        }
+    /// Returns the number of the cleanings of a pool that take longer than `clean_timeout`. They were asked for first.
+    pub fn late_cleanings(&self, pool: PoolId) -> usize {
+        let is_late = |id: &MemberId| self.get(*id).timer.is_none();
+        self.in_pool(pool).cleaning.iter(&self.phase_links).take_while(is_late).count()
     }
 }
 

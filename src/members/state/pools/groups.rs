@@ -21,7 +21,7 @@ pub(in crate::state) struct Group {
     /// Pools that can start members now, by the share of room of their provider with most.
     pub(super) able: BTreeSet<(Share, Reverse<PoolId>)>,
     /// Pools with a `per_client`, by that.
-    pub(super) limits: BTreeSet<(u32, PoolId)>,
+    pub limits: BTreeSet<(u32, PoolId)>,
     /// Number of pools, from this place on and round, whose free members are to be offered again.
     pub to_reconsider: usize,
     next: u64,
@@ -170,11 +170,6 @@ impl Pools {
             (_, 1..) => NoMembers::AtCapacity,
             _ => NoMembers::NoProvider,
         }
-    }
-
-    /// Returns the smallest `per_client` of a group's pools; None without any.
-    pub fn limit_of(&self, id: GroupId) -> Option<u32> {
-        self.group(id).limits.first().map(|(limit, _)| *limit)
     }
 
     /// Notes that the demand or supply of a group has changed, so that it is settled at the end of the step.

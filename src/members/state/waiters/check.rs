@@ -1,14 +1,12 @@
 //! Comparison of the tables of waiters with each other.
 
-use super::{Place, Turn, Waiters};
+use super::{Turn, Waiters};
 
 impl Waiters {
     /// Compares the queues and counts with the waiters.
     pub fn check(&self) {
-        let groups = self.by_group.iter().map(|(group, queue)| (Place::Group(group), queue));
-        let pools = self.by_pool.iter().map(|(pool, queue)| (Place::Pool(pool), queue));
         let mut queued = 0;
-        for (place, queue) in pools.chain(groups) {
+        for (place, queue) in self.queues.iter() {
             let is_right = |(rank, id): &Turn| (self.get(*id).place, self.get(*id).rank) == (place, *rank);
             assert!(queue.order.iter().all(is_right), "a queue has its own waiters");
             let several = queue.order.iter().filter(|(_, id)| self.get(*id).is_several());

@@ -18,7 +18,7 @@ pub(in crate::state) type Class = (Place, PairId, bool, Option<Arc<Filter>>);
 
 /// All classes, each with its waiters.
 #[derive(Default)]
-pub(super) struct Classes {
+pub(in crate::state) struct Classes {
     classes: BTreeMap<Class, BTreeSet<Turn>>,
     /// Number of classes by attribute.
     pairs: Pairs<u32>,
@@ -26,15 +26,6 @@ pub(super) struct Classes {
 
 /// Option of a take that names a member. No attribute has this name.
 const MEMBER: &[u8] = b"member";
-
-impl Place {
-    fn number(self) -> u64 {
-        match self {
-            Place::Pool(pool) => pool.index() as u64,
-            Place::Group(group) => 1 << 32 | group.index() as u64,
-        }
-    }
-}
 
 fn class_of(waiter: &Waiter, pair: PairId) -> Class {
     (waiter.place, pair, waiter.is_several(), waiter.filter.clone())
@@ -66,7 +57,7 @@ impl Classes {
 
     /// Returns the attribute by which the class of a waiter is found: for a new class that with the fewest classes.
     fn pair_for(&mut self, waiter: &Waiter) -> PairId {
-        let (owner, filter, pairs) = (waiter.place.number(), waiter.filter.as_deref(), &self.pairs);
+        let (owner, filter, pairs) = (waiter.place.index() as u64, waiter.filter.as_deref(), &self.pairs);
         let named = filter.and_then(|filter| filter.member.as_deref()).map(|member| (MEMBER, member));
         let attributes =
             || filter.into_iter().flat_map(|filter| &filter.attributes).map(|(name, value)| (&**name, &**value));
@@ -90,7 +81,7 @@ impl Classes {
     ) -> impl Iterator<Item = Turn> + 'a {
         let own = [(&b""[..], &b""[..]), (MEMBER, member)].into_iter();
         let all = own.chain(attributes.into_iter().flatten().map(|(name, value)| (&**name, &**value)));
-        let pairs = all.filter_map(move |(name, value)| self.pairs.find(place.number(), name, value));
+        let pairs = all.filter_map(move |(name, value)| self.pairs.find(place.index() as u64, name, value));
         pairs.flat_map(move |pair| {
             let behind = self.classes.range((place, pair, false, None)..).metered();
             behind

@@ -400,14 +400,14 @@ mod tests {
         let filter = Filter { member: Some(b"m"[..].into()), attributes: attributes(&[("os", "a=b")]) };
         let full = Take {
             timeout: Span::from_millis(1_500),
-            filter: Some(Box::new(filter)),
+            filter: Some(filter.into()),
             count: Some(1),
             priority: 0,
             lease: Some(Span::from_secs(60)),
             ..take(From::Group(b"g"))
         };
         let only_attributes = Filter { member: None, attributes: attributes(&[("a", "1"), ("b", "2")]) };
-        let some = Take { filter: Some(Box::new(only_attributes)), count: Some(7), ..take(From::Pool(b"db")) };
+        let some = Take { filter: Some(only_attributes.into()), count: Some(7), ..take(From::Pool(b"db")) };
         let token = *b"0123456789abcdef";
         for request in [
             Request::Take(take(From::Pool(b"db"))),

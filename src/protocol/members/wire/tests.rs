@@ -13,7 +13,10 @@ fn a_take_has_its_options() {
     assert_eq!((take.from, take.timeout), (From::Pool(b"db"), Span::from_millis(1_500)));
     assert_eq!((take.count, take.priority, take.lease), (Some(3), 0, Some(Span::from_secs(60))));
     let pair = |name: &[u8], value: &[u8]| (Box::from(name), Box::from(value));
-    assert_eq!(take.filter.map(|filter| filter.attributes), Some(vec![pair(b"gpu", b"yes"), pair(b"os", b"a=b")]));
+    assert_eq!(
+        take.filter.map(|filter| filter.attributes.clone()),
+        Some(vec![pair(b"gpu", b"yes"), pair(b"os", b"a=b")])
+    );
     let Request::Take(take) = request("TAKEGROUP all member=m") else { panic!("is a take") };
     assert_eq!((take.from, take.timeout, take.count, take.priority), (From::Group(b"all"), Span::ZERO, None, 5));
     let Request::Take(take) = request("TAKE db") else { panic!("is a take") };
