@@ -59,11 +59,7 @@ impl PageReader<'_, '_> {
 
     /// Adds a job to the page, and returns its number.
     fn add_job(&mut self, row: &rusqlite::Row<'_>) -> rusqlite::Result<u64> {
-        let mut columns = [Field::Null; COLUMNS];
-        for (at, column) in columns.iter_mut().enumerate() {
-            *column = field(row, at)?;
-        }
-        let (job, body) = (Record::of_columns(columns), bytes(row, COLUMNS + 1)?);
+        let (job, body) = (Record::read(|at| field(row, at))?, bytes(row, COLUMNS + 1)?);
         self.bytes += body.len();
         self.page.rows.add_read(job, body);
         Ok(job.id.0)
