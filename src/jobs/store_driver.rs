@@ -276,7 +276,11 @@ impl JobQueue {
             Verdict::NextSlice => self.driver.snapshot,
             _ => None,
         };
-        place.into_iter().for_each(|place| self.hand_over_slice(place));
+        if let Some(place) = place {
+            let JobQueue { state, store, driver, .. } = self;
+            driver.snapshot = state.snapshot(place, &mut |change| store.add(change));
+            store.add_slice(driver.snapshot.is_none());
+        }
     }
 
     /// Releases the replies of a committed batch after its jobs are shown, in slices if they are very many.
@@ -298,12 +302,6 @@ impl JobQueue {
         for (_, conn) in due {
             self.step(context, |state, step| state.hang_up(conn, step));
         }
-    }
-
-    fn hand_over_slice(&mut self, place: SnapshotPlace) {
-        let JobQueue { state, store, driver, .. } = self;
-        driver.snapshot = state.snapshot(place, &mut |change| store.add(change));
-        store.add_slice(driver.snapshot.is_none());
     }
 
     /// Hands at most `most` changes to the store, and returns the number of their batch if these were the last of it.

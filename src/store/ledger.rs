@@ -123,7 +123,7 @@ impl FileLedger {
     /// Opens the ledger of the previous process, as [`take_over`] does.
     pub fn take_over(place: DatabaseFile) -> FileLedger {
         let mut ledger = FileLedger::new(place);
-        ledger.store.go_on_with_any();
+        ledger.store.take_over(Span::ZERO, None, false);
         ledger
     }
 

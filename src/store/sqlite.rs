@@ -107,8 +107,9 @@ impl<T: Tables> SqliteStore<T> {
         Ok(Some((lock, opened)))
     }
 
-    /// Starts the thread with the file of the previous process.
-    fn take_over(&mut self, epoch: Span, expected: Option<HandedOver>, reads: bool) {
+    /// Starts the thread with the file that the previous process releases about now. Any file is taken for a service that
+    /// expects none, and replaces all of it.
+    pub fn take_over(&mut self, epoch: Span, expected: Option<HandedOver>, reads: bool) {
         self.epoch = epoch;
         self.place = self.place.clone().resolved();
         self.handed_over = Some(expected.clone().unwrap_or_default());
@@ -117,12 +118,6 @@ impl<T: Tables> SqliteStore<T> {
         if let Err(sentence) = self.start(Begin { early, expected, reads }) {
             self.desk.fault.begin(&sentence);
         }
-    }
-
-    /// Opens the file that the previous process releases about now, whatever is in it, for a service that replaces all
-    /// of it.
-    pub fn go_on_with_any(&mut self) {
-        self.take_over(Span::ZERO, None, false);
     }
 
     /// Returns whether everything was read, or needs no reading.

@@ -88,7 +88,7 @@ impl JobQueue {
             self.settings_of(&pattern, now),
         ];
         let commands = quoted(&pattern).map_or(Vec::new(), |pattern| commands_with(&pattern));
-        let mut view = page(title_of(&capitalized(part), name), tables, commands);
+        let mut view = page(title_of(&(part[..1].to_ascii_uppercase() + &part[1..]), name), tables, commands);
         view.report.series = series_of(levels).into();
         Some(view)
     }
@@ -211,9 +211,4 @@ fn commands_with(pattern: &str) -> Vec<String> {
 
 pub(crate) fn series_of([ready, oldest, put, deleted]: [u64; 4]) -> [Series; 4] {
     [(&READY, ready), (&LAG, oldest), (&PUT, put), (&DONE, deleted)]
-}
-
-/// Returns the word with a capital letter.
-fn capitalized(word: &str) -> String {
-    word[..1].to_ascii_uppercase() + &word[1..]
 }

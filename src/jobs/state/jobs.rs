@@ -35,9 +35,11 @@ pub(super) struct Jobs {
     /// Greatest number of any job so far. Greater numbers are unused, which needs no look-up for jobs that a store
     /// gives in order.
     last: u64,
-    /// Jobs that hold their key, by the hash of their tube and the key. Several may hold one key, even very many: a job
-    /// that is released holds its key again, though other jobs were put meanwhile.
-    by_key: BTreeSet<(u64, JobId)>,
+    /// The job with the lowest number among the jobs that hold a key in a tube.
+    by_key: JobIndex,
+    /// Further jobs that hold a key which a job in `by_key` holds, by the hash of the tube and the key: a job that is
+    /// released holds its key again, though other jobs were put meanwhile. There may be very many with one key.
+    further: BTreeSet<(u64, JobId)>,
     hashing: Hashing,
     pub bytes: usize,
 }
@@ -45,7 +47,7 @@ pub(super) struct Jobs {
 impl Jobs {
     /// Returns true if there is no job, and no trace of one.
     pub fn is_empty(&self) -> bool {
-        self.len == 0 && self.by_id.len() == 0 && self.by_key.is_empty() && self.bytes == 0
+        self.len == 0 && self.by_id.len() == 0 && self.by_key.len() + self.further.len() == 0 && self.bytes == 0
     }
 
     /// Returns the job with this number.
@@ -132,7 +134,7 @@ impl Jobs {
 
     /// Returns the key of a job; empty without one.
     pub fn key_of(&self, key: JobKey) -> &[u8] {
-        if self[key].has_extra { self.extra(key).key } else { &[] }
+        key_of(&self.pages, key)
     }
 
     /// Returns the root job of a job, and the timestamp of that.
@@ -199,24 +201,59 @@ impl Jobs {
     /// Returns the jobs that hold this key in this tube, the one with the lowest number first.
     pub fn holders_of(&self, tube: TubeId, name: &[u8]) -> impl Iterator<Item = JobKey> {
         let hash = hash_of_key(&self.hashing, tube, name);
-        let range = self.by_key.range((hash, JobId(0))..=(hash, JobId(u64::MAX)));
-        let holders = range.map(|(_, id)| self.find(*id).expect("only jobs that there are hold keys"));
-        holders.filter(move |key| self[*key].tube == tube && self.key_of(*key) == name)
+        let is_named = move |key: &JobKey| self[*key].tube == tube && self.key_of(*key) == name;
+        let first = self.by_key.find(hash, |key| is_named(&key));
+        let further = first.map(|_| self.further_with(hash).filter(is_named));
+        first.into_iter().chain(further.into_iter().flatten())
+    }
+
+    /// Returns the further jobs whose tube and key have this hash, the one with the lowest number first.
+    fn further_with(&self, hash: Hash) -> impl Iterator<Item = JobKey> {
+        let range = self.further.range((hash.0, JobId(0))..=(hash.0, JobId(u64::MAX)));
+        range.map(|(_, id)| self.find(*id).expect("only jobs that there are hold keys"))
     }
 
     /// Makes the job hold its deduplication key, which keeps other jobs with the key out.
     pub fn hold_key(&mut self, key: JobKey) {
-        self.by_key.insert(self.hold_of(key));
+        let (tube, hash) = (self[key].tube, self.hash_of_own_key(key));
+        let first = self.holders_of(tube, self.key_of(key)).next();
+        match first {
+            Some(first) if self[first].id < self[key].id => _ = self.further.insert((hash.0, self[key].id)),
+            Some(first) => {
+                self.further.insert((hash.0, self[first].id));
+                self.remove_first(hash, first);
+                self.insert_first(hash, key);
+            }
+            None => self.insert_first(hash, key),
+        }
     }
 
     /// Releases the job's deduplication key.
     pub fn free_key(&mut self, key: JobKey) {
-        self.by_key.remove(&self.hold_of(key));
+        let (tube, hash) = (self[key].tube, self.hash_of_own_key(key));
+        if self.further.remove(&(hash.0, self[key].id)) {
+            return;
+        }
+        let next = self.holders_of(tube, self.key_of(key)).nth(1);
+        self.remove_first(hash, key);
+        if let Some(next) = next {
+            self.further.remove(&(hash.0, self[next].id));
+            self.insert_first(hash, next);
+        }
     }
 
-    fn hold_of(&self, key: JobKey) -> (u64, JobId) {
-        let job = &self[key];
-        (hash_of_key(&self.hashing, job.tube, self.key_of(key)), job.id)
+    fn hash_of_own_key(&self, key: JobKey) -> Hash {
+        hash_of_key(&self.hashing, self[key].tube, self.key_of(key))
+    }
+
+    fn insert_first(&mut self, hash: Hash, key: JobKey) {
+        let Jobs { by_key, pages, hashing, .. } = self;
+        by_key.insert(hash, key, |key| hash_of_key(hashing, at(pages, key).tube, key_of(pages, key)));
+    }
+
+    fn remove_first(&mut self, hash: Hash, key: JobKey) {
+        let Jobs { by_key, pages, hashing, .. } = self;
+        by_key.remove(hash, key, |key| hash_of_key(hashing, at(pages, key).tube, key_of(pages, key)));
     }
 
     /// Compares the tables with each other.
@@ -229,8 +266,8 @@ impl Jobs {
         let bytes_of =
             |(key, job): (JobKey, &Job)| JOB_BYTES + job.body.bytes().len() + encoded(&self.pages, key).len();
         assert_eq!(self.bytes, self.iter().map(bytes_of).sum::<usize>(), "bytes of jobs are counted");
-        let holders = self.iter().map(|(key, _)| key).filter(|key| self.holds_key(*key));
-        assert_eq!(self.by_key, holders.map(|key| self.hold_of(key)).collect(), "a job holds its key once");
+        let holders = self.iter().filter(|(key, _)| self.holds_key(*key));
+        assert_eq!(self.by_key.len() + self.further.len(), holders.count(), "held keys are counted");
         let extras =
             self.pages.iter().flatten().filter_map(|page| page.extras.as_ref()).flat_map(|extras| extras.iter());
         let has_extra = self.iter().filter(|(_, job)| job.has_extra).count();
@@ -238,6 +275,13 @@ impl Jobs {
         for (key, job) in self.iter() {
             assert_eq!(self.find(job.id), Some(key), "a job is found by its number");
             assert!(job.place != JobPlacement::Nowhere && job.ttr > 0, "a job has a place and a TTR");
+            if self.holds_key(key) {
+                let first =
+                    self.holders_of(job.tube, self.key_of(key)).next().expect("a key that is held has a holder");
+                let is_further = self.further.contains(&(self.hash_of_own_key(key).0, job.id));
+                assert!(self[first].id <= job.id, "the lowest number is the first holder");
+                assert_eq!(is_further, first != key, "a job holds its key once");
+            }
         }
     }
 
@@ -311,12 +355,16 @@ fn encoded(pages: &[Option<JobPage>], key: JobKey) -> &[u8] {
     extras.map_or(&[], |extras| &extras[key.index() % PAGE])
 }
 
+fn key_of(pages: &[Option<JobPage>], key: JobKey) -> &[u8] {
+    if at(pages, key).has_extra { Extra::decode(encoded(pages, key)).key } else { &[] }
+}
+
 /// Returns the hash of a number. The daemon chooses the numbers, so no client can make them collide.
 fn hash_of_id(id: JobId) -> Hash {
     Hash(id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (id.0 >> 7))
 }
 
-fn hash_of_key(hashing: &Hashing, tube: TubeId, key: &[u8]) -> u64 {
+fn hash_of_key(hashing: &Hashing, tube: TubeId, key: &[u8]) -> Hash {
     // Keys of different tubes get different hashes; those of one tube are hashed with a secret.
-    hashing.hash(key).0.wrapping_add((tube.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    Hash(hashing.hash(key).0.wrapping_add((tube.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }

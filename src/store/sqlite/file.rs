@@ -8,7 +8,7 @@
 //! | `jobs.db-whole` | is whole, and will replace `jobs.db` and its log |
 //! | `jobs.db-found` | was found in the place of `jobs.db`, and is not the daemon's; with a number if there are more |
 
-use super::look::{FileId, Look, Seen, see};
+use super::look::{FileId, Look};
 use super::schema::{self, Schema};
 use crate::contract::Mark;
 use log::warn;
@@ -168,15 +168,6 @@ impl DatabaseFile {
         Look::at(&self.path, &self.beside("-wal"))
     }
 
-    /// Examines the log.
-    ///
-    /// # Errors
-    ///
-    /// One sentence that says what is wrong.
-    pub fn look_at_log(&self) -> Result<Seen, String> {
-        see(&self.beside("-wal"))
-    }
-
     /// Opens the file of a place that is locked, which is created if it is missing. A file that is there is only read, so that this waits for no
     /// sync; one that cannot be used stays as it is.
     ///
@@ -225,7 +216,10 @@ impl DatabaseFile {
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
-        schema::allow_shrinking(&connection)?;
+        if schema::pragma(&connection, "page_count")? == 0 {
+            // The free pages of the file can be moved to its end then, and cut off.
+            connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+        }
         Ok(connection)
     }
 

@@ -3,7 +3,7 @@
 use super::Worker;
 use crate::sqlite::Tables;
 use crate::sqlite::file::Trouble;
-use crate::sqlite::look::Look;
+use crate::sqlite::look::{Look, see};
 use log::warn;
 
 impl<T: Tables> Worker<T> {
@@ -22,7 +22,7 @@ impl<T: Tables> Worker<T> {
     /// Looks before a commit at the log, which SQLite would go on to write behind its former end. All files are looked at
     /// after the commit, which does not write to the file.
     pub(super) fn look_before_commit(&self) -> Result<(), Trouble> {
-        let log = self.place.look_at_log().map_err(Trouble::Lost)?;
+        let log = see(&self.place.beside("-wal")).map_err(Trouble::Lost)?;
         self.compare(&Look { log, ..self.look }, true)
     }
 
