@@ -100,6 +100,8 @@ pub struct Begin {
 /// State of the thread.
 pub struct Worker<T: Tables> {
     pub(super) place: DatabaseFile,
+    /// Lock of the file; None before it is open. It stands before the events, so that it is released before they end.
+    pub(super) lock: Option<Lock>,
     orders: Receiver<WorkerOrder<T>>,
     /// Orders that came while another was under way.
     pub(super) later: VecDeque<WorkerOrder<T>>,
@@ -107,8 +109,6 @@ pub struct Worker<T: Tables> {
     wake: Wake,
     /// True once the daemon ends: a failed operation is tried once more.
     pub(super) is_ending: bool,
-    /// Lock of the file; None before it is open.
-    pub(super) lock: Option<Lock>,
     /// The file and its log after the last change to them.
     pub(super) look: Look,
     /// Batch that is under way, and the time since which it is.
@@ -138,12 +138,12 @@ impl<T: Tables> Worker<T> {
         let (later, log_fault, mark) = (VecDeque::new(), Fault::default(), Mark::default());
         Worker {
             place,
+            lock: None,
             orders,
             later,
             events,
             wake,
             is_ending: false,
-            lock: None,
             look: Look::default(),
             waiting: None,
             is_slow: false,
