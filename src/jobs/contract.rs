@@ -2,15 +2,15 @@
 
 use super::JobQueue;
 use super::pages::tables::{DELETES, PUT, READY};
-use super::state::{JobState, State};
+use super::pages::views::series_of;
+use super::state::{JobState, State, SumBy};
 use super::store::Ownership;
-use poolcounter_core::{ConnId, Id, Reader, Time, Writer};
-use poolcounter_service::contract::{
-    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
-    Traffic, Unreadable, Wake,
-};
+use poolcounter_core::{ConnId, Count, Id, Time};
+use poolcounter_service::contract::{Context, Inquire, Inspect, Lifecycle, Observe, Peers, Traffic, Wake};
 use poolcounter_service::report::{Counted, Look, Report, Series, View};
-use std::io;
+
+/// Largest matrix of the status page, in first parts and last parts: the size of a screen.
+const SHOWN_PARTS: [usize; 2] = [20, 12];
 
 impl Lifecycle for JobQueue {
     fn attach(&mut self, wake: Wake) {
@@ -39,7 +39,7 @@ impl Lifecycle for JobQueue {
 
     fn is_settled(&self) -> bool {
         self.is_kept()
-            && self.driver.has_no_copy()
+            && self.driver.copy.is_none()
             && self.state.is_settled()
             && self.sessions.iter().all(|session| session.query.is_none())
     }
@@ -85,22 +85,6 @@ impl Lifecycle for JobQueue {
     }
 }
 
-impl Handover for JobQueue {
-    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
-        self.save_all(out)
-    }
-
-    fn restore(&mut self, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        self.restore_all(saved, true, context)
-    }
-
-    /// A store never moves, so a successor with another one is refused.
-    fn rehearse(&mut self, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        self.restore_all(saved, false, context)?;
-        self.refuse_other_store()
-    }
-}
-
 impl Observe for JobQueue {
     fn look(&mut self, look: &mut Look<'_>) {
         self.note_conditions(look);
@@ -117,7 +101,7 @@ impl Observe for JobQueue {
 
     fn unhealthy_reason(&self) -> Option<&'static str> {
         match self.store.ownership() {
-            Ownership::StandsBy if self.driver.has_begun() => Some("the jobs stand by"),
+            Ownership::StandsBy if self.driver.has_begun => Some("the jobs stand by"),
             Ownership::Damaged => Some("the jobs cannot be read"),
             Ownership::Lapsed | Ownership::Expired => Some("the database does not answer"),
             _ => None,
@@ -125,7 +109,13 @@ impl Observe for JobQueue {
     }
 
     fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        self.report_at(now)
+        Report {
+            figures: self.figures(now).rows().collect(),
+            tables: self.all_tables(now),
+            exported: self.exported(now),
+            matrix: Some(self.matrix(SHOWN_PARTS, now)),
+            ..Report::default()
+        }
     }
 
     fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
@@ -138,17 +128,27 @@ impl Observe for JobQueue {
     }
 
     fn sample_things(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
-        self.sample_sums(now, note);
+        let mut path = Vec::new();
+        for by in SumBy::ALL {
+            for (name, levels) in self.state.levels(by, now) {
+                path.clear();
+                path.extend_from_slice(self.settings.part_names.0[by as usize].as_bytes());
+                path.push(b'/');
+                path.extend_from_slice(name);
+                series_of(levels).into_iter().for_each(|series| note(&path, series));
+            }
+        }
     }
 
+    /// Notes nothing if some sums are not followed, because the followed ones change then.
     fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        self.tally_sums(note);
-    }
-}
-
-impl Operate for JobQueue {
-    fn operate(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
-        self.run_operation(request, context)
+        for by in SumBy::ALL {
+            let table = format!("{}s", self.settings.part_names.0[by as usize]);
+            for (name, tally) in self.state.tallies(by).into_iter().flatten() {
+                let times = &[&tally.pickups, &tally.runs];
+                note(Counted { table: &table, name, counts: &tally.counts.map(Count::get), times });
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::buried_groups::group_of;
 use super::state::{JobId, JobState, State, Step};
 use super::store::Ownership;
 use poolcounter_core::text::escaped;
-use poolcounter_service::contract::{Context, Operation, OperationError, OperationRequest, OperationResult};
+use poolcounter_service::contract::{Context, Operate, Operation, OperationError, OperationRequest, OperationResult};
 use poolcounter_service::operations::descriptions;
 
 /// Change of a buried job, the verb of its result, and whether it is made to all jobs that failed in the same way.
@@ -37,13 +37,9 @@ const fn operation(name: &'static str, summary: &'static str) -> Operation {
 /// Descriptions of the operations.
 pub const OPERATIONS: &[Operation] = &descriptions(&TABLE);
 
-impl JobQueue {
+impl Operate for JobQueue {
     /// Runs an operation. The result comes once the change is committed.
-    pub(super) fn run_operation(
-        &mut self,
-        request: &OperationRequest,
-        context: &mut Context<'_>,
-    ) -> Option<OperationResult> {
+    fn operate(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
         let (_, operation) = TABLE[request.operation.index()];
         let done = match self.change_buried(operation, &request.argument, context) {
             Ok(done) => done,
@@ -57,7 +53,9 @@ impl JobQueue {
             }
         }
     }
+}
 
+impl JobQueue {
     fn change_buried(
         &mut self,
         (change, done, is_of_group): JobOperation,

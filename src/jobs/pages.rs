@@ -5,4 +5,4 @@ mod job_tables;
 mod matrix;
 mod report;
 pub mod tables;
-mod views;
+pub mod views;

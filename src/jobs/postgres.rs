@@ -22,7 +22,7 @@ pub use worker::init_db;
 
 use super::store::{HandedOver, Jobs, Store as _, Verdict};
 use bell::Bell;
-use owner::{Holder, Inbox, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
+use owner::{Inbox, LEASE_SECONDS, Order, OwnerRow, StoreEvent, TRUST, Wish};
 use poolcounter_core::{Span, Time};
 use poolcounter_service::contract::Wake;
 use poolcounter_store::desk::Desk;
@@ -70,7 +70,7 @@ pub struct Postgres {
     standing: Role,
     /// Wait of the next batch; None if it begins at once.
     gathering: Option<Gathering>,
-    holder: Holder,
+    holder: OwnerRow,
     /// Handover of the previous process, until it is decided.
     handed_over: HandedOver,
     /// Time at which it began to fail, by the backend's clock.
@@ -166,7 +166,7 @@ impl Postgres {
             term: 0,
             standing: Role::StandsBy,
             gathering: None,
-            holder: Holder::default(),
+            holder: OwnerRow::default(),
             handed_over: HandedOver::default(),
             failed_at: Time::START,
             begun: Time::START,
@@ -224,7 +224,7 @@ impl Postgres {
         match event {
             StoreEvent::Clock(ahead) => self.go_by(ahead),
             StoreEvent::StandsBy(holder) => {
-                if self.holder != holder {
+                if (self.holder.epoch, &self.holder.address) != (holder.epoch, &holder.address) {
                     log::info!("the jobs in {} are served by {}; this daemon stands by", self.name, holder.address);
                 }
                 self.holder = holder;
@@ -304,7 +304,7 @@ impl Postgres {
         log::error!("the jobs in {} are not this daemon's any more: {why}", self.name);
         self.term += 1;
         self.standing = Role::StandsBy;
-        (self.gathering, self.holder, self.inbox) = (None, Holder::default(), Inbox::default());
+        (self.gathering, self.holder, self.inbox) = (None, OwnerRow::default(), Inbox::default());
         self.desk.forget();
     }
 }

@@ -4,9 +4,9 @@
 
 use super::JobQueue;
 use super::sessions::{Session, Slot, session_of};
-use super::state::{Body, Saved, Step};
+use super::state::{Body, Saved};
 use poolcounter_core::{ConnId, Id, Reader, Writer};
-use poolcounter_service::contract::{Context, Unreadable};
+use poolcounter_service::contract::{Context, Handover, Unreadable};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -19,8 +19,8 @@ struct Head {
     sessions: usize,
 }
 
-impl JobQueue {
-    pub(super) fn save_all(&self, out: &mut Writer<'_>) -> io::Result<()> {
+impl Handover for JobQueue {
+    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
         let open = || self.sessions.iter().enumerate().filter(|(_, session)| session.is_open);
         out.put(&self.handed_over())?;
         let leaves_jobs = self.leaves_jobs();
@@ -40,8 +40,20 @@ impl JobQueue {
         out.put(&None::<Saved<'_>>)
     }
 
+    fn restore(&mut self, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore_all(saved, true, context)
+    }
+
+    /// A store never moves, so a successor with another one is refused.
+    fn rehearse(&mut self, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore_all(saved, false, context)?;
+        self.refuse_other_store()
+    }
+}
+
+impl JobQueue {
     /// Restores the service from a handover. A rehearsal needs no bodies of jobs.
-    pub(super) fn restore_all(
+    fn restore_all(
         &mut self,
         saved: &mut Reader<'_>,
         with_bodies: bool,
@@ -92,19 +104,13 @@ impl JobQueue {
         with_body: bool,
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
-        let mut events = Vec::new();
-        let Context { time, timers, random, conns, .. } = context;
-        let (now, timers, peer) = (time.now, &mut timers.typed(), &|conn| conns.peers.peer(conn));
-        let mut step = Step { now, timers, random, events: &mut events, peer };
-        let result = match one {
-            Saved::Job(record, _, since, held) => {
-                let bytes = saved.take_bytes()?;
-                let body = Body::Own(if with_body { bytes.into() } else { Box::default() });
-                self.state.restore_job(&record, body, since, held, &mut step)
-            }
-            other => self.state.restore(other, &mut step),
-        };
-        result.map_err(|wrong| damaged(&wrong))
+        let body = if let Saved::Job(..) = one { saved.take_bytes()? } else { &[] };
+        let body = Body::Own(if with_body { body.into() } else { Box::default() });
+        let restored = self.step_in_turn(false, context, |state, step| match one {
+            Saved::Job(record, _, since, held) => state.restore_job(&record, body, since, held, step),
+            other => state.restore(other, step),
+        });
+        restored.map_err(|wrong| damaged(&wrong))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::store::batch::{UNFINISHED, UNFINISHED_KIND};
 use crate::store::columns::tables;
 use crate::store::{Jobs, Mark};
 pub use poolcounter_store::sqlite::DatabaseFile;
-use poolcounter_store::sqlite::{Pages, Schema, SqliteStore, Stop, Tables};
+use poolcounter_store::sqlite::{Pages, Schema, SqliteStore, Tables, Trouble};
 use rusqlite::Connection;
 use statements::Statements;
 
@@ -24,7 +24,7 @@ impl Tables for Jobs {
 
     type Writer<'c> = Statements<'c>;
 
-    fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark) -> Result<(), Stop> {
+    fn read(pages: &mut Pages<'_, Jobs>, connection: &Connection, mark: Mark) -> Result<(), Trouble> {
         load::read(pages, connection, mark)
     }
 }

@@ -30,8 +30,8 @@ pub(super) const ROW_COST: u32 = 2;
 /// State of the service's work with its store.
 #[derive(Default)]
 pub(super) struct StoreDriver {
-    /// True once the store was opened, or needs no opening.
-    has_begun: bool,
+    /// True once the store was opened, or is about to be.
+    pub has_begun: bool,
     /// Handover of the store by the previous process; None without a store or such a process.
     pub handed_over: Option<HandedOver>,
     /// Identity of the store of the previous process; None if it had opened none.
@@ -124,14 +124,9 @@ impl StoreDriver {
         self.copy.iter_mut().filter(|waits| **waits == Some(conn)).for_each(|waits| *waits = None);
     }
 
-    /// Returns true if no copy is being made.
-    pub fn has_no_copy(&self) -> bool {
-        self.copy.is_none()
-    }
-
     /// Returns true if no connection waits for anything that a handover cannot contain.
     pub fn is_quiet(&self) -> bool {
-        self.has_no_copy() && self.held_back.is_empty()
+        self.copy.is_none() && self.held_back.is_empty()
     }
 
     /// Serves all connections again that are held back.
@@ -147,11 +142,6 @@ impl StoreDriver {
     /// Returns the number of armed timers.
     pub fn timers(&self) -> usize {
         usize::from(self.timer.is_some()) + usize::from(self.lease_timer.is_some())
-    }
-
-    /// Returns true if the store was opened, or is about to be.
-    pub fn has_begun(&self) -> bool {
-        self.has_begun
     }
 
     /// Returns the time for which the oldest change has waited for its commit.
@@ -286,7 +276,11 @@ impl JobQueue {
             Verdict::NextSlice => self.driver.snapshot,
             _ => None,
         };
-        place.into_iter().for_each(|place| self.hand_over_slice(place));
+        if let Some(place) = place {
+            let JobQueue { state, store, driver, .. } = self;
+            driver.snapshot = state.snapshot(place, &mut |change| store.add(change));
+            store.add_slice(driver.snapshot.is_none());
+        }
     }
 
     /// Releases the replies of a committed batch after its jobs are shown, in slices if they are very many.
@@ -308,12 +302,6 @@ impl JobQueue {
         for (_, conn) in due {
             self.step(context, |state, step| state.hang_up(conn, step));
         }
-    }
-
-    fn hand_over_slice(&mut self, place: SnapshotPlace) {
-        let JobQueue { state, store, driver, .. } = self;
-        driver.snapshot = state.snapshot(place, &mut |change| store.add(change));
-        store.add_slice(driver.snapshot.is_none());
     }
 
     /// Hands at most `most` changes to the store, and returns the number of their batch if these were the last of it.

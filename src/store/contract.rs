@@ -294,11 +294,6 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Returns whether a place with this mark was opened once more since `earlier`, and nothing else has changed.
-    pub fn is_after(self, earlier: Mark) -> bool {
-        self == Mark { opening: earlier.opening.saturating_add(1), ..earlier }
-    }
-
     /// Returns whether nothing was ever stored at a place with this mark.
     pub fn is_of_new_file(self) -> bool {
         self.batch == 0 && self.next_id <= 1
@@ -327,7 +322,8 @@ impl fmt::Display for Mark {
 impl HandedOver {
     /// Returns whether a place with this mark and this queue is that of the process, opened once more at most.
     pub fn is_of(&self, mark: Mark, queue: u128) -> bool {
-        (mark == self.mark || mark.is_after(self.mark)) && self.queue.is_none_or(|own| own == queue)
+        let again = Mark { opening: self.mark.opening.saturating_add(1), ..self.mark };
+        (mark == self.mark || mark == again) && self.queue.is_none_or(|own| own == queue)
     }
 
     /// Returns the same handover for a service whose next number is another.

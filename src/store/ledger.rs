@@ -1,7 +1,7 @@
 //! A ledger: a table of keys and values in a file of SQLite. Writes share commits, as each takes a sync of the disk.
 
 use crate::contract::{Commit, Contents, Mark, Ownership, PageOrder, Store, Verdict, VisitOf};
-use crate::sqlite::{DatabaseFile, Pages, Schema, SqliteStore, Stop, Tables, Writer};
+use crate::sqlite::{DatabaseFile, Pages, Schema, SqliteStore, Tables, Trouble, Writer};
 use poolcounter_core::Span;
 use poolcounter_service::contract::Wake;
 use rusqlite::{Connection, Statement};
@@ -123,7 +123,7 @@ impl FileLedger {
     /// Opens the ledger of the previous process, as [`take_over`] does.
     pub fn take_over(place: DatabaseFile) -> FileLedger {
         let mut ledger = FileLedger::new(place);
-        ledger.store.go_on_with_any();
+        ledger.store.take_over(Span::ZERO, None, false);
         ledger
     }
 
@@ -299,7 +299,7 @@ impl Tables for Entries {
 
     type Writer<'c> = EntryWriter<'c>;
 
-    fn read(pages: &mut Pages<'_, '_, Entries>, connection: &Connection, _: Mark) -> Result<(), Stop> {
+    fn read(pages: &mut Pages<'_, Entries>, connection: &Connection, _: Mark) -> Result<(), Trouble> {
         let mut statement = connection.prepare("SELECT key, value FROM entry")?;
         let mut rows = statement.query([])?;
         let (mut page, mut bytes) = (Page::default(), 0);

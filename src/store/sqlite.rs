@@ -13,7 +13,7 @@ mod statements;
 mod tables;
 mod worker;
 
-pub use file::DatabaseFile;
+pub use file::{DatabaseFile, Trouble};
 pub use pages::Pages;
 pub use schema::Schema;
 pub use tables::{Tables, Writer};
@@ -21,7 +21,7 @@ pub use tables::{Tables, Writer};
 use crate::contract::{Commit, Copying, HandedOver, Mark, Ownership, Store, Verdict, VisitOf};
 use crate::desk::Desk;
 use crate::health::Health;
-use file::{FileTrouble, Lock, Opened};
+use file::{Lock, Opened};
 use look::Look;
 use poolcounter_core::Span;
 use poolcounter_service::contract::Wake;
@@ -29,7 +29,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::thread;
 use std::time::Duration;
-pub use worker::Stop;
 use worker::{Begin, Worker, WorkerEvent, WorkerOrder};
 
 /// Store in a file of SQLite.
@@ -95,21 +94,22 @@ impl<T: Tables> SqliteStore<T> {
     fn open(&mut self) -> Result<Option<(Lock, Opened)>, String> {
         self.place = self.place.clone().resolved();
         let lock = self.place.lock(T::NAME)?;
-        let opened = match self.place.open_to_read(&lock, &T::SCHEMA) {
+        let opened = match self.place.open_to_read(&T::SCHEMA) {
             Ok(opened) => opened,
-            Err(FileTrouble::Passing(sentence)) => return Err(sentence),
-            Err(FileTrouble::Lost(sentence)) => {
+            Err(Trouble::Lost(sentence)) => {
                 self.note_damage(&sentence);
                 return Ok(None);
             }
+            Err(trouble) => return Err(trouble.sentence()),
         };
         self.look = Some(opened.look);
         (self.mark, self.queue) = (opened.mark, Some(opened.queue));
         Ok(Some((lock, opened)))
     }
 
-    /// Starts the thread with the file of the previous process.
-    fn take_over(&mut self, epoch: Span, expected: Option<HandedOver>, reads: bool) {
+    /// Starts the thread with the file that the previous process releases about now. Any file is taken for a service that
+    /// expects none, and replaces all of it.
+    pub fn take_over(&mut self, epoch: Span, expected: Option<HandedOver>, reads: bool) {
         self.epoch = epoch;
         self.place = self.place.clone().resolved();
         self.handed_over = Some(expected.clone().unwrap_or_default());
@@ -118,12 +118,6 @@ impl<T: Tables> SqliteStore<T> {
         if let Err(sentence) = self.start(Begin { early, expected, reads }) {
             self.desk.fault.begin(&sentence);
         }
-    }
-
-    /// Opens the file that the previous process releases about now, whatever is in it, for a service that replaces all
-    /// of it.
-    pub fn go_on_with_any(&mut self) {
-        self.take_over(Span::ZERO, None, false);
     }
 
     /// Returns whether everything was read, or needs no reading.

@@ -136,7 +136,7 @@ pub(crate) fn job(job: JobRow<'_>) -> Table {
         (name("key", "key", "Its key."), |(job, _)| name_or_nothing(job.key)),
         (name("group", "group", "Its group."), |(job, _)| name_or_nothing(job.group)),
         (Column::linked("root", "root job", ROOTS, "Tube and signature of its root job."), |(job, _)| {
-            job.root.map_or(Cell::Nothing, |signature| Cell::text([job.tube, b" ", signature].concat()))
+            job.root.map_or(Cell::Nothing, |(signature, _)| Cell::text([job.tube, b" ", signature].concat()))
         }),
         (buttons, |(job, _)| if job.state == JobState::Buried { id(job.id) } else { Cell::Nothing }),
     ];

@@ -7,14 +7,11 @@ use crate::JobQueue;
 use crate::state::SumBy;
 use crate::stats::Jobs as Stat;
 use crate::store::{Health, OwnerHealth};
-use poolcounter_core::{Count, Figures, Time};
-use poolcounter_service::report::{Counted, Report, Table, View};
+use poolcounter_core::{Figures, Time};
+use poolcounter_service::report::{Report, Table, View};
 
 /// Most rows of a table: as many as a page has room for, in four tables.
 pub(crate) const MOST_ROWS: usize = 70;
-
-/// Largest matrix of the status page, in first parts and last parts: the size of a screen.
-const SHOWN_PARTS: [usize; 2] = [20, 12];
 
 /// Number of buried jobs on the status page.
 const MOST_BURIED: usize = 20;
@@ -26,17 +23,6 @@ const MOST_GROUPED: usize = 512;
 const NOTE: &str = "There are more than 32768 tubes, names or connections; ages and tables cover only 32768 of them.";
 
 impl JobQueue {
-    /// Returns the report, but for the series.
-    pub(crate) fn report_at(&self, now: Time) -> Report {
-        Report {
-            figures: self.figures(now).rows().collect(),
-            tables: self.all_tables(now),
-            exported: self.exported(now),
-            matrix: Some(self.matrix(SHOWN_PARTS, now)),
-            ..Report::default()
-        }
-    }
-
     /// Returns the tables of runners, of both parts and of tubes, each of at most [`MOST_ROWS`] rows, whose names `has`
     /// is true for.
     pub(crate) fn tables_of_names(&self, has: &dyn Fn(&[u8]) -> bool, now: Time) -> [Table; 4] {
@@ -63,18 +49,6 @@ impl JobQueue {
         vec![runners, gone, groups, first, last, tubes, buried, schedules, store]
     }
 
-    /// Notes the counts of each first part and each last part; nothing if some are not followed, because the followed
-    /// ones change then.
-    pub(crate) fn tally_sums(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        for by in SumBy::ALL {
-            let table = format!("{}s", self.settings.part_names.0[by as usize]);
-            for (name, tally) in self.state.tallies(by).into_iter().flatten() {
-                let times = &[&tally.pickups, &tally.runs];
-                note(Counted { table: &table, name, counts: &tally.counts.map(Count::get), times });
-            }
-        }
-    }
-
     /// Returns the tables for metrics: one row for each part that is followed, and one for all other parts together.
     pub(crate) fn exported(&self, now: Time) -> Vec<Table> {
         let table = |by: SumBy| self.settings.part_names.part(by as usize, self.state.followed(by, now), now);
@@ -87,7 +61,7 @@ impl JobQueue {
     }
 
     pub(crate) fn health(&self) -> Option<Health> {
-        self.driver.has_begun().then(|| self.store.health()).flatten()
+        self.driver.has_begun.then(|| self.store.health()).flatten()
     }
 
     /// Returns the figures, with the store's own.

@@ -9,7 +9,7 @@ use crate::buried_groups::key_of;
 use crate::health::pattern_of;
 use crate::options::ShowBodies;
 use crate::state::queries::JobStats;
-use crate::state::{JobId, JobState, Pattern, SumBy};
+use crate::state::{JobId, JobState, Origin, Pattern, SumBy};
 use memchr::memmem::Finder;
 use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::{Span, Time};
@@ -88,23 +88,9 @@ impl JobQueue {
             self.settings_of(&pattern, now),
         ];
         let commands = quoted(&pattern).map_or(Vec::new(), |pattern| commands_with(&pattern));
-        let mut view = page(title_of(&capitalized(part), name), tables, commands);
+        let mut view = page(title_of(&(part[..1].to_ascii_uppercase() + &part[1..]), name), tables, commands);
         view.report.series = series_of(levels).into();
         Some(view)
-    }
-
-    /// Notes the values whose curves the pages of sums show, by the paths of these pages.
-    pub(crate) fn sample_sums(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
-        let mut path = Vec::new();
-        for by in SumBy::ALL {
-            for (name, levels) in self.state.levels(by, now) {
-                path.clear();
-                path.extend_from_slice(self.settings.part_names.0[by as usize].as_bytes());
-                path.push(b'/');
-                path.extend_from_slice(name);
-                series_of(levels).into_iter().for_each(|series| note(&path, series));
-            }
-        }
     }
 
     /// Returns groups of buried jobs by error, of at most `grouped` jobs, and rows of the `most` that were buried last
@@ -156,8 +142,9 @@ impl JobQueue {
         if !job.error.is_empty() {
             blocks.push(Block::of("Last error", job.error, false));
         }
-        if let Some((tube, attempts, age)) = job.origin {
-            let text = format!("{}, {attempts} attempts, {age} s ago", String::from_utf8_lossy(tube));
+        if let Some(Origin { tube, attempts, .. }) = job.origin {
+            let tube = String::from_utf8_lossy(tube);
+            let text = format!("{tube}, {attempts} attempts, {} s ago", job.origin_age);
             blocks.push(Block::of("Dead letter of", text.as_bytes(), false));
         }
         if self.settings.show_bodies != ShowBodies::None {
@@ -222,11 +209,6 @@ fn commands_with(pattern: &str) -> Vec<String> {
     words.map(|(word, behind)| format!("jobs {word} {pattern}{behind}")).into()
 }
 
-fn series_of([ready, oldest, put, deleted]: [u64; 4]) -> [Series; 4] {
+pub(crate) fn series_of([ready, oldest, put, deleted]: [u64; 4]) -> [Series; 4] {
     [(&READY, ready), (&LAG, oldest), (&PUT, put), (&DONE, deleted)]
-}
-
-/// Returns the word with a capital letter.
-fn capitalized(word: &str) -> String {
-    word[..1].to_ascii_uppercase() + &word[1..]
 }

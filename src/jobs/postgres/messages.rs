@@ -2,9 +2,9 @@
 
 use crate::state::Commit;
 use crate::state::inbox::InboxRow;
+use crate::store::HandedOver;
 use crate::store::batch::Batch;
 use crate::store::page::Page;
-use crate::store::{HandedOver, Mark};
 use poolcounter_core::Span;
 use std::collections::VecDeque;
 
@@ -39,11 +39,11 @@ pub enum Wish {
 #[derive(Debug)]
 pub enum StoreEvent {
     /// Another daemon owns the queue.
-    StandsBy(Holder),
+    StandsBy(OwnerRow),
     /// The clock of the database is this many microseconds ahead of this machine's.
     Clock(i64),
     /// This process owns the queue, as this holder, and reads its jobs.
-    Owns(Holder),
+    Owns(OwnerRow),
     /// A page of jobs.
     Page(Page),
     /// A batch is committed.
@@ -54,7 +54,7 @@ pub enum StoreEvent {
         took: Span,
     },
     /// This process goes on as the owner.
-    Works(Holder),
+    Works(OwnerRow),
     /// This process may be the owner, but the database does not confirm it at present.
     Fails(String),
     /// The database cannot be used as it is.
@@ -62,7 +62,7 @@ pub enum StoreEvent {
     /// Another daemon owns the queue now, or may own it.
     Lost(String),
     /// This process owns the queue, as this holder, and must write everything anew, beginning with the first slice.
-    Rewrite(u64, Holder),
+    Rewrite(u64, OwnerRow),
     /// The slice of this rewrite is written.
     NextSlice(u64),
     /// Rows of the inbox that wait.
@@ -78,26 +78,6 @@ pub struct Inbox {
     pub refused: u64,
     /// Reason of one of them; without any, the reason for which the inbox cannot be read.
     pub reason: String,
-}
-
-/// Owner of the queue.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Holder {
-    /// Id of the queue.
-    pub queue: u128,
-    /// Address by which the owner is known.
-    pub address: String,
-    /// Number of its take-over.
-    pub epoch: u64,
-    /// Time of the take-over, in seconds since 1970.
-    pub since: f64,
-}
-
-impl Holder {
-    /// Returns the handover of a process that is the holder, with its mark.
-    pub fn hand_over(&self, mark: Mark, is_whole: bool) -> HandedOver {
-        HandedOver { mark, queue: Some(self.queue), address: Some(self.address.clone()), is_whole }
-    }
 }
 
 /// Position of the reading.
@@ -204,7 +184,7 @@ pub enum Reach {
     Warned(String),
 }
 
-/// Values of the row `owner`.
+/// Values of the row `owner`. Events have those about the owner.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct OwnerRow {
     /// Id of the queue.
@@ -223,11 +203,4 @@ pub struct OwnerRow {
     pub since: f64,
     /// Time for which the owner still counts as alive.
     pub rest: Span,
-}
-
-impl OwnerRow {
-    /// Returns the owner of the queue.
-    pub fn holder(&self) -> Holder {
-        Holder { queue: self.queue, address: self.address.clone(), epoch: self.epoch, since: self.since }
-    }
 }

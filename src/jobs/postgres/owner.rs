@@ -164,9 +164,9 @@ impl Owner {
         (!matches!(self.phase, Phase::StandsBy | Phase::GoesOn(_))).then_some(self.epoch)
     }
 
-    fn holder(&self) -> Holder {
-        let queue = self.queue.unwrap_or_default();
-        Holder { queue, address: self.address.clone(), epoch: self.epoch, since: self.since }
+    fn holder(&self) -> OwnerRow {
+        let (queue, address) = (self.queue.unwrap_or_default(), self.address.clone());
+        OwnerRow { queue, address, epoch: self.epoch, since: self.since, ..OwnerRow::default() }
     }
 
     /// Returns whether a batch is under way.

@@ -65,11 +65,7 @@ pub fn refuse_part(settings: &[tokio_postgres::Row]) -> Result<(), Trouble> {
 
 /// Adds a job, and returns its number and its approximate size in bytes.
 fn add_job(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(u64, usize), Error> {
-    let mut columns = [Field::Null; COLUMNS];
-    for (at, column) in columns.iter_mut().enumerate() {
-        *column = row.try_get(at)?;
-    }
-    let (job, body) = (Record::of_columns(columns), row.try_get::<_, &[u8]>(COLUMNS)?);
+    let (job, body) = (Record::read(|at| row.try_get(at))?, row.try_get::<_, &[u8]>(COLUMNS)?);
     page.add_read(job, body);
     Ok((job.id.0, size_of::<JobRow>() + body.len() + job.key.len() + job.error.len()))
 }

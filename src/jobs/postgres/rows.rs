@@ -77,11 +77,11 @@ impl<'a> Rows<'a> {
                 Fate::Put(job, body) => {
                     let job = batch.stored(job);
                     match job.is_plain() {
-                        true => rows.plain.add(&job.columns()[..PLAIN], Some(body)),
-                        false => rows.full.add(&job.columns(), Some(body)),
+                        true => rows.plain.add(job.columns(PLAIN), Some(body)),
+                        false => rows.full.add(job.columns(COLUMNS), Some(body)),
                     }
                 }
-                Fate::Update(job) => rows.updated.add(&batch.stored(job).columns(), None),
+                Fate::Update(job) => rows.updated.add(batch.stored(job).columns(COLUMNS), None),
                 Fate::Delete => rows.deleted.push(id.0.cast_signed()),
             }
         }
@@ -133,8 +133,8 @@ impl<'a> Rows<'a> {
 }
 
 impl<'a> JobColumns<'a> {
-    fn add(&mut self, fields: &[Field<'a>], body: Option<&'a [u8]>) {
-        self.columns.iter_mut().zip(fields).for_each(|(column, field)| column.push(*field));
+    fn add(&mut self, fields: impl Iterator<Item = Field<'a>>, body: Option<&'a [u8]>) {
+        self.columns.iter_mut().zip(fields).for_each(|(column, field)| column.push(field));
         self.bodies.extend(body);
     }
 

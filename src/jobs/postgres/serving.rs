@@ -1,6 +1,6 @@
 //! The store as the service calls it.
 
-use super::owner::{Holder, Inbox, StoreEvent, Wish};
+use super::owner::{Inbox, OwnerRow, StoreEvent, Wish};
 use super::{Gathering, LEASE_BEYOND_TRUST, Postgres, Role, STUCK_AFTER, TICKS_BEFORE_NEXT};
 use crate::state::Stored;
 use crate::state::inbox::InboxRow;
@@ -56,8 +56,9 @@ impl Store<Jobs> for Postgres {
         if self.standing == Role::GoesOn {
             return self.handed_over.with_next_id(next_id);
         }
-        let mark = Mark { opening: self.holder.epoch, batch, next_id };
-        self.holder.hand_over(mark, self.desk.rewrite.is_none())
+        let OwnerRow { epoch, queue, address, .. } = self.holder.clone();
+        let (mark, is_whole) = (Mark { opening: epoch, batch, next_id }, self.desk.rewrite.is_none());
+        HandedOver { mark, queue: Some(queue), address: Some(address), is_whole }
     }
 
     fn ownership(&self) -> Ownership {
@@ -143,7 +144,7 @@ impl Store<Jobs> for Postgres {
     }
 
     fn health(&self) -> Option<Health> {
-        let Holder { address, epoch, since, .. } = self.holder.clone();
+        let OwnerRow { address, epoch, since, .. } = self.holder.clone();
         // Exact to a microsecond, more than the value is.
         let since = ((since * 1e6) as i64).saturating_sub(signed(self.epoch));
         let owner = Some(OwnerHealth { is_self: self.ownership() == Ownership::Owns, address, epoch, since });

@@ -4,19 +4,19 @@ use crate::state::Record;
 use crate::store::columns::{COLUMNS, Field, Named};
 use crate::store::page::{Page, SLICE_BYTES, SLICE_ROWS};
 use crate::store::{Commit, Jobs, Mark};
-use poolcounter_store::sqlite::{Pages, Stop};
+use poolcounter_store::sqlite::{Pages, Trouble};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
 /// Reader of a file, with the page that it fills.
-struct PageReader<'a, 'w, 'c> {
-    pages: &'a mut Pages<'w, 'c, Jobs>,
+struct PageReader<'a, 'w> {
+    pages: &'a mut Pages<'w, Jobs>,
     page: Page,
     bytes: usize,
 }
 
 /// Sends the settings to the loop, then the root jobs, then the jobs by their numbers.
-pub fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark) -> Result<(), Stop> {
+pub fn read(pages: &mut Pages<'_, Jobs>, connection: &Connection, mark: Mark) -> Result<(), Trouble> {
     let page = Page::first(Commit(mark.batch), mark.next_id);
     let mut reader = PageReader { pages, page, bytes: 0 };
     reader.read_named(connection, Named::Setting)?;
@@ -27,8 +27,8 @@ pub fn read(pages: &mut Pages<'_, '_, Jobs>, connection: &Connection, mark: Mark
     reader.send(1.0)
 }
 
-impl PageReader<'_, '_, '_> {
-    fn read_named(&mut self, connection: &Connection, table: Named) -> Result<(), Stop> {
+impl PageReader<'_, '_> {
+    fn read_named(&mut self, connection: &Connection, table: Named) -> Result<(), Trouble> {
         let mut statement = connection.prepare(&table.all())?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
@@ -41,7 +41,7 @@ impl PageReader<'_, '_, '_> {
         Ok(())
     }
 
-    fn read_jobs(&mut self, connection: &Connection) -> Result<(), Stop> {
+    fn read_jobs(&mut self, connection: &Connection) -> Result<(), Trouble> {
         // Numbers are given out in order, so that they measure the progress. To count the jobs would be to read them
         // all.
         let (first, last) =
@@ -59,22 +59,18 @@ impl PageReader<'_, '_, '_> {
 
     /// Adds a job to the page, and returns its number.
     fn add_job(&mut self, row: &rusqlite::Row<'_>) -> rusqlite::Result<u64> {
-        let mut columns = [Field::Null; COLUMNS];
-        for (at, column) in columns.iter_mut().enumerate() {
-            *column = field(row, at)?;
-        }
-        let (job, body) = (Record::of_columns(columns), bytes(row, COLUMNS + 1)?);
+        let (job, body) = (Record::read(|at| field(row, at))?, bytes(row, COLUMNS + 1)?);
         self.bytes += body.len();
         self.page.rows.add_read(job, body);
         Ok(job.id.0)
     }
 
-    fn send_if_full(&mut self, share: f64) -> Result<(), Stop> {
+    fn send_if_full(&mut self, share: f64) -> Result<(), Trouble> {
         let is_full = self.page.rows.rows.len() >= SLICE_ROWS || self.bytes >= SLICE_BYTES;
         if is_full { self.send(share) } else { Ok(()) }
     }
 
-    fn send(&mut self, share: f64) -> Result<(), Stop> {
+    fn send(&mut self, share: f64) -> Result<(), Trouble> {
         self.page.share = share.clamp(0.0, 1.0);
         self.bytes = 0;
         self.pages.send(std::mem::take(&mut self.page))

@@ -55,13 +55,13 @@ impl Statements<'_> {
                 let job = batch.stored(job);
                 let (statement, used) =
                     if job.is_plain() { (&mut self.put_plain, PLAIN) } else { (&mut self.put, COLUMNS) };
-                bind(statement, &job.columns()[..used])?;
+                bind(statement, job.columns(used))?;
                 statement.raw_bind_parameter(used + 1, batch.commit.0.cast_signed())?;
                 statement.raw_bind_parameter(used + 2, batch.body(body))?;
                 statement.raw_execute()
             }
             Row::Update(job) => {
-                bind(&mut self.update, &batch.stored(job).columns())?;
+                bind(&mut self.update, batch.stored(job).columns(COLUMNS))?;
                 self.update.raw_execute()
             }
             Row::Delete(id) => self.delete.execute([id.0.cast_signed()]),
@@ -94,8 +94,8 @@ impl ToSql for Field<'_> {
     }
 }
 
-fn bind(statement: &mut Statement<'_>, fields: &[Field<'_>]) -> Result<()> {
-    (1..).zip(fields).try_for_each(|(at, field)| statement.raw_bind_parameter(at, field))
+fn bind<'a>(statement: &mut Statement<'_>, mut fields: impl Iterator<Item = Field<'a>>) -> Result<()> {
+    (1..).zip(&mut fields).try_for_each(|(at, field)| statement.raw_bind_parameter(at, field))
 }
 
 /// Returns the statement that puts a job with values in the first columns.

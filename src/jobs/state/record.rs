@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub type Record<'a> = RecordOf<&'a [u8]>;
 
 /// A job without its body, with texts of a type.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RecordOf<T> {
     /// Number.
     pub id: JobId,

@@ -1,7 +1,6 @@
 //! Requests about single jobs: delete, release, bury, touch, begin, kick, peek, fail. After a reservation that ends
 //! badly, the job is ready at once, later each time, buried, or moved to a dead-letter tube.
 
-use super::conns::Conn;
 use super::ids::TubeId;
 use super::job::{JobId, JobKey, JobPlacement, Origin, To, micros};
 use super::tally::Counted;
@@ -272,9 +271,9 @@ impl State {
         let attempts = self.jobs.extra(key).history.attempts.get();
         self.note_job(key);
         self.tubes.note(self.jobs[key].tube, (Counted::Failure, None), step.now);
-        if let Some(conn) = self.holder_of(key) {
-            conn.failures.bump();
-        }
+        let (conn, serial) = self.jobs[key].holder();
+        let holder = self.conns.get_mut(conn).filter(|conn| conn.serial == serial);
+        holder.into_iter().for_each(|conn| conn.failures.bump());
         attempts
     }
 
@@ -296,12 +295,6 @@ impl State {
             self.move_job(key, To::Delayed(step.now + delay), step);
         }
         Outcome::WaitsAgain
-    }
-
-    /// Returns the connection that holds a job, if it has not ended.
-    fn holder_of(&mut self, key: JobKey) -> Option<&mut Conn> {
-        let (conn, serial) = self.jobs[key].holder();
-        self.conns.get_mut(conn).filter(|conn| conn.serial == serial)
     }
 
     /// Moves a job to the dead-letter tube after its last attempt, or buries it if there is none. A dead letter that fails

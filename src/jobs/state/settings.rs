@@ -105,7 +105,10 @@ impl State {
         let old = self.settings.put(kind, of, value).as_ref().and_then(Value::limit);
         match kind {
             SettingKind::Limit | SettingKind::Rate => return self.change_shared_gate(of, old, new),
-            SettingKind::Pause => self.arm_pause(timers),
+            SettingKind::Pause => {
+                let first = self.settings.ends.first().map(|(until, _)| *until);
+                keep_timer_at(&mut self.settings.pause_timer, first, Timer::Pause, timers);
+            }
             _ => {}
         }
         None
@@ -120,12 +123,6 @@ impl State {
             self.tubes[tube].rare().paused = self.settings.pause_of(&name);
             self.note_change(Change::Setting(SettingKind::Pause, name));
         }
-    }
-
-    /// Keeps the timer at the end of the first pause, or earlier.
-    fn arm_pause(&mut self, timers: &mut Timers<'_, Timer>) {
-        let first = self.settings.ends.first().map(|(until, _)| *until);
-        keep_timer_at(&mut self.settings.pause_timer, first, Timer::Pause, timers);
     }
 
     /// Removes expired pauses, some of them if they are many: the rest follows in the next tick.

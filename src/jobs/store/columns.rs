@@ -23,32 +23,53 @@ pub enum Kind {
 const SET: &str = " NOT NULL";
 const ZERO: &str = " NOT NULL DEFAULT 0";
 
-/// Columns of the table `job`: name, type and constraint. Times are microseconds since 1970, and flags are numbers.
-const JOB: [(&str, Kind, &str); COLUMNS] = [
-    ("id", Kind::Number, " PRIMARY KEY"),
-    ("tube", Kind::Text, SET),
-    ("pri", Kind::Number, SET),
-    ("delay", Kind::Number, SET),
-    ("ttr", Kind::Number, SET),
-    ("created", Kind::Number, SET),
-    ("delayed_until", Kind::Number, ""),
-    ("buried", Kind::Number, ZERO),
-    ("reserves", Kind::Number, ZERO),
-    ("timeouts", Kind::Number, ZERO),
-    ("releases", Kind::Number, ZERO),
-    ("buries", Kind::Number, ZERO),
-    ("kicks", Kind::Number, ZERO),
-    ("attempts", Kind::Number, ZERO),
-    ("key", Kind::Bytes, ""),
-    ("until_deleted", Kind::Number, ZERO),
-    ("root", Kind::Bytes, ""),
-    ("root_timestamp", Kind::Number, ""),
-    ("job_group", Kind::Bytes, ""),
-    ("error", Kind::Bytes, ""),
-    ("origin", Kind::Bytes, ""),
-    ("origin_attempts", Kind::Number, ""),
-    ("origin_at", Kind::Number, ""),
-];
+/// Column of the table `job`: name, type and constraint, and the functions that read its value from a job and set it.
+type Column = (&'static str, Kind, &'static str, ValueOf, SetValue);
+type ValueOf = for<'a> fn(&Record<'a>) -> Field<'a>;
+type SetValue = for<'a> fn(&mut Record<'a>, Field<'a>);
+
+/// Makes the list of columns.
+macro_rules! columns {
+    ($($name:literal, $kind:ident, $constraint:expr, $value:expr, $set:expr;)+) => {
+        [$(($name, Kind::$kind, $constraint, $value, $set)),+]
+    };
+}
+
+/// Columns of the table `job`. Times are microseconds since 1970, and flags are numbers.
+static JOB: [Column; COLUMNS] = columns! {
+    "id", Number, " PRIMARY KEY", |job| number(job.id.0.cast_signed()),
+        |job, to| job.id = JobId(to.number().cast_unsigned());
+    "tube", Text, SET, |job| Field::Text(ascii(job.tube)), |job, to| job.tube = to.bytes();
+    "pri", Number, SET, |job| number(job.pri), |job, to| job.pri = to.small();
+    "delay", Number, SET, |job| number(job.delay), |job, to| job.delay = to.small();
+    "ttr", Number, SET, |job| number(job.ttr), |job, to| job.ttr = to.small();
+    "created", Number, SET, |job| number(job.created), |job, to| job.created = to.number();
+    "delayed_until", Number, "", |job| perhaps(job.delayed.map(|at| at.as_micros().cast_signed())),
+        |job, to| job.delayed = to.some().map(|to| Time::from_micros(to.number().cast_unsigned()));
+    "buried", Number, ZERO, |job| number(job.is_buried), |job, to| job.is_buried = to.number() != 0;
+    "reserves", Number, ZERO, |job| count(job.reserves), |job, to| job.reserves = to.small().into();
+    "timeouts", Number, ZERO, |job| count(job.history.timeouts), |job, to| job.history.timeouts = to.small().into();
+    "releases", Number, ZERO, |job| count(job.history.releases), |job, to| job.history.releases = to.small().into();
+    "buries", Number, ZERO, |job| count(job.history.buries), |job, to| job.history.buries = to.small().into();
+    "kicks", Number, ZERO, |job| count(job.history.kicks), |job, to| job.history.kicks = to.small().into();
+    "attempts", Number, ZERO, |job| count(job.history.attempts), |job, to| job.history.attempts = to.small().into();
+    "key", Bytes, "", |job| bytes(job.key), |job, to| job.key = to.bytes();
+    "until_deleted", Number, ZERO, |job| number(job.until == Until::Deleted),
+        |job, to| job.until = if to.number() != 0 { Until::Deleted } else { Until::Reserved };
+    "root", Bytes, "", |job| bytes(job.root.map_or(&[], |(signature, _)| signature)),
+        |job, to| job.root = to.some().map(|to| (to.bytes(), 0));
+    "root_timestamp", Number, "", |job| perhaps(job.root.map(|(_, timestamp)| timestamp.cast_signed())),
+        |job, to| job.root = job.root.map(|(signature, _)| (signature, to.number().cast_unsigned()));
+    "job_group", Bytes, "", |job| bytes(job.group), |job, to| job.group = to.bytes();
+    "error", Bytes, "", |job| bytes(job.error), |job, to| job.error = to.bytes();
+    "origin", Bytes, "", |job| bytes(job.origin.map_or(&[], |origin| origin.tube)), |job, to| {
+        job.origin = TubeName::parse(to.bytes()).map(|tube| Origin { tube: tube.bytes(), attempts: 0, at: 0 });
+    };
+    "origin_attempts", Number, "", |job| perhaps(job.origin.map(|origin| origin.attempts.into())),
+        |job, to| job.origin = job.origin.map(|origin| Origin { attempts: to.small(), ..origin });
+    "origin_at", Number, "", |job| perhaps(job.origin.map(|origin| origin.at)),
+        |job, to| job.origin = job.origin.map(|origin| Origin { at: to.number(), ..origin });
+};
 
 /// Table of values, each with a name of two parts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -81,7 +102,7 @@ impl Named {
 /// Returns the statements that create the tables. `types` are the words for the types; `own` is a column of the table
 /// `job` before the body; `ends` follow the definitions of that table and of the others.
 pub fn tables([number, text, bytes]: [&str; 3], own: &str, ends: [&str; 2]) -> String {
-    let job = |(name, kind, constraint): &(&str, Kind, &str)| {
+    let job = |(name, kind, constraint, ..): &Column| {
         format!("    {name} {}{constraint},\n", [number, text, bytes][*kind as usize])
     };
     let named = |table: Named| {
@@ -134,9 +155,26 @@ impl<'a> Field<'a> {
         if let Field::Bytes(bytes) = self { bytes } else { &[] }
     }
 
-    fn is_null(self) -> bool {
-        matches!(self, Field::Null)
+    /// Returns the field, unless it is null.
+    fn some(self) -> Option<Field<'a>> {
+        if let Field::Null = self { None } else { Some(self) }
     }
+}
+
+fn number<'a>(number: impl Into<i64>) -> Field<'a> {
+    Field::Number(number.into())
+}
+
+fn perhaps<'a>(number: Option<i64>) -> Field<'a> {
+    number.map_or(Field::Null, Field::Number)
+}
+
+fn count<'a>(count: SmallCount) -> Field<'a> {
+    number(count.get())
+}
+
+fn bytes(bytes: &[u8]) -> Field<'_> {
+    if bytes.is_empty() { Field::Null } else { Field::Bytes(bytes) }
 }
 
 impl<'a> Record<'a> {
@@ -150,69 +188,22 @@ impl<'a> Record<'a> {
             && [self.key, self.group, self.error].iter().all(|text| text.is_empty())
     }
 
-    /// Returns its columns.
-    pub fn columns(&self) -> [Field<'a>; COLUMNS] {
-        let some = |bytes: &'a [u8]| if bytes.is_empty() { Field::Null } else { Field::Bytes(bytes) };
-        let count = |count: SmallCount| Field::Number(count.get().into());
-        let or_null = |number: Option<i64>| number.map_or(Field::Null, Field::Number);
-        let History { timeouts, releases, buries, kicks, attempts } = self.history;
-        [
-            Field::Number(self.id.0.cast_signed()),
-            Field::Text(ascii(self.tube)),
-            Field::Number(self.pri.into()),
-            Field::Number(self.delay.into()),
-            Field::Number(self.ttr.into()),
-            Field::Number(self.created),
-            or_null(self.delayed.map(|at| at.as_micros().cast_signed())),
-            Field::Number(self.is_buried.into()),
-            count(self.reserves),
-            count(timeouts),
-            count(releases),
-            count(buries),
-            count(kicks),
-            count(attempts),
-            some(self.key),
-            Field::Number((self.until == Until::Deleted).into()),
-            self.root.map_or(Field::Null, |(signature, _)| Field::Bytes(signature)),
-            or_null(self.root.map(|(_, timestamp)| timestamp.cast_signed())),
-            some(self.group),
-            some(self.error),
-            self.origin.map_or(Field::Null, |origin| Field::Bytes(origin.tube)),
-            or_null(self.origin.map(|origin| origin.attempts.into())),
-            or_null(self.origin.map(|origin| origin.at)),
-        ]
+    /// Returns its first columns.
+    pub fn columns(self, used: usize) -> impl Iterator<Item = Field<'a>> {
+        JOB[..used].iter().map(move |(.., value, _)| value(&self))
     }
 
-    /// Returns the job with these columns.
-    pub fn of_columns(columns: [Field<'a>; COLUMNS]) -> Record<'a> {
-        let [id, tube, pri, delay, ttr, created, delayed, buried, reserves, rest @ ..] = columns;
-        let [timeouts, releases, buries, kicks, attempts, key, until_deleted, root, timestamp, rest @ ..] = rest;
-        let [group, error, origin, origin_attempts, origin_at] = rest;
-        let [timeouts, releases, buries, kicks, attempts] =
-            [timeouts, releases, buries, kicks, attempts].map(|field| field.small().into());
-        let origin_of = |tube: TubeName<'a>| Origin {
-            tube: tube.bytes(),
-            attempts: origin_attempts.small(),
-            at: origin_at.number(),
-        };
-        Record {
-            id: JobId(id.number().cast_unsigned()),
-            tube: tube.bytes(),
-            pri: pri.small(),
-            delay: delay.small(),
-            ttr: ttr.small(),
-            created: created.number(),
-            delayed: (!delayed.is_null()).then(|| Time::from_micros(delayed.number().cast_unsigned())),
-            is_buried: buried.number() != 0,
-            reserves: reserves.small().into(),
-            history: History { timeouts, releases, buries, kicks, attempts },
-            key: key.bytes(),
-            until: if until_deleted.number() != 0 { Until::Deleted } else { Until::Reserved },
-            root: (!root.is_null()).then(|| (root.bytes(), timestamp.number().cast_unsigned())),
-            group: group.bytes(),
-            origin: TubeName::parse(origin.bytes()).map(origin_of),
-            error: error.bytes(),
+    /// Returns the job whose columns a function reads.
+    ///
+    /// # Errors
+    ///
+    /// The first one of the function.
+    pub fn read<E>(mut column: impl FnMut(usize) -> Result<Field<'a>, E>) -> Result<Record<'a>, E> {
+        let mut job = Record::default();
+        for (at, (.., set)) in JOB.iter().enumerate() {
+            set(&mut job, column(at)?);
         }
+        Ok(job)
     }
 }
 

@@ -12,7 +12,7 @@ impl JobQueue {
     pub(super) fn go_by_clock(&mut self, context: &mut Context<'_>) {
         let wall = context.time.wall;
         self.step(context, |_, _| {});
-        if self.driver.has_begun() && self.store.keeps_times() {
+        if self.driver.has_begun && self.store.keeps_times() {
             if self.store.ownership() != Ownership::Owns {
                 // Times that are still to be read were stored by the clock as it was.
                 return;

@@ -1,7 +1,7 @@
 //! Statistics and lists as YAML, as beanstalkd writes them.
 
 use crate::state::queries::{JobStats, Summary, TubeStats};
-use crate::state::{Counted, JobState, ShownSchedule, ShownSetting};
+use crate::state::{Counted, JobState, Origin, ShownSchedule, ShownSetting};
 use crate::stats::Jobs;
 use poolcounter_core::{Figures, Time};
 use poolcounter_protocol::jobs::commands::{self, JobCommand};
@@ -31,9 +31,9 @@ pub fn write_job(bytes: &mut Vec<u8>, job: &JobStats<'_>) {
 }
 
 fn write_origin(bytes: &mut Vec<u8>, indent: &str, job: &JobStats<'_>) {
-    if let Some((tube, attempts, age)) = job.origin {
+    if let Some(Origin { tube, attempts, .. }) = job.origin {
         put!(bytes, "{indent}origin: {}", quoted(tube));
-        put!(bytes, "{indent}origin-attempts: {attempts}\n{indent}origin-age: {age}");
+        put!(bytes, "{indent}origin-attempts: {attempts}\n{indent}origin-age: {}", job.origin_age);
     }
 }
 

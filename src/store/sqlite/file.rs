@@ -8,9 +8,8 @@
 //! | `jobs.db-whole` | is whole, and will replace `jobs.db` and its log |
 //! | `jobs.db-found` | was found in the place of `jobs.db`, and is not the daemon's; with a number if there are more |
 
-use super::Tables;
-use super::look::{FileId, Look, Seen, see};
-use super::schema::{self, QueueId, Schema};
+use super::look::{FileId, Look};
+use super::schema::{self, Schema};
 use crate::contract::Mark;
 use log::warn;
 use nix::fcntl::{Flock, FlockArg};
@@ -60,19 +59,21 @@ pub struct Opened {
     pub look: Look,
 }
 
-/// Fault of the file.
+/// Reason for which something is not done.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum FileTrouble {
+pub enum Trouble {
     /// Temporary fault, such as a full disk: nothing is lost, and a later attempt may succeed.
     Passing(String),
     /// Written data may be lost, or the file is not one of this program: it must not be used any more.
     Lost(String),
+    /// The daemon ends.
+    Ended,
 }
 
-impl From<Error> for FileTrouble {
-    fn from(error: Error) -> FileTrouble {
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
         let sentence = error.to_string();
-        let Error::SqliteFailure(failure, _) = error else { return FileTrouble::Lost(sentence) };
+        let Error::SqliteFailure(failure, _) = error else { return Trouble::Lost(sentence) };
         let is_passing = match failure.code {
             ErrorCode::DiskFull
             | ErrorCode::DatabaseBusy
@@ -85,22 +86,29 @@ impl From<Error> for FileTrouble {
             }
             _ => false,
         };
-        if is_passing { FileTrouble::Passing(sentence) } else { FileTrouble::Lost(sentence) }
+        if is_passing { Trouble::Passing(sentence) } else { Trouble::Lost(sentence) }
     }
 }
 
-impl From<io::Error> for FileTrouble {
-    fn from(error: io::Error) -> FileTrouble {
-        FileTrouble::Passing(plain(&error.to_string()).into_owned())
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Passing(plain(&error.to_string()).into_owned())
     }
 }
 
-impl FileTrouble {
+impl Trouble {
     /// Returns the sentence.
     pub fn sentence(self) -> String {
         match self {
-            FileTrouble::Passing(sentence) | FileTrouble::Lost(sentence) => sentence,
+            Trouble::Passing(sentence) | Trouble::Lost(sentence) => sentence,
+            Trouble::Ended => "the daemon ends".into(),
         }
+    }
+
+    /// Returns a fault after which another attempt is made in any case.
+    #[must_use]
+    pub fn passing(self) -> Trouble {
+        if let Trouble::Lost(sentence) = self { Trouble::Passing(sentence) } else { self }
     }
 }
 
@@ -139,8 +147,8 @@ impl DatabaseFile {
     }
 
     /// Returns whether other daemons are still refused: the locked file is the one at the path of the lock.
-    pub fn is_kept_by(&self, lock: &Lock) -> bool {
-        FileId::at(&self.beside("-lock")).is_ok_and(|id| id == Some(lock.id))
+    pub fn is_kept_by(&self, lock: Option<&Lock>) -> bool {
+        lock.is_some_and(|lock| FileId::at(&self.beside("-lock")).is_ok_and(|id| id == Some(lock.id)))
     }
 
     /// Returns the place itself, if the path leads over links: SQLite keeps its log beside the file. It is the same
@@ -160,37 +168,13 @@ impl DatabaseFile {
         Look::at(&self.path, &self.beside("-wal"))
     }
 
-    /// Examines the log.
-    ///
-    /// # Errors
-    ///
-    /// One sentence that says what is wrong.
-    pub fn look_at_log(&self) -> Result<Seen, String> {
-        see(&self.beside("-wal"))
-    }
-
-    /// Counts an opening, and returns the mark of the file after that, the id of its queue and its look.
-    ///
-    /// # Errors
-    ///
-    /// One sentence with the reason.
-    pub fn note_opening<T: Tables>(
-        &self,
-        connection: &Connection,
-        queue: QueueId,
-    ) -> Result<(Mark, u128, Look), FileTrouble> {
-        schema::note_opening(connection, queue)?;
-        let look = self.look().map_err(FileTrouble::Passing)?;
-        Ok((T::SCHEMA.mark(connection)?, read_queue(connection)?, look))
-    }
-
-    /// Opens the file, which is created if it is missing. A file that is there is only read, so that this waits for no
+    /// Opens the file of a place that is locked, which is created if it is missing. A file that is there is only read, so that this waits for no
     /// sync; one that cannot be used stays as it is.
     ///
     /// # Errors
     ///
     /// One sentence with the reason.
-    pub fn open_to_read(&self, _lock: &Lock, schema: &Schema) -> Result<Opened, FileTrouble> {
+    pub fn open_to_read(&self, schema: &Schema) -> Result<Opened, Trouble> {
         self.finish_replacement(schema)?;
         if !self.path.exists() {
             OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.path)?;
@@ -198,22 +182,22 @@ impl DatabaseFile {
         }
         let before = FileId::at(&self.path)?;
         let mut connection = self.connect(&self.path)?;
-        schema::examine(&connection, schema)?.map_err(FileTrouble::Lost)?;
+        schema::examine(&connection, schema)?.map_err(Trouble::Lost)?;
         let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         if mode != "wal" {
-            return Err(FileTrouble::Passing(format!("it cannot have a log: its journal mode is {mode}")));
+            return Err(Trouble::Passing(format!("it cannot have a log: its journal mode is {mode}")));
         }
         connection.pragma_update(None, "synchronous", "FULL")?;
         super::statements::count_log_pages(&mut connection)?;
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
         schema::prepare(&connection, schema)?;
         if let Some(fault) = (schema.fault)(&connection)? {
-            return Err(FileTrouble::Passing(fault.into()));
+            return Err(Trouble::Passing(fault.into()));
         }
         let (mark, queue) = (schema.mark(&connection)?, read_queue(&connection)?);
-        let look = self.look().map_err(FileTrouble::Passing)?;
+        let look = self.look().map_err(Trouble::Passing)?;
         if before != Some(look.file.id) {
-            return Err(FileTrouble::Passing("the file was replaced while it was opened".into()));
+            return Err(Trouble::Passing("the file was replaced while it was opened".into()));
         }
         connection.set_db_config(NO_CHECKPOINT, false)?;
         Ok(Opened { connection, mark, queue, look })
@@ -232,7 +216,10 @@ impl DatabaseFile {
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
-        schema::allow_shrinking(&connection)?;
+        if schema::pragma(&connection, "page_count")? == 0 {
+            // The free pages of the file can be moved to its end then, and cut off.
+            connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+        }
         Ok(connection)
     }
 
@@ -242,7 +229,7 @@ impl DatabaseFile {
     /// # Errors
     ///
     /// Fails if the file cannot be created.
-    pub fn open_new(&self, schema: &Schema, queue: Option<u128>) -> Result<Connection, FileTrouble> {
+    pub fn open_new(&self, schema: &Schema, queue: Option<u128>) -> Result<Connection, Trouble> {
         // The directory may have been removed, too.
         fs::create_dir_all(self.directory())?;
         let path = self.beside("-new");
@@ -262,7 +249,7 @@ impl DatabaseFile {
     /// # Errors
     ///
     /// Fails if the new file may be lost in a crash. It can be tried again once all is written anew again.
-    pub fn replace(&self, ours: &mut Look) -> Result<Option<PathBuf>, FileTrouble> {
+    pub fn replace(&self, ours: &mut Look) -> Result<Option<PathBuf>, Trouble> {
         let new = self.beside("-new");
         File::open(&new)?.sync_all()?;
         fs::rename(&new, self.beside("-whole"))?;
@@ -276,7 +263,7 @@ impl DatabaseFile {
 
     /// Finishes a replacement that a crash may have interrupted. A file that is not newer than the present one is not a
     /// rewritten one, and is put aside.
-    fn finish_replacement(&self, schema: &Schema) -> Result<(), FileTrouble> {
+    fn finish_replacement(&self, schema: &Schema) -> Result<(), Trouble> {
         let whole = self.beside("-whole");
         if !whole.exists() {
             return Ok(());
@@ -297,7 +284,7 @@ impl DatabaseFile {
 
     /// Replaces the file and its log with the whole file. The log is removed before the file gets its new name, because
     /// SQLite would take it for the log of the new file.
-    fn take_place(&self) -> Result<(), FileTrouble> {
+    fn take_place(&self) -> Result<(), Trouble> {
         remove(&self.beside("-wal"))?;
         self.sync_directory()?;
         fs::rename(self.beside("-whole"), &self.path)?;
@@ -333,9 +320,9 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Returns the id of the file's queue.
-fn read_queue(connection: &Connection) -> Result<u128, FileTrouble> {
+pub(super) fn read_queue(connection: &Connection) -> Result<u128, Trouble> {
     let text: String = connection.query_row("SELECT queue FROM meta", [], |row| row.get(0))?;
-    let unreadable = || FileTrouble::Lost(format!("the id of its queue makes no sense: {}", text.escape_debug()));
+    let unreadable = || Trouble::Lost(format!("the id of its queue makes no sense: {}", text.escape_debug()));
     u128::from_str_radix(&text, 16).map_err(|_| unreadable())
 }
 

@@ -7,21 +7,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Identity of a file: its device, and its inode there. While the file is open, no other has the same.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileId {
     device: u64,
     inode: u64,
 }
 
 /// A file as it is at its path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
     pub id: FileId,
     pub bytes: u64,
 }
 
 /// The file of the store and its log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Look {
     pub file: Seen,
     pub log: Seen,

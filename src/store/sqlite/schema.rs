@@ -38,14 +38,6 @@ const META: &str = "
         queue TEXT NOT NULL
     ) STRICT;";
 
-/// Lets a file without any page shrink later: its free pages can be moved to its end, and cut off.
-pub fn allow_shrinking(connection: &Connection) -> rusqlite::Result<()> {
-    if pragma(connection, "page_count")? > 0 {
-        return Ok(());
-    }
-    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")
-}
-
 /// Creates the tables in an empty file, in the transaction that is under way. Without an id of the queue, one is drawn.
 pub fn create(connection: &Connection, schema: &Schema, queue: Option<u128>) -> rusqlite::Result<()> {
     connection.execute_batch(META)?;

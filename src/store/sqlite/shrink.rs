@@ -1,9 +1,10 @@
 //! Return of free pages to the file system, step by step, in moments without a batch.
 
 use super::Tables;
+use super::file::Trouble;
 use super::schema::pragma;
 use super::statements::Statements;
-use super::worker::{HeldFile, Stop, Worker};
+use super::worker::Worker;
 use rusqlite::Connection;
 
 /// Number of pages below which a file is left as it is: 4 MiB.
@@ -31,20 +32,16 @@ impl PageCounts {
     }
 }
 
-impl<T: Tables> Worker<T> {
-    /// Returns whether the file is to be shrunk.
-    pub(super) fn is_sparse(&self, connection: &Connection) -> bool {
-        PageCounts::of(connection).is_ok_and(|pages| pages.is_sparse())
-    }
+/// Returns whether a file is to be shrunk.
+pub(super) fn is_sparse(connection: &Connection) -> bool {
+    PageCounts::of(connection).is_ok_and(|pages| pages.is_sparse())
+}
 
+impl<T: Tables> Worker<T> {
     /// Shrinks the file by a step if more than half of it is free, and returns whether another step may follow.
-    pub(super) fn shrink(
-        &mut self,
-        connection: &Connection,
-        statements: &mut Statements<'_, T>,
-        held: &mut HeldFile,
-    ) -> Result<bool, Stop> {
-        self.look_before(held)?;
+    pub(super) fn shrink(&mut self, statements: &mut Statements<'_, T>) -> Result<bool, Trouble> {
+        self.look_before()?;
+        let connection = statements.connection;
         let Ok(pages) = PageCounts::of(connection) else { return Ok(false) };
         // Faults come up with the next commit.
         if !pages.is_sparse() || !pragma(connection, "auto_vacuum").is_ok_and(|mode| mode == INCREMENTAL) {
@@ -52,9 +49,9 @@ impl<T: Tables> Worker<T> {
         }
         let most = PAGES_AT_A_TIME * MANY_FREE_PAGES / pages.free.max(MANY_FREE_PAGES);
         let shrunk = shrink_by(connection, most.max(1));
-        self.look_after(held)?;
+        self.look_after()?;
         if shrunk.is_ok() {
-            self.checkpoint(statements, held)?;
+            self.checkpoint(statements)?;
         }
         Ok(shrunk.is_ok() && statements.log_pages() == 0)
     }

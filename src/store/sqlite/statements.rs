@@ -13,7 +13,7 @@ thread_local! {
 
 /// The statements of one open file.
 pub struct Statements<'c, T: Tables> {
-    connection: &'c Connection,
+    pub connection: &'c Connection,
     begin: Statement<'c>,
     commit: Statement<'c>,
     checkpoint: Statement<'c>,

@@ -1,8 +1,8 @@
 //! Contract between a file and the contents that it has tables for.
 
+use super::file::Trouble;
 use super::pages::Pages;
 use super::schema::Schema;
-use super::worker::Stop;
 use crate::contract::{Commit, Contents, Mark};
 use rusqlite::Connection;
 
@@ -19,7 +19,7 @@ pub trait Tables: Contents {
     /// # Errors
     ///
     /// The reason for which the reading has ended early.
-    fn read(pages: &mut Pages<'_, '_, Self>, connection: &Connection, mark: Mark) -> Result<(), Stop>;
+    fn read(pages: &mut Pages<'_, Self>, connection: &Connection, mark: Mark) -> Result<(), Trouble>;
 }
 
 /// Statements of one open file that write batches of these contents, each prepared once.

@@ -2,9 +2,10 @@
 //! failure. It uses the file, and knows no tables.
 
 use super::Tables;
-use super::file::{DatabaseFile, FileTrouble, Lock, Opened, abandon};
+use super::file::{DatabaseFile, Lock, Opened, Trouble, abandon};
 use super::look::Look;
 use super::schema::QueueId;
+use super::shrink::is_sparse;
 use super::statements::Statements;
 use crate::contract::{Commit, HandedOver, Mark};
 use log::{info, warn};
@@ -32,7 +33,7 @@ const GAP: Duration = Duration::from_millis(10);
 /// Time of the last commit or checkpoint above which no checkpoint is made at the end.
 const SLOW: Duration = Duration::from_secs(1);
 /// Pause before a failed operation is tried again, at first and at most.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Order of the loop.
@@ -96,29 +97,11 @@ pub struct Begin {
     pub reads: bool,
 }
 
-/// Reason for which the thread stops using a file.
-pub enum Stop {
-    /// The daemon ends.
-    Ended,
-    /// The file must not be used any more, for this reason. The number is that of a batch that could not be committed.
-    Lost(String, Option<Commit>),
-}
-
-impl From<rusqlite::Error> for Stop {
-    fn from(error: rusqlite::Error) -> Stop {
-        Stop::Lost(error.to_string(), None)
-    }
-}
-
-/// Lock of the file, and the state of the file and its log after the last change to them.
-pub(super) struct HeldFile {
-    pub(super) lock: Lock,
-    pub(super) look: Look,
-}
-
 /// State of the thread.
 pub struct Worker<T: Tables> {
     pub(super) place: DatabaseFile,
+    /// Lock of the file; None before it is open. It stands before the events, so that it is released before they end.
+    pub(super) lock: Option<Lock>,
     orders: Receiver<WorkerOrder<T>>,
     /// Orders that came while another was under way.
     pub(super) later: VecDeque<WorkerOrder<T>>,
@@ -126,6 +109,10 @@ pub struct Worker<T: Tables> {
     wake: Wake,
     /// True once the daemon ends: a failed operation is tried once more.
     pub(super) is_ending: bool,
+    /// The file and its log after the last change to them.
+    pub(super) look: Look,
+    /// Batch that is under way, and the time since which it is.
+    pub(super) waiting: Option<(Commit, Instant)>,
     /// True if the last commit or checkpoint was slow.
     is_slow: bool,
     /// Fault of bringing the log into the file.
@@ -151,11 +138,14 @@ impl<T: Tables> Worker<T> {
         let (later, log_fault, mark) = (VecDeque::new(), Fault::default(), Mark::default());
         Worker {
             place,
+            lock: None,
             orders,
             later,
             events,
             wake,
             is_ending: false,
+            look: Look::default(),
+            waiting: None,
             is_slow: false,
             log_fault,
             uncounted: None,
@@ -171,12 +161,12 @@ impl<T: Tables> Worker<T> {
         let _ = self.serve(begin);
     }
 
-    fn serve(&mut self, begin: Begin) -> Result<(), Stop> {
-        let Some((mut held, mut connection)) = self.begin(begin)? else { return Ok(()) };
-        while let Err(Stop::Lost(why, commit)) = self.work_to_the_end(&connection, &mut held) {
+    fn serve(&mut self, begin: Begin) -> Result<(), Trouble> {
+        let Some(mut connection) = self.begin(begin)? else { return Ok(()) };
+        while let Err(Trouble::Passing(why) | Trouble::Lost(why)) = self.work_to_the_end(&connection) {
             warn!("{} is not used any more: {why}; all {} are written anew", self.place.path.display(), T::NAME);
             self.report(WorkerEvent::Fails(why));
-            connection = self.write_anew(&mut held, Some(connection), commit)?;
+            connection = self.write_anew(Some(connection))?;
         }
         if self.is_slow {
             // The log stays as it is: to bring it into the file takes more syncs.
@@ -189,129 +179,135 @@ impl<T: Tables> Worker<T> {
     }
 
     /// Executes orders until the daemon ends and the file can be closed.
-    fn work_to_the_end(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
-        match self.work(connection, held) {
+    fn work_to_the_end(&mut self, connection: &Connection) -> Result<(), Trouble> {
+        match self.work(connection) {
             // Data in a file that has another name, or none, are lost when it is closed.
-            Err(Stop::Ended) => self.look_before(held),
-            stop => stop,
+            Err(Trouble::Ended) => self.look_before(),
+            trouble => trouble,
         }
     }
 
     /// Executes orders with an open file.
-    fn work(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
-        self.count_opening(connection, held)?;
+    fn work(&mut self, connection: &Connection) -> Result<(), Trouble> {
+        self.count_opening(connection)?;
         let mut statements = Statements::<T>::prepare(connection)?;
-        let mut is_sparse = self.is_sparse(connection);
+        let mut has_space = is_sparse(connection);
         loop {
             if self.is_ending && !self.later.iter().any(|order| matches!(order, WorkerOrder::Commit(_))) {
-                return Err(Stop::Ended);
+                return Err(Trouble::Ended);
             }
             let has_log = statements.log_pages() > 0;
             let patience = if has_log { IDLE } else { LOOK };
-            match self.next(Some(if is_sparse { GAP } else { patience }))? {
-                Some(WorkerOrder::Commit(batch)) => self.commit(&mut statements, held, batch)?,
-                Some(WorkerOrder::Copy(path)) => self.copy(connection, &mut statements, held, &path)?,
+            match self.next(Some(if has_space { GAP } else { patience }))? {
+                Some(WorkerOrder::Commit(batch)) => self.commit(&mut statements, batch)?,
+                Some(WorkerOrder::Copy(path)) => self.copy(&mut statements, &path)?,
                 // An order for a file that is written already.
                 Some(WorkerOrder::Slice { .. } | WorkerOrder::PageTaken) => {}
                 Some(WorkerOrder::End) => self.is_ending = true,
-                None if is_sparse => is_sparse = self.shrink(connection, &mut statements, held)?,
+                None if has_space => has_space = self.shrink(&mut statements)?,
                 None if has_log => {
-                    self.checkpoint(&mut statements, held)?;
-                    is_sparse = self.is_sparse(connection);
+                    self.checkpoint(&mut statements)?;
+                    has_space = is_sparse(connection);
                 }
-                None => self.look_before(held)?,
+                None => self.look_before()?,
             }
             if statements.log_pages() >= MOST_LOG_PAGES {
-                self.checkpoint(&mut statements, held)?;
-                is_sparse = self.is_sparse(connection);
+                self.checkpoint(&mut statements)?;
+                has_space = is_sparse(connection);
             }
         }
     }
 
     /// Commits a batch. After a temporary fault it is tried again until it succeeds, without its puts: their clients
     /// are told to try again.
-    pub(super) fn commit(
-        &mut self,
-        statements: &mut Statements<'_, T>,
-        held: &mut HeldFile,
-        mut batch: T::Batch,
-    ) -> Result<(), Stop> {
-        let mut pause = FIRST_PAUSE;
-        let (begun, commit) = (Instant::now(), *T::number(&mut batch));
-        loop {
+    pub(super) fn commit(&mut self, statements: &mut Statements<'_, T>, mut batch: T::Batch) -> Result<(), Trouble> {
+        let commit = *T::number(&mut batch);
+        self.waiting = Some((commit, Instant::now()));
+        self.try_until_done(|worker| {
             let tried = Instant::now();
-            let committed = self.look_before_commit(held).and_then(|()| {
-                match statements.commit(&mut batch).map_err(FileTrouble::from) {
-                    // The replies leave only if the next start will find the file.
-                    Ok(()) => self.look_after_commit(held).map(Ok),
+            worker.look_before_commit()?;
+            match statements.commit(&mut batch).map_err(Trouble::from) {
+                // The replies leave only if the next start will find the file.
+                Ok(()) => worker.look_after_commit()?,
+                Err(Trouble::Passing(sentence)) => {
                     // The log may have grown until there was no room.
-                    Err(FileTrouble::Passing(sentence)) => self.look_after(held).map(|()| Err(sentence)),
-                    Err(FileTrouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
-                }
-            });
-            match committed {
-                Ok(Ok(())) => {
-                    self.is_slow = tried.elapsed() > SLOW;
-                    self.mark.batch = commit.0;
-                    self.report_committed(commit, begun, held);
-                    return Ok(());
-                }
-                Ok(Err(sentence)) => {
+                    worker.look_after()?;
                     T::drop_puts(&mut batch);
-                    self.report(WorkerEvent::RolledBack(sentence));
-                    self.rest(&mut pause)?;
+                    worker.report(WorkerEvent::RolledBack(sentence.clone()));
+                    return Err(Trouble::Passing(sentence));
                 }
-                Err(Stop::Lost(sentence, _)) => return Err(Stop::Lost(sentence, Some(commit))),
-                Err(stop) => return Err(stop),
+                Err(trouble) => return Err(trouble),
             }
-        }
+            worker.is_slow = tried.elapsed() > SLOW;
+            Ok(())
+        })?;
+        self.mark.batch = commit.0;
+        self.report_committed();
+        Ok(())
     }
 
     /// Brings the log into the file. If the disk is full, that may change by the next batch.
-    pub(super) fn checkpoint(&mut self, statements: &mut Statements<'_, T>, held: &mut HeldFile) -> Result<(), Stop> {
-        self.look_before(held)?;
+    pub(super) fn checkpoint(&mut self, statements: &mut Statements<'_, T>) -> Result<(), Trouble> {
+        self.look_before()?;
         let begun = Instant::now();
-        match statements.checkpoint().map_err(FileTrouble::from) {
+        match statements.checkpoint().map_err(Trouble::from) {
             Ok(()) => {
                 self.is_slow = begun.elapsed() > SLOW;
-                self.look_after(held)?;
+                self.look_after()?;
                 if self.log_fault.end() {
                     info!("checkpoints of {} work again", self.place.path.display());
                 }
-                self.report(WorkerEvent::Checkpointed { took: begun.elapsed().into(), look: held.look });
+                self.report(WorkerEvent::Checkpointed { took: begun.elapsed().into(), look: self.look });
                 Ok(())
             }
-            Err(FileTrouble::Passing(sentence)) => {
-                self.look_after(held)?;
+            Err(Trouble::Passing(sentence)) => {
+                self.look_after()?;
                 if self.log_fault.begin(&sentence) {
                     warn!("cannot checkpoint {}: {sentence}", self.place.path.display());
                 }
                 self.rest(&mut FIRST_PAUSE.clone())
             }
-            Err(FileTrouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Tries something until it succeeds, or fails for good. Temporary faults are reported.
+    pub(super) fn try_until_done<R>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> Result<R, Trouble>,
+    ) -> Result<R, Trouble> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match attempt(self) {
+                Err(Trouble::Passing(sentence)) => {
+                    self.report(WorkerEvent::Fails(sentence));
+                    self.rest(&mut pause)?;
+                }
+                result => return result,
+            }
         }
     }
 
     /// Returns the next order; None if none comes in this time.
-    pub(super) fn next(&mut self, patience: Option<Duration>) -> Result<Option<WorkerOrder<T>>, Stop> {
+    pub(super) fn next(&mut self, patience: Option<Duration>) -> Result<Option<WorkerOrder<T>>, Trouble> {
         if let Some(order) = self.later.pop_front() {
             return Ok(Some(order));
         }
         match patience {
-            None => self.orders.recv().map(Some).map_err(|_| Stop::Ended),
+            None => self.orders.recv().map(Some).map_err(|_| Trouble::Ended),
             Some(patience) => match self.orders.recv_timeout(patience) {
                 Ok(order) => Ok(Some(order)),
                 Err(RecvTimeoutError::Timeout) => Ok(None),
-                Err(RecvTimeoutError::Disconnected) => Err(Stop::Ended),
+                Err(RecvTimeoutError::Disconnected) => Err(Trouble::Ended),
             },
         }
     }
 
     /// Waits before another attempt, each time for longer; if the daemon ends meanwhile, the last attempt is made at
     /// once.
-    pub(super) fn rest(&mut self, pause: &mut Duration) -> Result<(), Stop> {
+    fn rest(&mut self, pause: &mut Duration) -> Result<(), Trouble> {
         if self.is_ending {
-            return Err(Stop::Ended);
+            return Err(Trouble::Ended);
         }
         let until = Instant::now() + *pause;
         *pause = (*pause * 2).min(LONGEST_PAUSE);
@@ -323,17 +319,20 @@ impl<T: Tables> Worker<T> {
                 }
                 Ok(order) => self.later.push_back(order),
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
-                Err(RecvTimeoutError::Disconnected) => return Err(Stop::Ended),
+                Err(RecvTimeoutError::Disconnected) => return Err(Trouble::Ended),
             }
         }
     }
 
-    pub(super) fn report_committed(&self, commit: Commit, begun: Instant, held: &HeldFile) {
-        self.report(WorkerEvent::Committed { commit, took: begun.elapsed().into(), look: held.look });
+    /// Reports that the batch under way is committed, if there is one.
+    pub(super) fn report_committed(&mut self) {
+        if let Some((commit, begun)) = self.waiting.take() {
+            self.report(WorkerEvent::Committed { commit, took: begun.elapsed().into(), look: self.look });
+        }
     }
 
-    pub(super) fn report_works(&self, held: &HeldFile) {
-        self.report(WorkerEvent::Works { opening: self.mark.opening, queue: self.queue, look: held.look });
+    pub(super) fn report_works(&self) {
+        self.report(WorkerEvent::Works { opening: self.mark.opening, queue: self.queue, look: self.look });
     }
 
     pub(super) fn report(&self, event: WorkerEvent<T>) {

@@ -59,7 +59,7 @@ impl Owner {
             _ => {
                 let rest = row.rest.max(self.takes_from.since(now));
                 self.not_before = now + BEAT.min(rest + FIRST_PAUSE);
-                self.events.push_back(StoreEvent::StandsBy(row.holder()));
+                self.events.push_back(StoreEvent::StandsBy(row.clone()));
             }
         }
     }

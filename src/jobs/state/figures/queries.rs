@@ -2,54 +2,43 @@
 //! tube or by runner.
 
 use crate::state::ids::TubeId;
-use crate::state::job::{History, JobId, JobPlacement, micros};
+use crate::state::job::{JobId, JobPlacement, micros};
 use crate::state::roots::is_signature_of_key;
 use crate::state::sums::{MOST_SURVEYED, Part, Sum, SumBy, SumId};
 use crate::state::tally::{Counted, Tally};
 use crate::state::tube::Tube;
-use crate::state::{JobState, State, Watch};
+use crate::state::{JobState, Record, State, Watch};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::{ConnId, Figures, Histogram, Id, SmallCount, Span, Time};
+use poolcounter_core::{ConnId, Figures, Histogram, Id, Span, Time};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 /// Answer to `stats-job`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobStats<'a> {
-    /// Number.
-    pub id: JobId,
-    /// Tube.
-    pub tube: &'a [u8],
+    /// The job.
+    pub record: Record<'a>,
     /// State.
     pub state: JobState,
-    /// Priority.
-    pub pri: u32,
     /// Seconds since its put.
     pub age: u64,
-    /// Last requested delay in seconds.
-    pub delay: u32,
-    /// TTR in seconds.
-    pub ttr: u32,
     /// Seconds until the end of its TTR or its delay.
     pub time_left: u64,
-    /// Number of its reservations.
-    pub reserves: SmallCount,
-    /// Numbers of its other changes.
-    pub history: History,
-    /// Key; empty without one.
-    pub key: &'a [u8],
     /// Seconds for which its key is kept, whatever becomes of it.
     pub key_left: Option<u64>,
-    /// Group; empty without one.
-    pub group: &'a [u8],
-    /// Tube from which a dead letter comes, its attempts there, and the seconds since the last one.
-    pub origin: Option<(&'a [u8], u32, u64)>,
-    /// Text of its last failure.
-    pub error: &'a [u8],
-    /// Signature of its root job.
-    pub root: Option<&'a [u8]>,
+    /// Seconds since the last attempt of a dead letter.
+    pub origin_age: u64,
     /// True if it will be dropped instead of being reserved.
     pub is_superseded: bool,
+}
+
+impl<'a> Deref for JobStats<'a> {
+    type Target = Record<'a>;
+
+    fn deref(&self) -> &Record<'a> {
+        &self.record
+    }
 }
 
 /// Answer to `stats-tube`: the name, and the figures by their names.
@@ -136,33 +125,21 @@ impl State {
     /// Returns the figures of a job; None if it is not visible.
     pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
         let key = self.jobs.find(id)?;
-        let job = &self.jobs[key];
+        let (job, record) = (&self.jobs[key], self.record(key));
         let state = job.state()?;
-        let extra = self.jobs.extra(key);
-        let kept =
-            self.roots.kept_key(&self.tubes[job.tube].name, extra.key, micros(now)).filter(|kept| kept.job == id);
+        let kept = self.roots.kept_key(record.tube, record.key, micros(now)).filter(|kept| kept.job == id);
         let seconds_since = |at: i64| u64::try_from(micros(now).saturating_sub(at)).unwrap_or(0) / 1_000_000;
         Some(JobStats {
-            id,
-            tube: &self.tubes[job.tube].name,
+            record,
             state,
-            pri: job.pri,
             age: seconds_since(job.created),
-            delay: job.delay,
-            ttr: job.ttr,
             time_left: match state {
                 JobState::Reserved | JobState::Delayed => job.at.since(now).as_micros() / 1_000_000,
                 JobState::Ready | JobState::Buried => 0,
             },
-            reserves: job.reserves,
-            history: extra.history,
-            key: extra.key,
-            group: extra.group.map_or(&[], |group| &self.limits.groups[group.index()].name),
-            origin: extra.origin.map(|origin| (origin.tube, origin.attempts, seconds_since(origin.at))),
-            error: extra.error,
-            root: extra.root.map(|(signature, _)| signature),
-            is_superseded: state != JobState::Buried && self.is_superseded(key),
             key_left: kept.map(|kept| (kept.until - micros(now)).unsigned_abs() / 1_000_000),
+            origin_age: record.origin.map_or(0, |origin| seconds_since(origin.at)),
+            is_superseded: state != JobState::Buried && self.is_superseded(key),
         })
     }
 

@@ -54,7 +54,11 @@ impl State {
         match to {
             To::Pending => self.tubes[tube].pending += 1,
             To::Ready => self.enter_ready(moved),
-            To::Delayed(until) => self.enter_delayed(key, until, timers),
+            To::Delayed(until) => {
+                self.tubes[tube].rare().delayed.insert((until, rank.id()));
+                self.count_retrying(key, true);
+                self.arm_delay(tube, timers);
+            }
             To::Reserved(conn, is_begun) => self.enter_reserved(moved, (conn, is_begun), now),
             To::Buried => {
                 self.tubes[tube].rare().buried.push_back(&mut self.jobs, key);
@@ -119,13 +123,6 @@ impl State {
         if is_other {
             self.place(tube);
         }
-    }
-
-    fn enter_delayed(&mut self, key: JobKey, until: Time, timers: &mut Timers<'_, Timer>) {
-        let (id, tube) = (self.jobs[key].id, self.jobs[key].tube);
-        self.tubes[tube].rare().delayed.insert((until, id));
-        self.count_retrying(key, true);
-        self.arm_delay(tube, timers);
     }
 
     fn enter_reserved(&mut self, (key, tube, _, group): Moved, (conn, is_begun): (ConnId, bool), now: Time) {
