@@ -22,6 +22,7 @@ mod speed;
 mod store;
 mod suite;
 
+use crate::stored::{self, StoredSettings};
 use poolcounter_core::time::Span;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_jobs::options::Queue;
@@ -31,10 +32,10 @@ use poolcounter_service::contract::Info;
 use poolcounter_testkit::jobs_text::take_reply;
 use poolcounter_testkit::world::World;
 use std::collections::VecDeque;
-use store::{SlowSettings, SlowStore};
+use store::SlowStore;
 
 /// Pools are included to check that they are served meanwhile.
-const SERVICES: &[&Info] = &[&pools::INFO, &store::INFO];
+const SERVICES: &[&Info] = &[&pools::INFO, &stored::INFO];
 
 /// A server with the jobs, and their store.
 struct Stage {
@@ -50,7 +51,7 @@ impl Stage {
 
     fn with(settings: JobsSettings) -> Stage {
         let store = SlowStore::install();
-        let settings = SlowSettings(JobsSettings { admin: true, ..settings });
+        let settings = StoredSettings(JobsSettings { admin: true, ..settings });
         Stage { world: World::of(SERVICES, AllSettings::defaults(SERVICES).with(settings)), store }
     }
 
