@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| poolcounter_fuzz::bodies::pools_model::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| poolcounter_fuzz::bodies::simulation::pools(data));

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// Longest wait, longer than anything takes on a busy machine; a test that waits longer fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Longest latency of requests that are answered at once.
+pub const PROMPT: Duration = Duration::from_secs(2);
+
 /// A running daemon.
 pub struct Daemon {
     child: Child,
@@ -340,6 +343,19 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "{what} does not come true");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Asserts that another client's requests are answered promptly while a client misbehaves, and returns the longest
+/// latency. The daemon answers in well under a millisecond; a busy machine may add the rest.
+pub fn serves_promptly(requests: usize, mut ask: impl FnMut()) -> Duration {
+    let asked = (0..requests).map(|_| {
+        let begun = Instant::now();
+        ask();
+        begun.elapsed()
+    });
+    let slowest = asked.max().unwrap_or_default();
+    assert!(slowest < PROMPT, "others waited for {slowest:?}");
+    slowest
 }
 
 /// Waits until there is a file at `path`.

@@ -1,5 +1,6 @@
 //! A jobs service without sockets: the test passes in bytes of connections, time and commits, and reads the output.
 
+use super::jobs_text::take_text;
 use poolcounter_core::{ConnId, Id, Owner, Random, Span, Time, Wheel};
 use poolcounter_jobs::request::SummaryBy;
 use poolcounter_jobs::state::{
@@ -308,21 +309,10 @@ impl Service {
     /// Returns the next line of a connection's output, or all of a reply with a body.
     pub fn next(&mut self, conn: usize) -> Option<String> {
         let output = &mut self.peers.get_mut(&conn)?.output;
-        let mut end = output.windows(2).position(|two| two == b"\r\n")? + 2;
-        let head = String::from_utf8_lossy(&output[..end - 2]).into_owned();
-        let words: Vec<&str> = head.split(' ').collect();
-        let body = match words[0] {
-            "OK" | "RESERVED" | "FOUND" => Some(words[words.len() - 1].parse::<usize>().expect("a length")),
-            _ => None,
-        };
-        let mut text = head.clone();
-        if let Some(len) = body {
-            text = format!("{head} {}", String::from_utf8_lossy(&output[end..end + len])).trim_end().into();
-            assert_eq!(&output[end + len..end + len + 2], b"\r\n", "a body ends");
-            end += len + 2;
-        }
-        output.drain(..end);
-        Some(text)
+        let mut received = VecDeque::from(std::mem::take(output));
+        let reply = take_text(&mut received);
+        *output = received.into();
+        reply
     }
 
     /// Sets the time of day at [`Time::START`].

@@ -41,12 +41,19 @@ impl JobsClient {
         body
     }
 
+    /// Asks a question, and returns the line of the reply and the text behind it, if there is one.
+    pub fn text(&mut self, question: &str) -> (String, String) {
+        let head = self.ask(question);
+        let announced = ["OK ", "FOUND "].iter().find_map(|word| head.strip_prefix(word)?.split(' ').next_back());
+        let Some(len) = announced else { return (head, String::new()) };
+        let text = String::from_utf8(self.body(len.parse().expect("a length"))).expect("is text");
+        (head, text)
+    }
+
     /// Returns the value of a statistic in the reply to `question`.
     pub fn stat(&mut self, question: &str, name: &str) -> String {
-        let head = self.ask(question);
-        let len = head.strip_prefix("OK ").unwrap_or_else(|| panic!("{question}: {head}"));
-        let text = String::from_utf8(self.body(len.parse().expect("a length"))).expect("is text");
+        let (head, text) = self.text(question);
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        value.unwrap_or_else(|| panic!("{name} is not in {text}")).into()
+        value.unwrap_or_else(|| panic!("{name} is not in {head}, {text}")).into()
     }
 }

@@ -43,3 +43,9 @@ pub fn take_reply(received: &mut VecDeque<u8>) -> Option<Vec<u8>> {
     received.drain(..CRLF.len());
     Some(reply)
 }
+
+/// Takes the first whole reply from the received bytes, as text with a space before its body.
+pub fn take_text(received: &mut VecDeque<u8>) -> Option<String> {
+    let reply = take_reply(received)?;
+    Some(String::from_utf8_lossy(&reply).replacen("\r\n", " ", 1).trim_end().into())
+}

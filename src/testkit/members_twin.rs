@@ -5,9 +5,6 @@ use super::lately::Lately;
 use super::model::members::{Hints, Members};
 use super::world::World;
 use poolcounter_core::{Span, Time};
-use poolcounter_counters::CountersSettings;
-use poolcounter_members::MembersSettings;
-use poolcounter_service::container::AllSettings;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The service and its model.
@@ -31,9 +28,7 @@ pub struct MembersTwin {
 impl MembersTwin {
     /// Returns both without pools.
     pub fn new() -> Self {
-        let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
-        let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-        let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(members).with(counters));
+        let mut world = World::of_administrators();
         let observer = world.connect_to("members");
         MembersTwin {
             world,

@@ -1,18 +1,40 @@
-//! Random numbers that a seed repeats on every machine: splitmix64.
+//! Random numbers that a seed repeats on every machine: splitmix64; and the choices of a fuzzer.
 
 /// A source of numbers.
-pub struct Random(u64);
+pub struct Random {
+    state: u64,
+    /// Bytes from which the numbers are read instead; zeros follow the last one.
+    choices: Option<std::vec::IntoIter<u8>>,
+}
 
 impl Random {
     /// Returns the source whose numbers follow from `seed`.
     pub fn new(seed: u64) -> Self {
-        Random(seed)
+        Random { state: seed, choices: None }
+    }
+
+    /// Returns the source whose numbers are read from these bytes.
+    pub fn of_choices(bytes: &[u8]) -> Self {
+        Random { state: 0, choices: Some(bytes.to_vec().into_iter()) }
+    }
+
+    /// Returns whether all bytes are read.
+    pub fn is_used_up(&self) -> bool {
+        self.choices.as_ref().is_some_and(|choices| choices.len() == 0)
     }
 
     /// Returns any number.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
+        self.number(8)
+    }
+
+    /// Returns any number, from so many bytes of the choices.
+    fn number(&mut self, bytes: u32) -> u64 {
+        if let Some(choices) = &mut self.choices {
+            return (0..bytes).fold(0, |number, _| number << 8 | u64::from(choices.next().unwrap_or(0)));
+        }
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
@@ -20,7 +42,7 @@ impl Random {
 
     /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        (self.number(end.ilog(256) + 1) % end as u64) as usize
     }
 
     /// Returns true once in `times` calls, on average.

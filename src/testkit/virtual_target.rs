@@ -2,17 +2,13 @@
 
 use super::player::Target;
 use super::protocol::Protocol;
+use super::rules;
 use super::script::{Scenario, Then};
 use super::world::World;
 use poolcounter_core::Span;
-use poolcounter_core::decimal::parse_seconds;
 use poolcounter_counters::CountersSettings;
-use poolcounter_jobs::JobsSettings;
-use poolcounter_members::MembersSettings;
-use poolcounter_pools::PoolsSettings;
-use poolcounter_pools::ceiling_table::parse_ceiling;
 use poolcounter_service::container::AllSettings;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Number of bytes beyond which only the first bytes arrive alone.
@@ -172,33 +168,24 @@ impl Target for VirtualTarget {
     }
 }
 
+/// Returns the settings of a scenario, read as those of a configuration file. Clients are administrators, as on the same
+/// machine, unless the scenario says otherwise.
 fn settings_of(Scenario { options, ceiling, .. }: &Scenario) -> AllSettings {
-    let mut pools = PoolsSettings::default();
-    if let Some((pattern, settings)) = ceiling.as_ref().and_then(|ceiling| ceiling.split_once(' ')) {
-        pools.ceilings = vec![parse_ceiling(pattern, settings).expect("is a ceiling")];
-    }
-    // Few buckets, so that a server is made quickly.
-    let mut counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-    // Rights of clients on the same machine.
-    let mut jobs = JobsSettings { admin: true, ..JobsSettings::default() };
-    let mut members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
+    let mut lines = BTreeMap::from(["jobs.admin", "members.admin"].map(|key| (key.to_string(), "true")));
     for option in options.chunks(2) {
         let [name, value] = option else { panic!("{option:?}: an option of a scenario has a value") };
-        let number = || value.parse::<u32>().expect("a number");
-        match name.as_str() {
-            "--max-locks" => pools.max_locks = number(),
-            "--max-line" => pools.max_line = number() as usize,
-            "--max-hold" => pools.max_hold = parse_seconds(value.as_bytes()).expect("seconds"),
-            "--counter-stats-interval" => counters.interval = Span::from_secs(number().into()),
-            "--warn-hold" => pools.warn_hold = parse_seconds(value.as_bytes()).expect("seconds"),
-            "--jobs-max-size" => jobs.max_size = number(),
-            "--jobs-bury-ttl" => jobs.bury_ttl = Span::from_secs(number().into()),
-            "--jobs-max-tubes" => jobs.max_tubes = number() as usize,
-            "--jobs-admin" => jobs.admin = value == "true",
-            "--members-max" => members.most = number() as usize,
-            "--members-admin" => members.admin = Some(value == "true"),
-            _ => panic!("{name} means nothing in virtual time"),
+        let mut key = name.trim_start_matches("--").replace('-', "_");
+        if ["counter_", "members_", "jobs_"].iter().any(|section| key.starts_with(section)) {
+            key = key.replacen('_', ".", 1);
         }
+        lines.insert(key, value);
     }
-    AllSettings::defaults(poolcounter::SERVICES).with(pools).with(counters).with(members).with(jobs)
+    let mut text: String = lines.into_iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+    if let Some((pattern, settings)) = ceiling.as_ref().and_then(|ceiling| ceiling.split_once(' ')) {
+        text += &format!("[[pools.ceiling]]\nkey = \"{pattern}\"\n{}\n", settings.replace(',', "\n"));
+    }
+    let mut settings = rules::settings(&text).services;
+    // Few buckets, so that a server is made quickly.
+    settings.get_mut::<CountersSettings>().expect("is a service").buckets = 16;
+    settings
 }

@@ -3,6 +3,9 @@
 
 use poolcounter::SERVICES;
 use poolcounter_core::{ConnId, Id, Random, Reader, Span, Time, Unreadable, Writer};
+use poolcounter_counters::CountersSettings;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_members::MembersSettings;
 use poolcounter_pools::PoolsSettings;
 use poolcounter_server::{Connections, Host, Readiness, Stream, rehearse};
 use poolcounter_service::access::Rule;
@@ -176,10 +179,23 @@ impl Host for World {
     fn accept(&mut self) {}
 }
 
+/// Returns settings by which all clients are administrators, with few buckets, so that a server is made quickly.
+pub fn administered() -> AllSettings {
+    AllSettings::defaults(SERVICES)
+        .with(CountersSettings { buckets: 16, ..CountersSettings::default() })
+        .with(MembersSettings { admin: Some(true), ..MembersSettings::default() })
+        .with(JobsSettings { admin: true, ..JobsSettings::default() })
+}
+
 impl World {
     /// Returns a server without clients, at the time of its start, with these settings for the pools.
     pub fn new(pools: PoolsSettings) -> Self {
         World::with(AllSettings::defaults(SERVICES).with(pools))
+    }
+
+    /// Returns a server without clients, which will all be administrators, at the time of its start.
+    pub fn of_administrators() -> Self {
+        World::with(administered())
     }
 
     /// Returns a server without clients, at the time of its start.
@@ -351,6 +367,18 @@ impl World {
         self.send(client, bytes);
         self.settle();
         self.take_received(client)
+    }
+
+    /// Sends a text of the client, and returns its output at once.
+    pub fn tell(&mut self, client: usize, text: &str) -> String {
+        self.send(client, text.as_bytes());
+        self.heard(client)
+    }
+
+    /// Settles, and returns the output to the client since the last call, as text.
+    pub fn heard(&mut self, client: usize) -> String {
+        self.settle();
+        String::from_utf8(self.take_received(client)).expect("replies are text")
     }
 
     /// Sends bytes of the client in chunks of these sizes, takes `room` more bytes of the output after each, and closes

@@ -129,26 +129,6 @@ fn a_key_is_bytes() {
     assert_eq!(with_key(b"k\xff\n"), Some(64));
 }
 
-#[test]
-fn faults_of_the_command_line_are_named() {
-    for (arguments, named) in [
-        (&["exec", "true"][..], "--key is missing"),
-        (&["exec", "-k", "k"], "no command"),
-        (&["exec", "-k", "", "true"], "--key: \"\" is not a key"),
-        (&["exec", "-k", "k", "--workers", "0", "true"], "--workers: \"0\" is not a number"),
-        (&["exec", "-k", "k", "--also", "k:2", "true"], "--also k: the key is given twice"),
-        (&["exec", "-k", "k", "--also", "a:2", "--also", "a:1", "true"], "--also a: the key is given twice"),
-        (&["exec", "-k", "k", "-s", "::1:7531", "true"], "is not clear: write [::1]:PORT"),
-        (&["exec", "-k", "k", "--process-group", "any", "true"], "--process-group: \"any\" is not own or shared"),
-        (&["exec", "-k", "k", "--on-lost", "cry", "true"], "--on-lost: \"cry\" is not warn, term or kill"),
-        (&["exec", "--frobnicate", "true"], "frobnicate"),
-    ] {
-        let Ended { status, stderr, .. } = running::run(arguments);
-        assert!(stderr.contains(named) && stderr.lines().count() == 1, "{arguments:?}: {stderr}");
-        assert_eq!(status, Some(64), "{arguments:?}");
-    }
-}
-
 // No place
 
 #[test]

@@ -3,4 +3,7 @@
 mod jobs_crash;
 mod jobs_owners;
 mod jobs_store;
+mod kept_rows;
 mod ledger;
+mod sim;
+mod stored;

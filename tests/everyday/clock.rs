@@ -4,9 +4,6 @@ use super::parties::{CUT_OFF, WAITS};
 use super::services::{GIVEN_BACK, SERVICES, Service, Store};
 use super::{Cells, Scene};
 use poolcounter_core::time::Span;
-use poolcounter_jobs::JobsSettings;
-use poolcounter_members::MembersSettings;
-use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::world::{EPOCH, World};
 
 const HOUR: u64 = 3_600_000_000;
@@ -27,9 +24,7 @@ pub fn scenes() -> Vec<Scene> {
 }
 
 fn play(service: &Service, wall: Span) -> Cells {
-    let jobs = JobsSettings { admin: true, ..JobsSettings::default() };
-    let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
-    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(jobs).with(members));
+    let mut world = World::of_administrators();
     let client = |world: &mut World, request: &[u8]| {
         let client = world.connect_to(service.kind);
         world.send(client, request);

@@ -2,7 +2,8 @@
 
 use super::{Stage, is_serving, until};
 use nix::sys::signal::Signal;
-use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::postgres::{Cluster, shared};
 use poolcounter_testkit::random::Random;
 use std::collections::BTreeMap;
@@ -19,12 +20,6 @@ fn pair<'a>(cluster: &'a Cluster, options: &'static [&'static str]) -> Stage<'a>
     stage
 }
 
-/// Sends a request, and returns the first line of the reply.
-fn ask(client: &mut Client, request: &str) -> String {
-    client.send(format!("{request}\r\n").as_bytes());
-    client.line().trim_end().to_string()
-}
-
 /// Ends the owner and waits for the other. Starts another in place of the first.
 fn take_over(stage: &mut Stage<'_>, owner: usize, signal: Signal) {
     let other = 1 - owner;
@@ -32,25 +27,6 @@ fn take_over(stage: &mut Stage<'_>, owner: usize, signal: Signal) {
     let address = stage.daemons[other].jobs();
     until(|| is_serving(address), "the standby serves");
     stage.daemons[owner] = stage.start(owner, "127.0.0.1:0");
-}
-
-/// Reads an answer with a body.
-fn text(client: &mut Client, request: &str) -> (String, String) {
-    client.send(format!("{request}\r\n").as_bytes());
-    let line = client.line().trim_end().to_string();
-    let Some(len) =
-        line.strip_prefix("OK ").or(line.strip_prefix("FOUND ")).and_then(|rest| rest.split(' ').next_back())
-    else {
-        return (line, String::new());
-    };
-    let len: usize = len.parse().expect("a number");
-    let mut text = String::new();
-    while text.len() < len + 2 {
-        text += &client.line();
-        text += "\n";
-    }
-    text.truncate(len);
-    (line, text)
 }
 
 /// Compares all values of each job of a daemon, and of each root job, with the database.
@@ -63,7 +39,7 @@ fn compare(stage: &Stage<'_>, daemon: usize) -> usize {
          || '|' || convert_from(coalesce(key, ''), 'UTF8') || '|' || convert_from(coalesce(job_group, ''), 'UTF8') || '|' \
          || convert_from(coalesce(error, ''), 'UTF8') || '|' || convert_from(body, 'UTF8') FROM job ORDER BY id",
     );
-    let mut client = Client::to(stage.daemons[daemon].jobs());
+    let mut client = JobsClient::to(stage.daemons[daemon].jobs());
     let mut listed = BTreeMap::new();
     for tube in TUBES {
         for state in ["ready", "delayed", "buried"] {
@@ -73,7 +49,7 @@ fn compare(stage: &Stage<'_>, daemon: usize) -> usize {
     assert_eq!(listed.len(), rows.len(), "{listed:?} {rows:?}");
     for row in &rows {
         let id = row.split('|').next().expect("it has a number");
-        let (found, stats) = text(&mut client, &format!("stats-job {id}"));
+        let (found, stats) = client.text(&format!("stats-job {id}"));
         assert!(found.starts_with("OK"), "job {id}: {found}");
         let value = |name: &str| {
             let line = stats.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
@@ -83,22 +59,22 @@ fn compare(stage: &Stage<'_>, daemon: usize) -> usize {
             ["id", "tube", "pri", "delay", "ttr", "reserves", "timeouts", "releases", "buries", "kicks", "state"];
         let mut values: Vec<String> = names.map(value).into();
         values.extend(listed[id].clone());
-        values.push(text(&mut client, &format!("peek {id}")).1);
+        values.push(client.text(&format!("peek {id}")).1);
         assert_eq!(&values.join("|"), row);
     }
     let roots = "SELECT tube || ' ' || convert_from(signature, 'UTF8') || ' ' || split_part(convert_from(value, 'UTF8'), ' ', 1) FROM root ORDER BY 1";
     for root in stage.cluster.query(&stage.schema, roots) {
         let (name, newest) = root.rsplit_once(' ').expect("three words");
-        assert_eq!(ask(&mut client, &format!("root {name} 0")), format!("ROOT {newest}"));
+        assert_eq!(client.ask(&format!("root {name} 0")), format!("ROOT {newest}"));
     }
     rows.len()
 }
 
 /// Returns key, group and error of the jobs of a tube in a state.
-fn list(client: &mut Client, tube: &str, state: &str) -> BTreeMap<String, Vec<String>> {
+fn list(client: &mut JobsClient, tube: &str, state: &str) -> BTreeMap<String, Vec<String>> {
     let mut jobs = BTreeMap::new();
     let mut last = String::new();
-    let (_, text) = text(client, &format!("list-jobs {tube} {state} 1000"));
+    let (_, text) = client.text(&format!("list-jobs {tube} {state} 1000"));
     for line in text.lines() {
         let Some((name, value)) = line.trim_start_matches("- ").trim().split_once(": ") else { continue };
         let value = value.trim_matches('"');
@@ -114,7 +90,7 @@ fn list(client: &mut Client, tube: &str, state: &str) -> BTreeMap<String, Vec<St
 }
 
 /// Puts, reserves and changes jobs, like clients.
-fn work(client: &mut Client, random: &mut Random, requests: usize) {
+fn work(client: &mut JobsClient, random: &mut Random, requests: usize) {
     for serial in 0..requests {
         let tube = random.pick(&TUBES);
         let (delay, pri) = (random.pick(&[0, 0, 1000]), random.below(5));
@@ -167,8 +143,8 @@ fn work(client: &mut Client, random: &mut Random, requests: usize) {
     }
 }
 
-fn worker(stage: &Stage<'_>, owner: usize) -> Client {
-    let mut client = Client::to(stage.daemons[owner].jobs());
+fn worker(stage: &Stage<'_>, owner: usize) -> JobsClient {
+    let mut client = JobsClient::to(stage.daemons[owner].jobs());
     for tube in TUBES {
         // No delay ends while a daemon is compared with the database.
         client.send(format!("watch {tube}\r\nretry {tube} 10 1000 1 1000\r\n").as_bytes());
@@ -209,53 +185,53 @@ fn standby_has_what_the_database_has() {
 }
 
 /// Makes settings and root jobs: the version is in their values.
-fn set(client: &mut Client, version: u64) {
+fn set(client: &mut JobsClient, version: u64) {
     for (request, wanted) in [
         (format!("limit a/* {version}"), format!("LIMIT {version}")),
         (format!("retry b/* {version} 0 1 0"), "RETRY".into()),
         (format!("dead-letter b/* dead/{version}"), format!("DEAD_LETTER dead/{version}")),
         (format!("pause-all p/* {}", 1000 * version), "PAUSED".into()),
     ] {
-        assert_eq!(ask(client, &request), wanted, "{request}");
+        assert_eq!(client.ask(&request), wanted, "{request}");
     }
     for root in 0..100 * version {
         let newest = 1000 * version + root;
-        assert_eq!(ask(client, &format!("root a/t s{root} {newest}")), format!("ROOT {newest}"));
+        assert_eq!(client.ask(&format!("root a/t s{root} {newest}")), format!("ROOT {newest}"));
     }
 }
 
 /// Asserts that a daemon goes by the settings and root jobs of this version.
 fn assert_set(daemon: &Daemon, version: u64) {
-    let mut client = Client::to(daemon.jobs());
+    let mut client = JobsClient::to(daemon.jobs());
     for root in 0..100 * version {
-        assert_eq!(ask(&mut client, &format!("root a/t s{root} 0")), format!("ROOT {}", 1000 * version + root));
+        assert_eq!(client.ask(&format!("root a/t s{root} 0")), format!("ROOT {}", 1000 * version + root));
     }
     let leaf = |timestamp: u64| format!("put-job 0 0 60 1 tube=a/t root=s7 root-ts={timestamp}\r\nx");
-    assert_eq!(ask(&mut client, &leaf(1000 * version + 6)), "SUPERSEDED");
+    assert_eq!(client.ask(&leaf(1000 * version + 6)), "SUPERSEDED");
     for _ in 0..=version {
-        assert!(ask(&mut client, &leaf(1000 * version + 7)).starts_with("INSERTED"));
+        assert!(client.ask(&leaf(1000 * version + 7)).starts_with("INSERTED"));
     }
-    ask(&mut client, "watch a/t\r\nignore default");
+    client.ask("watch a/t\r\nignore default");
     client.line();
     for _ in 0..version {
-        assert!(ask(&mut client, "reserve-with-timeout 0").starts_with("RESERVED"));
+        assert!(client.ask("reserve-with-timeout 0").starts_with("RESERVED"));
         client.line();
     }
-    assert_eq!(ask(&mut client, "reserve-with-timeout 0"), "TIMED_OUT", "the limit is {version}");
-    let put = ask(&mut client, "put-job 0 0 60 1 tube=b/t\r\nx");
+    assert_eq!(client.ask("reserve-with-timeout 0"), "TIMED_OUT", "the limit is {version}");
+    let put = client.ask("put-job 0 0 60 1 tube=b/t\r\nx");
     let id = put.strip_prefix("INSERTED ").unwrap_or_else(|| panic!("{put}"));
     for attempt in 1..=version {
-        assert_eq!(ask(&mut client, &format!("reserve-job {id}")), format!("RESERVED {id} 1"));
+        assert_eq!(client.ask(&format!("reserve-job {id}")), format!("RESERVED {id} 1"));
         client.line();
-        let told = ask(&mut client, &format!("fail {id} 0 0 0\r\n"));
+        let told = client.ask(&format!("fail {id} 0 0 0\r\n"));
         assert_eq!(told, if attempt == version { "BURIED" } else { "RELEASED" }, "{attempt} of {version}");
     }
-    assert!(text(&mut client, &format!("stats-job {id}")).1.contains(&format!("tube: \"dead/{version}\"")));
-    assert!(ask(&mut client, "put-job 0 0 60 1 tube=p/t\r\nx").starts_with("INSERTED"));
-    let stats = text(&mut client, "stats-tube p/t").1;
+    assert!(client.text(&format!("stats-job {id}")).1.contains(&format!("tube: \"dead/{version}\"")));
+    assert!(client.ask("put-job 0 0 60 1 tube=p/t\r\nx").starts_with("INSERTED"));
+    let stats = client.text("stats-tube p/t").1;
     let pause = stats.lines().find_map(|line| line.strip_prefix("pause: ")).expect("it is there");
     assert_eq!(pause, (1000 * version).to_string());
-    ask(&mut client, "clear *\r\nclear */*");
+    client.ask("clear *\r\nclear */*");
 }
 
 #[test]
@@ -264,7 +240,7 @@ fn settings_and_root_jobs_are_taken_over() {
     let mut stage = pair(cluster, &["--jobs-admin"]);
     let mut owner = 0;
     for version in 1..4 {
-        set(&mut Client::to(stage.daemons[owner].jobs()), version);
+        set(&mut JobsClient::to(stage.daemons[owner].jobs()), version);
         let signal = if version == 2 { Signal::SIGKILL } else { Signal::SIGTERM };
         take_over(&mut stage, owner, signal);
         owner = 1 - owner;

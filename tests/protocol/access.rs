@@ -4,7 +4,6 @@
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
 use poolcounter::SERVICES;
-use poolcounter_cli::DaemonSettings;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter;
 use poolcounter_core::proxy::{Header, Tls};
@@ -19,6 +18,7 @@ use poolcounter_service::contract::Info;
 use poolcounter_service::operations::Operations;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE, install_program};
 use poolcounter_testkit::frames;
+use poolcounter_testkit::rules;
 use poolcounter_testkit::running::{Ended, run};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::world::World;
@@ -192,12 +192,9 @@ fn mine(service: &str, command: &str) -> String {
 
 /// Reads rules as the configuration file has them, with one more for the operator.
 fn rules(text: &str) -> Vec<Rule> {
-    let scratch = Scratch::new();
-    let path = scratch.file("toml");
     let all: Vec<String> = SERVICES.iter().map(|service| format!("\"{}\"", service.name)).collect();
     let operator = format!("[[access]]\nwho = [\"net:{OPERATOR}\"]\nmay = [{}]\n", all.join(", "));
-    fs::write(&path, format!("{text}\n{operator}")).expect("can be written");
-    DaemonSettings::of_file(&path.display().to_string()).expect("is well-formed").rules
+    rules::read(&format!("{text}\n{operator}"))
 }
 
 /// Returns the rule of the clients of these tests, with these rights.

@@ -2,10 +2,7 @@
 //! and the connection ends.
 
 use poolcounter::SERVICES;
-use poolcounter_jobs::JobsSettings;
-use poolcounter_members::MembersSettings;
 use poolcounter_protocol::jobs::commands::JobCommand;
-use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::frames;
 use poolcounter_testkit::world::World;
 
@@ -25,12 +22,6 @@ const REFUSALS: [&[u8]; 6] = [
 ];
 /// Length of the longest of these: only one is sent.
 const MOST_REFUSED_BYTES: usize = 12 + 17;
-
-/// Returns a server whose clients are all administrators.
-fn world() -> World {
-    let settings = AllSettings::defaults(SERVICES).with(JobsSettings { admin: true, ..JobsSettings::default() });
-    World::with(settings.with(MembersSettings { admin: Some(true), ..MembersSettings::default() }))
-}
 
 /// Returns commands of each service that change something, on lines of their own.
 fn harm() -> Vec<u8> {
@@ -163,10 +154,10 @@ fn is_form(told: &[u8]) -> bool {
 
 #[test]
 fn requests_of_a_browser_are_not_served() {
-    let untouched = seen(&mut world());
+    let untouched = seen(&mut World::of_administrators());
     for sent in requests() {
         for service in SERVICES_OF_LINES.into_iter().chain(["counters"]) {
-            let mut world = world();
+            let mut world = World::of_administrators();
             let name = &sent.name;
             for pieces in ways(&sent) {
                 let case =
@@ -186,14 +177,14 @@ fn requests_of_a_browser_are_not_served() {
 
 #[test]
 fn the_same_commands_alone_are_served() {
-    let untouched = seen(&mut world());
+    let untouched = seen(&mut World::of_administrators());
     for service in ["members", "jobs"] {
-        let mut world = world();
+        let mut world = World::of_administrators();
         assert!(!told(&mut world, service, &[&harm()]).1, "{service}: it is ended");
         assert_ne!(seen(&mut world), untouched, "{service}: nothing is changed");
     }
     for (service, wanted) in [("pools", "LOCKED\n"), ("admin", "LEFT 0\n")] {
-        let mut world = world();
+        let mut world = World::of_administrators();
         let told = told(&mut world, service, &[&harm()]).0;
         assert!(String::from_utf8_lossy(&told).contains(wanted), "{service}: {}", told.escape_ascii());
     }

@@ -20,9 +20,7 @@ fn ask(world: &mut World, client: usize, line: &str) -> String {
 }
 
 fn told(world: &mut World, client: usize) -> String {
-    world.settle();
-    let told = String::from_utf8(world.take_received(client)).expect("replies are text");
-    told.lines().collect::<Vec<_>>().join(" ")
+    world.heard(client).lines().collect::<Vec<_>>().join(" ")
 }
 
 /// Connects a new client that requests the key `a:k`, and returns it with its output.

@@ -206,61 +206,6 @@ fn dump_of_an_empty_table_delays_no_client() {
     assert_eq!(names_of(&world.take_received(reader)).len(), 1);
 }
 
-#[test]
-fn memory_limit_refuses_acquires() {
-    let counter = counters::COUNTER_BYTES + 1;
-    let mut world = with_memory(2 * counter + 3 * counters::HOLDING_BYTES);
-    let (one, other) = (world.connect_to("counters"), world.connect_to("counters"));
-    let acquire = |name: &[u8]| acquire(1, 9, name);
-    let status = |world: &mut World, client, request: &[u8]| world.ask(client, request)[2];
-    assert_eq!(status(&mut world, one, &acquire(b"a")), 0);
-    assert_eq!(status(&mut world, one, &acquire(b"b")), 0);
-    assert_eq!(status(&mut world, one, &acquire(b"c")), 0x82, "no room for a counter");
-    assert_eq!(status(&mut world, one, &get(b"c")), 0x01, "it has not been made");
-    assert_eq!(status(&mut world, other, &acquire(b"a")), 0, "there is room for a holding");
-    assert_eq!(status(&mut world, other, &acquire(b"b")), 0x82, "but not for another");
-    assert_eq!(status(&mut world, other, &acquire(b"a")), 0, "more of what one holds takes no room");
-    assert_eq!(status(&mut world, other, &frames::acquire(9, 9, b"b")), 0x21, "the maximum is looked at first");
-    assert_eq!(status(&mut world, one, &release(1, b"b")), 0);
-    assert_eq!(status(&mut world, other, &acquire(b"b")), 0, "room came back");
-    leave(&mut world, one);
-    leave(&mut world, other);
-    let last = world.connect_to("counters");
-    assert_eq!(status(&mut world, last, &get(b"a")), 0, "a counter that nobody holds is remembered");
-    assert_eq!(status(&mut world, last, &acquire(b"c")), 0, "there is room for one more holding");
-    assert_eq!(status(&mut world, last, &acquire(b"d")), 0, "and for this one");
-    assert_eq!([b"a", b"b"].map(|name| status(&mut world, last, &get(name))), [1, 1], "in the place of these");
-}
-
-#[test]
-fn unused_counters_give_way_when_memory_is_short() {
-    let counter = counters::COUNTER_BYTES + 1;
-    let mut world = with_memory(4 * (counter + counters::HOLDING_BYTES));
-    let (one, other) = (world.connect_to("counters"), world.connect_to("counters"));
-    let status = |world: &mut World, client, request: &[u8]| world.ask(client, request)[2];
-    for name in [b"a", b"b", b"c", b"d"] {
-        assert_eq!(status(&mut world, one, &acquire(1, 9, name)), 0);
-    }
-    assert_eq!(status(&mut world, other, &acquire(1, 9, b"e")), 0x82, "all of them are held");
-    for name in [b"c", b"a", b"b"] {
-        assert_eq!(status(&mut world, one, &release(1, name)), 0);
-    }
-    // The memory of the four counters is enough for three holdings, so each further one drops the longest unused
-    // counter.
-    assert_eq!(
-        status(&mut world, other, &acquire(1, 9, b"c")),
-        0,
-        "the first that would be forgotten is wanted itself"
-    );
-    assert_eq!(status(&mut world, other, &acquire(1, 9, b"e")), 0);
-    let left: BTreeSet<_> =
-        [b"a", b"b", b"c", b"d", b"e"].into_iter().filter(|name| status(&mut world, one, &get(*name)) == 0).collect();
-    assert_eq!(left, BTreeSet::from([b"b", b"c", b"d", b"e"]));
-    let too_long = [b'x'; 500];
-    assert_eq!(status(&mut world, other, &acquire(1, 9, &too_long)), 0x82);
-    assert_eq!(status(&mut world, other, &get(b"b")), 0, "what cannot be granted has nothing forgotten");
-}
-
 /// Free counters of one client take no memory from other clients, however many and however long their names are.
 #[test]
 fn names_left_behind_take_no_memory_from_others() {

@@ -6,14 +6,11 @@
 use poolcounter_core::random::Random;
 use poolcounter_core::time::Span;
 use poolcounter_counters::CountersSettings;
-use poolcounter_jobs::JobsSettings;
-use poolcounter_members::MembersSettings;
 use poolcounter_pools::PoolsSettings;
-use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::frames;
 use poolcounter_testkit::random::setting;
 use poolcounter_testkit::seeds::play;
-use poolcounter_testkit::world::World;
+use poolcounter_testkit::world::{World, administered};
 
 /// Requests in one write.
 const BATCH: usize = 50;
@@ -132,11 +129,8 @@ const REQUESTS: [(&str, &str); 36] = [
 impl Crowd {
     fn new(seed: u64, size: usize) -> Crowd {
         let pools = PoolsSettings { max_locks: u32::MAX, ..PoolsSettings::default() };
-        let settings = AllSettings::defaults(poolcounter::SERVICES)
-            .with(pools)
-            .with(CountersSettings { max_memory: 1 << 30, ..CountersSettings::default() })
-            .with(MembersSettings { admin: Some(true), ..MembersSettings::default() })
-            .with(JobsSettings { admin: true, ..JobsSettings::default() });
+        let settings =
+            administered().with(pools).with(CountersSettings { max_memory: 1 << 30, ..CountersSettings::default() });
         Crowd { world: World::with(settings), random: Random::from_seed(seed), clients: Vec::new(), size }
     }
 

@@ -7,46 +7,6 @@ use poolcounter_jobs::state::{
 };
 use poolcounter_testkit::jobs::{Commits, Service, play_with};
 
-#[test]
-fn rates_count_starts_over_upgrades_and_beside_limits() {
-    let mut service = Service::without_store(Bounds::default());
-    play_with(
-        &mut service,
-        "1> limit a 2 per 10\n1< LIMIT 2\n1> limit */x 3 per 10 all\n1< LIMIT 3\n1> limit a 1\n1< LIMIT 1",
-    );
-    let put = |service: &mut Service, tube: &str, count: usize| {
-        service.send(1, format!("put-job 0 0 99 1 tube={tube}\r\na\r\n").repeat(count).as_bytes());
-        service.output(1);
-    };
-    let taken = |service: &mut Service, tube: &str| {
-        service
-            .send(2, format!("watch {tube}\r\nignore default\r\nreserve-many 100 0\r\nignore {tube}\r\n").as_bytes());
-        let text = String::from_utf8(service.output(2)).expect("is text");
-        service.state.check();
-        service.close(2);
-        text.matches("RESERVED ").count()
-    };
-    put(&mut service, "a", 9);
-    // One at a time, two in ten seconds.
-    assert_eq!([taken(&mut service, "a"), taken(&mut service, "a"), taken(&mut service, "a")], [1, 1, 0]);
-    service.hand_over();
-    service.pass(Span::from_secs(9));
-    assert_eq!(taken(&mut service, "a"), 0);
-    play_with(&mut service, "3> list-settings a\n3<~ value: \"2 per 10 each\"; left: 1");
-    service.pass(Span::from_secs(1));
-    assert_eq!([taken(&mut service, "a"), taken(&mut service, "a"), taken(&mut service, "a")], [1, 1, 0]);
-    put(&mut service, "b/x", 2);
-    put(&mut service, "c/x", 2);
-    assert_eq!([taken(&mut service, "b/x"), taken(&mut service, "c/x"), taken(&mut service, "*/x")], [2, 1, 0]);
-    // The starts count though the tube and the group are gone.
-    play_with(&mut service, "1> limit group:* 1 per 5\n1< LIMIT 1\n1> put-job 0 0 9 1 group=g\\r\\na\n1< INSERTED 14");
-    play_with(&mut service, "4> reserve\n4< RESERVED 14 1 a\n4> delete 14\n4< DELETED");
-    play_with(
-        &mut service,
-        "1> put-job 0 0 9 1 group=g\\r\\na\n1< INSERTED 15\n4> reserve\n+4s\n4<\n+1s\n4< RESERVED 15 1 a",
-    );
-}
-
 /// A high rate keeps some starts together.
 #[test]
 fn high_rates_are_never_exceeded() {

@@ -10,36 +10,9 @@ use poolcounter_testkit::seeds::{self, sum};
 const ENOUGH: u64 = 75;
 
 /// Replies that must occur in some history.
-const WORDS: [&str; 28] = [
-    "INSERTED",
-    "DUPLICATE",
-    "SUPERSEDED",
-    "DRAINING",
-    "ACCEPTING",
-    "USING",
-    "RESERVED",
-    "END",
-    "DEADLINE_SOON",
-    "TIMED_OUT",
-    "NOT_FOUND",
-    "DELETED",
-    "RELEASED",
-    "BURIED",
-    "TOUCHED",
-    "BEGUN",
-    "FOUND",
-    "KICKED",
-    "OK",
-    "PAUSED",
-    "CLEARED",
-    "ROOT",
-    "LIMIT",
-    "RETRY",
-    "DEAD_LETTER",
-    "SCHEDULED",
-    "WATCHING",
-    "NOT_IGNORED",
-];
+const WORDS: &str = "INSERTED DUPLICATE SUPERSEDED DRAINING ACCEPTING USING RESERVED END DEADLINE_SOON TIMED_OUT \
+    NOT_FOUND DELETED RELEASED BURIED TOUCHED BEGUN FOUND KICKED OK PAUSED CLEARED ROOT LIMIT RETRY DEAD_LETTER \
+    SCHEDULED WATCHING NOT_IGNORED";
 
 #[test]
 fn random_histories_go_as_the_model_says() {
@@ -47,7 +20,7 @@ fn random_histories_go_as_the_model_says() {
     let (histories, tally) = (tallies.len() as u64, sum(tallies));
     if histories >= ENOUGH {
         assert!(tally["played to the end"] > histories / 2, "most histories are cut short");
-        assert_eq!(WORDS.iter().find(|word| !tally.contains_key(**word)), None, "was never told");
+        assert_eq!(WORDS.split(' ').find(|word| !tally.contains_key(*word)), None, "was never told");
     }
 }
 

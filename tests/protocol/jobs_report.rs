@@ -5,7 +5,7 @@ use poolcounter_http::HttpSettings;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_jobs::options::{PartNames, ShowBodies};
 use poolcounter_service::container::AllSettings;
-use poolcounter_testkit::world::World;
+use poolcounter_testkit::world::{World, administered};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -53,15 +53,9 @@ fn sum_of(page: &str, metric: &str) -> (u64, usize) {
     (values.iter().sum(), values.len())
 }
 
-fn new_world() -> World {
-    World::with(
-        AllSettings::defaults(poolcounter::SERVICES).with(JobsSettings { admin: true, ..JobsSettings::default() }),
-    )
-}
-
 #[test]
 fn summaries_show_wikis_types_tubes_and_runners() {
-    let mut world = new_world();
+    let mut world = World::of_administrators();
     let [producer, runner] = [world.connect_to("jobs"), world.connect_to("jobs")];
     for (tube, options, count) in [("enwiki/mail", "", 3), ("dewiki/mail", "", 2), ("dewiki/links", " key=k", 4)] {
         for _ in 0..count {
@@ -159,7 +153,7 @@ fn parts_of_names_are_called_by_words_of_the_operator() {
 #[test]
 fn a_page_about_many_tubes_has_a_bound() {
     const TUBES: usize = 20_000;
-    let mut world = new_world();
+    let mut world = World::of_administrators();
     let [producer, runner] = [world.connect_to("jobs"), world.connect_to("jobs")];
     let ask = |world: &mut World, client: usize, lines: &str| {
         world.send(client, lines.replace('|', "\r\n").as_bytes());
@@ -193,7 +187,7 @@ fn a_page_about_many_tubes_has_a_bound() {
 /// The matrix shows 20 of 30 wikis and 12 of 15 types, and the sums of the others; together these are all jobs.
 #[test]
 fn the_matrix_has_the_worst_and_the_sums_of_the_rest() {
-    let mut world = new_world();
+    let mut world = World::of_administrators();
     let producer = world.connect_to("jobs");
     for wiki in (0..30).rev() {
         for kind in (0..15).filter(|kind| (wiki + kind) % 3 > 0) {
@@ -225,7 +219,7 @@ fn the_matrix_has_the_worst_and_the_sums_of_the_rest() {
 
 #[test]
 fn a_wiki_and_a_type_have_a_page_with_their_last_hour() {
-    let mut world = new_world();
+    let mut world = World::of_administrators();
     let [producer, runner] = [world.connect_to("jobs"), world.connect_to("jobs")];
     ask(&mut world, producer, "retry */* 1 0 1 0|");
     for id in 1..=40 {
@@ -322,7 +316,7 @@ fn a_tube_and_a_job_have_a_page() {
 /// A table has the count of a figure, or its rate where the range has no counts.
 #[test]
 fn a_figure_is_shown_once() {
-    let mut world = new_world();
+    let mut world = World::of_administrators();
     let producer = world.connect_to("jobs");
     ask(&mut world, producer, "put-job 5 0 60 1 tube=w/links|x|");
     world.advance(Span::from_secs(10));
@@ -345,7 +339,7 @@ fn a_figure_is_shown_once() {
 /// A job links to the page of its root job.
 #[test]
 fn a_root_job_has_a_page() {
-    let mut world = new_world();
+    let mut world = World::of_administrators();
     let producer = world.connect_to("jobs");
     ask(&mut world, producer, "put-job 5 0 60 1 tube=w/links root=a/b root-ts=7|x|");
     world.advance(Span::from_secs(9));
@@ -391,7 +385,7 @@ fn the_oldest_job_of_very_many_wikis_is_found() {
 #[test]
 fn metrics_have_a_bounded_number_of_names() {
     const WIKIS: usize = 700;
-    let mut world = new_world();
+    let mut world = World::of_administrators();
     let producer = world.connect_to("jobs");
     let put = |world: &mut World, wiki: usize, count: usize| {
         world.send(producer, format!("put-job 5 0 60 1 tube=w{wiki}/t\r\na\r\n").repeat(count).as_bytes());
@@ -423,7 +417,7 @@ fn metrics_have_a_bounded_number_of_names() {
 #[test]
 fn a_page_costs_the_same_for_few_and_many_jobs() {
     let [mut few, mut many] = [10, 10_000].map(|jobs| {
-        let mut world = new_world();
+        let mut world = World::of_administrators();
         let producer = world.connect_to("jobs");
         for tube in 0..20 {
             for _ in (0..jobs).step_by(10) {
@@ -462,7 +456,7 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
         ask(world, runner, "reserve-many 3 0|bury 1 0|bury 2 0|");
         runner
     };
-    let mut world = new_world();
+    let mut world = World::of_administrators();
     let runner = bury(&mut world);
     let refused = request(&mut world, &post("/jobs/kick/1", own), World::settle);
     assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
@@ -542,7 +536,7 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
 /// As with beanstalkd, which counts a connection once it is accepted.
 #[test]
 fn silent_connections_use_and_watch_the_first_tube() {
-    let mut world = new_world();
+    let mut world = World::of_administrators();
     let silent = world.connect_to("jobs");
     let client = world.connect_to("jobs");
     let told = |world: &mut World, wanted: usize| {
@@ -562,9 +556,7 @@ fn silent_connections_use_and_watch_the_first_tube() {
 /// A group has the buried jobs of all tubes, and the pages of a tube or a wiki have only some.
 #[test]
 fn only_the_table_of_all_acts_on_groups() {
-    let settings = AllSettings::defaults(poolcounter::SERVICES)
-        .with(JobsSettings { admin: true, ..JobsSettings::default() })
-        .with(HttpSettings { is_admin: true, ..HttpSettings::default() });
+    let settings = administered().with(HttpSettings { is_admin: true, ..HttpSettings::default() });
     let mut world = World::with(settings);
     let runner = world.connect_to("jobs");
     ask(&mut world, runner, "watch */mail|put-job 1 0 9 1 tube=dewiki/mail|a|reserve|fail 1 1 0 4 bury|same|");
@@ -577,7 +569,7 @@ fn only_the_table_of_all_acts_on_groups() {
 
 #[test]
 fn search_finds_root_jobs_beside_many_keys() {
-    let mut world = new_world();
+    let mut world = World::of_administrators();
     let runner = world.connect_to("jobs");
     ask(&mut world, runner, "put-job 1 0 9 1 tube=w/links root=needle root-ts=1|a|");
     for chunk in 0..70 {

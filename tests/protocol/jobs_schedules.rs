@@ -188,7 +188,7 @@ fn an_upgrade_keeps_the_times_of_schedules() {
     world.advance(Span::from_secs(1790));
     assert_eq!(world.ask(client, b"stats-tube t\r\n"), b"NOT_FOUND\r\n");
     world.advance(Span::from_secs(20));
-    let told = String::from_utf8(world.ask(client, b"stats-tube t\r\nlist-schedules\r\n")).expect("is text");
+    let told = world.tell(client, "stats-tube t\r\nlist-schedules\r\n");
     assert!(told.contains("current-jobs-ready: 2") && told.matches("skipped: 0").count() == 2, "{told}");
 }
 
@@ -201,6 +201,6 @@ fn a_clock_that_is_set_is_seen_by_an_idle_loop() {
     assert_eq!(world.ask(client, line), b"SCHEDULED\r\n");
     world.set_clock(EPOCH + Span::from_secs(7200));
     world.advance(Span::from_secs(3));
-    let told = String::from_utf8(world.ask(client, b"stats-tube t\r\n")).expect("is text");
+    let told = world.tell(client, "stats-tube t\r\n");
     assert!(told.contains("current-jobs-ready: 1"), "{told}");
 }

@@ -4,9 +4,7 @@
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
 use poolcounter_core::wheel::Owner;
-use poolcounter_jobs::JobsSettings;
 use poolcounter_jobs::state::Bounds;
-use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::jobs::{Commits, Service};
 use poolcounter_testkit::world::World;
 use std::time::{Duration, Instant};
@@ -308,9 +306,7 @@ fn ask_beside(world: &mut World, [asks, other]: [usize; 2], question: &str) -> (
 #[test]
 fn lists_of_many_tubes_are_made_in_slices() {
     const TUBES: usize = 20 * SLICE;
-    let mut world = World::with(
-        AllSettings::defaults(poolcounter::SERVICES).with(JobsSettings { admin: true, ..JobsSettings::default() }),
-    );
+    let mut world = World::of_administrators();
     let [producer, asks, other] = [(); 3].map(|()| world.connect_to("jobs"));
     for first in (0..TUBES).step_by(200) {
         let put = |tube: usize| format!("put-job 5 0 60 1 tube=tube{tube}\r\na\r\n");
@@ -339,7 +335,7 @@ fn lists_of_many_tubes_are_made_in_slices() {
 #[test]
 fn jobs_of_a_long_queue_are_listed_in_slices() {
     let jobs = many();
-    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(JobsSettings::default()));
+    let mut world = World::of_administrators();
     let [producer, asks, other] = [(); 3].map(|()| world.connect_to("jobs"));
     let ask = |world: &mut World, question: &str| {
         let (text, ticks) = ask_beside(world, [asks, other], question);
@@ -377,7 +373,7 @@ fn jobs_of_a_long_queue_are_listed_in_slices() {
 #[test]
 fn a_list_is_answered_over_an_upgrade_and_forgotten_with_its_client() {
     const TUBES: usize = 2 * SLICE;
-    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES));
+    let mut world = World::of_administrators();
     let [producer, asks] = [(); 2].map(|()| world.connect_to("jobs"));
     let put = |tube: usize| format!("put-job 5 0 60 1 tube=tube{tube}\r\na\r\n");
     world.send(producer, (0..TUBES).map(put).collect::<String>().as_bytes());
@@ -427,7 +423,7 @@ fn commands_of_clients_that_have_gone_are_bounded() {
     const TUBES: usize = 10 * SLICE;
     /// Number of commands whose clients have gone, before another has to wait.
     const LEFT: usize = 64;
-    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(JobsSettings::default()));
+    let mut world = World::of_administrators();
     let [producer, stays, other] = [(); 3].map(|()| world.connect_to("jobs"));
     let put = |world: &mut World, jobs: usize, line: &dyn Fn(usize) -> String| {
         for first in (0..jobs).step_by(200) {

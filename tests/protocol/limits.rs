@@ -5,17 +5,11 @@ use poolcounter_core::time::Span;
 use poolcounter_pools::PoolsSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::REQUESTS_PER_TURN;
-use poolcounter_service::output::FULL_BYTES;
 use poolcounter_service::report::Budget;
 use poolcounter_testkit::world::World;
 
 fn world() -> World {
     World::new(PoolsSettings::default())
-}
-
-fn text(world: &mut World, client: usize) -> String {
-    world.settle();
-    String::from_utf8(world.take_received(client)).expect("replies are text")
 }
 
 #[test]
@@ -27,56 +21,7 @@ fn greedy_client_does_not_delay_other_clients() {
     world.tick();
     assert_eq!(world.take_received(modest), b"NOT_LOCKED\n");
     assert_eq!(world.take_received(greedy).len(), REQUESTS_PER_TURN * "NOT_LOCKED\n".len());
-    assert_eq!(text(&mut world, greedy).lines().count(), 19 * REQUESTS_PER_TURN, "the rest follows");
-}
-
-#[test]
-fn client_that_does_not_read_is_not_served() {
-    let mut world = world();
-    let client = world.connect();
-    world.set_room(client, 0);
-    let requests = 50_000;
-    world.send(client, &b"STATS UPTIME\n".repeat(requests));
-    world.settle();
-    let unread = world.unread(client);
-    let served = requests - unread / "STATS UPTIME\n".len();
-    assert!(served * "uptime: 0 days, 0h 0m 0s\n".len() < 4 * FULL_BYTES, "{served} requests were served");
-    world.set_room(client, usize::MAX);
-    assert_eq!(text(&mut world, client).lines().count(), requests, "nothing was lost");
-}
-
-#[test]
-fn closing_connection_has_5_seconds_to_read() {
-    let mut world = world();
-    let (deaf, observer) = (world.connect(), world.connect());
-    world.set_room(deaf, 0);
-    world.send(deaf, &b"x".repeat(9000));
-    world.advance(Span::from_millis(4_999));
-    assert!(!world.is_closed(deaf));
-    world.advance(Span::from_millis(1));
-    assert!(world.is_closed(deaf));
-    world.send(observer, b"STATS failed_sends\n");
-    assert_eq!(text(&mut world, observer), "failed_sends: 1\n");
-}
-
-#[test]
-fn answered_connection_has_5_seconds_to_close() {
-    let mut world = world();
-    let (polite, stubborn) = (world.connect(), world.connect());
-    for client in [polite, stubborn] {
-        world.send(client, &b"x".repeat(9000));
-        assert_eq!(text(&mut world, client), "ERROR LINE_TOO_LONG\n");
-        assert!(world.is_ended(client) && !world.is_closed(client), "so that the reply is not lost to a reset");
-    }
-    world.send(polite, b"STATS\nand whatever else");
-    world.finish(polite);
-    world.settle();
-    assert!(world.is_closed(polite));
-    world.send(stubborn, b"STATS\n");
-    world.advance(Span::from_secs(5));
-    assert!(world.is_closed(stubborn));
-    assert!(world.take_received(stubborn).is_empty() && world.take_received(polite).is_empty());
-    assert!(world.is_empty());
+    assert_eq!(world.heard(greedy).lines().count(), 19 * REQUESTS_PER_TURN, "the rest follows");
 }
 
 /// Timers and replies are handled in between, however many clients have work for a whole turn each.
@@ -138,32 +83,13 @@ fn end_within_a_tick_keeps_time_monotonic() {
     let (worker, other) = (world.connect_to("jobs"), world.connect_to("jobs"));
     world.send(worker, b"put 1 0 60 1\r\na\r\nreserve\r\nreserve\r\n");
     world.send(other, b"put 1 1 60 1\r\nb\r\n");
-    assert_eq!(text(&mut world, worker), "INSERTED 1\r\nRESERVED 1 1\r\na\r\n");
+    assert_eq!(world.heard(worker), "INSERTED 1\r\nRESERVED 1 1\r\na\r\n");
     world.send(other, b"list-tube-used\r\n");
     world.reset(worker);
     // Every reading of the clock takes so long that the delay is over with the first.
     world.tick_slowly(Span::from_secs(1));
     world.settle();
-    assert!(text(&mut world, other).ends_with("USING default\r\n"));
-}
-
-/// The client may have died without notice: its locks must be released.
-#[test]
-fn half_closed_connection_has_5_seconds_to_read() {
-    let mut world = world();
-    let (leaver, waiter) = (world.connect(), world.connect());
-    world.set_room(leaver, 0);
-    world.send(leaver, &[b"ACQ4ME k 1 9 9\n".to_vec(), b"STATS FULL\n".repeat(1_000)].concat());
-    world.settle();
-    world.send(waiter, b"ACQ4ME k 1 9 60\n");
-    world.advance(Span::from_secs(30));
-    assert_eq!(text(&mut world, waiter), "", "as long as it has not left, it may come back");
-    world.finish(leaver);
-    world.advance(Span::from_millis(4_999));
-    assert_eq!(text(&mut world, waiter), "");
-    world.advance(Span::from_millis(1));
-    assert_eq!(text(&mut world, waiter), "LOCKED\n");
-    assert!(world.is_closed(leaver));
+    assert!(world.heard(other).ends_with("USING default\r\n"));
 }
 
 #[test]
@@ -176,12 +102,12 @@ fn listing_has_at_most_1000_lines_256_kib() {
     }
     let observer = world.connect();
     world.send(observer, b"STATS HOLDERS k\n");
-    let holders = text(&mut world, observer);
+    let holders = world.heard(observer);
     let lines: Vec<&str> = holders.lines().collect();
     assert_eq!((lines.len(), lines[1_000], lines[1_001]), (1_002, "and 200 more", ""));
     assert!(lines[0].starts_with("client:0 working ") && lines[999].starts_with("client:999 waiting_for_me "));
     world.send(observer, b"STATS KEYS 4294967295\nSTATS KEYS 2000\n");
-    let keys = text(&mut world, observer);
+    let keys = world.heard(observer);
     assert!(keys.len() <= 2 * (256 * 1024 + 100), "{}", keys.len());
     assert_eq!(keys.lines().filter(|line| line.starts_with("and ") && line.ends_with(" more")).count(), 2);
     // A client with large requests is not closed, even if it does not read for a while.
@@ -189,7 +115,7 @@ fn listing_has_at_most_1000_lines_256_kib() {
     world.send(observer, &b"STATS KEYS 1000\n".repeat(100));
     world.settle();
     world.set_room(observer, usize::MAX);
-    assert_eq!(text(&mut world, observer).lines().filter(|line| line.is_empty()).count(), 100);
+    assert_eq!(world.heard(observer).lines().filter(|line| line.is_empty()).count(), 100);
 }
 
 /// The report of all services is short enough for a connection that is full already, whatever its contents.
@@ -203,20 +129,20 @@ fn report_has_512_kib_at_most() {
     }
     let observer = world.connect();
     world.send(observer, b"STATS REPORT 4294967295\n");
-    let report = text(&mut world, observer);
+    let report = world.heard(observer);
     assert!(report.len() < 512 * 1024 && report.len() > 50_000 && report.ends_with("\n\n"), "{}", report.len());
     let read: serde_json::Value = serde_json::from_str(&report).expect("is JSON");
     let types = read["pools"]["types"].as_array().map_or(0, Vec::len);
     assert!(types > 200, "most of 257: {types}");
     assert_eq!(read["services"][0]["name"], "pools");
     world.send(observer, b"STATS REPORT 1\nSTATS REPORT 0\n");
-    assert!(text(&mut world, observer).len() < report.len(), "fewer rows take less");
+    assert!(world.heard(observer).len() < report.len(), "fewer rows take less");
     // A client with large requests is not closed, even if it does not read for a while.
     world.set_room(observer, 0);
     world.send(observer, &b"STATS REPORT 300\n".repeat(20));
     world.settle();
     world.set_room(observer, usize::MAX);
-    assert_eq!(text(&mut world, observer).lines().filter(|line| line.is_empty()).count(), 20);
+    assert_eq!(world.heard(observer).lines().filter(|line| line.is_empty()).count(), 20);
 }
 
 /// A listing looks at all keys, so other clients have a turn before the next one.
@@ -229,11 +155,11 @@ fn listing_of_keys_ends_the_turn() {
     world.tick();
     assert_eq!(world.take_received(greedy), b"\n");
     assert_eq!(world.take_received(modest), b"NOT_LOCKED\n");
-    assert_eq!(text(&mut world, greedy), "\n\n");
+    assert_eq!(world.heard(greedy), "\n\n");
     world.send(greedy, &b"STATS REPORT 0\n".repeat(3));
     world.tick();
     assert!(world.take_received(greedy).ends_with(b"}\n\n"));
-    assert_eq!(text(&mut world, greedy).matches("\n\n").count(), 2);
+    assert_eq!(world.heard(greedy).matches("\n\n").count(), 2);
 }
 
 #[test]
@@ -243,9 +169,9 @@ fn types_are_256_and_others() {
     for n in 0..300 {
         world.send(client, format!("ACQ4ME type{n}:k 1 1 0\nRELEASE\n").as_bytes());
     }
-    text(&mut world, client);
+    world.heard(client);
     world.send(client, b"STATS TYPES\n");
-    let types = text(&mut world, client);
+    let types = world.heard(client);
     assert!(types.starts_with("other: 0 working, 0 waiting, 44 acquired, "), "{types}");
     assert_eq!(types.lines().count(), 1 + 256 + 1);
 }
@@ -271,7 +197,7 @@ fn client_that_expects_100_is_told_to_continue() {
     assert_eq!(world.ask(client, &head[50..]), b"HTTP/1.1 100 Continue\r\n\r\n");
     assert_eq!(world.ask(client, b"a"), b"", "once");
     world.upgrade();
-    let answer = String::from_utf8(world.ask(client, b"bc")).expect("is text");
+    let answer = world.tell(client, "bc");
     assert!(answer.ends_with("404 Not Found\n") && !world.is_ended(client), "{answer}");
     let answer = String::from_utf8(world.ask(client, &[&head[..], b"abc"].concat())).expect("is text");
     assert!(answer.starts_with("HTTP/1.1 404 "), "the body is there: {answer}");

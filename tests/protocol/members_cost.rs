@@ -2,11 +2,9 @@
 //! fails a step that looks at too many.
 
 use super::members_slices::Timed;
-use poolcounter::SERVICES;
 use poolcounter_core::id::Id as _;
 use poolcounter_core::time::Span;
-use poolcounter_members::{MembersSettings, wire};
-use poolcounter_service::container::AllSettings;
+use poolcounter_members::wire;
 use poolcounter_testkit::world::World;
 use std::collections::BTreeSet;
 
@@ -314,8 +312,7 @@ const PACKET: usize = 512;
 
 /// Returns a world with this many pools of a group.
 fn grouped(pools: usize, settings: &str) -> (World, usize) {
-    let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
-    let mut world = World::with(AllSettings::defaults(SERVICES).with(members));
+    let mut world = World::of_administrators();
     let operator = world.connect_to("members");
     let lines: Vec<String> = (0..pools).map(|n| format!("POOL p{n} 0 2 group=g{settings}\n")).collect();
     lines.chunks(PACKET).for_each(|lines| _ = world.ask(operator, lines.concat().as_bytes()));

@@ -2,19 +2,10 @@
 //! a connection's output.
 
 use poolcounter_core::time::Span;
-use poolcounter_counters::CountersSettings;
-use poolcounter_members::MembersSettings;
-use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::world::World;
 
 /// Number of members: with names of 40 bytes, their `!STOP` are twice the bound of a connection's output.
 const CROWD: usize = 40_000;
-
-fn world() -> World {
-    let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
-    let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-    World::with(AllSettings::defaults(poolcounter::SERVICES).with(members).with(counters))
-}
 
 fn name(n: usize) -> String {
     format!("a-member-with-a-name-of-forty-bytes{n:05}")
@@ -41,7 +32,7 @@ fn crowded(world: &mut World) -> (usize, usize) {
 
 #[test]
 fn a_provider_that_reads_is_asked_to_stop_a_crowd() {
-    let mut world = world();
+    let mut world = World::of_administrators();
     let (provider, operator) = crowded(&mut world);
     world.send(operator, b"RMPOOL p\n");
     world.settle();
@@ -62,7 +53,7 @@ fn a_provider_that_reads_is_asked_to_stop_a_crowd() {
 
 #[test]
 fn a_provider_that_does_not_read_delays_no_other_client() {
-    let mut world = world();
+    let mut world = World::of_administrators();
     let (provider, operator) = crowded(&mut world);
     world.set_room(provider, 0);
     world.send(operator, b"RMPOOL p\nPOOLS\n");
@@ -76,7 +67,7 @@ fn a_provider_that_does_not_read_delays_no_other_client() {
 
 #[test]
 fn nothing_stands_between_the_lines_of_a_list() {
-    let mut world = world();
+    let mut world = World::of_administrators();
     let (provider, operator) = crowded(&mut world);
     world.set_room(provider, 100_000);
     world.send(provider, b"MEMBERS p\n");
@@ -102,7 +93,7 @@ fn nothing_stands_between_the_lines_of_a_list() {
 #[test]
 fn a_hand_over_takes_one_turn_of_the_loop() {
     const MEMBERS: usize = 10;
-    let mut world = world();
+    let mut world = World::of_administrators();
     let operator = world.connect_to("members");
     world.send(operator, format!("POOL p 0 {MEMBERS} queue=1000\n").as_bytes());
     (0..MEMBERS).for_each(|n| world.send(operator, format!("ADD p m{n}\n").as_bytes()));
@@ -145,7 +136,7 @@ fn settle_unchecked(world: &mut World) {
 #[test]
 fn a_list_of_waiters_passes_over_a_crowd_that_left_in_many_turns() {
     const WAITERS: usize = 10_000;
-    let mut world = world();
+    let mut world = World::of_administrators();
     let operator = world.connect_to("members");
     world.send(operator, format!("POOL p 0 1 queue={WAITERS}\nADD p m\nTAKE p\n").as_bytes());
     world.settle();

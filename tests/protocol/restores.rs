@@ -6,12 +6,11 @@ use poolcounter_core::proxy::Header;
 use poolcounter_core::time::Span;
 use poolcounter_counters::CountersSettings;
 use poolcounter_jobs::JobsSettings;
-use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::random::Random;
 use poolcounter_testkit::rules;
 use poolcounter_testkit::seeds::{History as Seeded, play};
 use poolcounter_testkit::speech::{SPOKEN, speech};
-use poolcounter_testkit::world::{EPOCH, World};
+use poolcounter_testkit::world::{EPOCH, World, administered};
 
 const MOST_CLIENTS: usize = 24;
 const MORE_THAN_A_FLUSH: usize = 600;
@@ -91,9 +90,8 @@ struct History {
 
 /// Returns a daemon that has started.
 fn world() -> World {
-    let jobs = JobsSettings { admin: true, ..JobsSettings::default() };
     let counters = CountersSettings { buckets: 4096, interval: Span::from_secs(60), ..CountersSettings::default() };
-    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(jobs).with(counters));
+    let mut world = World::with(administered().with(counters));
     world.begin().expect("nothing is kept anywhere");
     world
 }

@@ -2,7 +2,6 @@
 
 use poolcounter::SERVICES;
 use poolcounter_core::time::Span;
-use poolcounter_members::MembersSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::frames;
 use poolcounter_testkit::rules;
@@ -15,19 +14,14 @@ const CLIENT: &str = "203.0.113.1";
 
 /// Returns a world with members that a provider has brought.
 fn with_members() -> World {
-    let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
-    let mut world = World::with(AllSettings::defaults(SERVICES).with(members));
+    let mut world = World::of_administrators();
     let provider = world.connect_to("members");
-    assert_eq!(ask(&mut world, provider, &format!("POOL p 0 {MANY}\nPROVIDE p {MANY}\n")), "OK\nOK\n");
+    assert_eq!(world.tell(provider, &format!("POOL p 0 {MANY}\nPROVIDE p {MANY}\n")), "OK\nOK\n");
     let offers: Vec<String> = (0..MANY).map(|n| format!("OFFER p m{n:05}\n")).collect();
     for offers in offers.chunks(500) {
-        assert!(ask(&mut world, provider, &offers.concat()) == "OK\n".repeat(offers.len()), "each is taken");
+        assert!(world.tell(provider, &offers.concat()) == "OK\n".repeat(offers.len()), "each is taken");
     }
     world
-}
-
-fn ask(world: &mut World, client: usize, line: &str) -> String {
-    String::from_utf8_lossy(&world.ask(client, line.as_bytes())).into_owned()
 }
 
 #[test]
@@ -35,8 +29,8 @@ fn others_are_served_while_members_are_read() {
     let mut world = with_members();
     let [holder, leaver, other] = [(); 3].map(|()| world.connect_to("members"));
     let lock = world.connect();
-    let held = ask(&mut world, holder, "TAKE p\n");
-    let left = ask(&mut world, leaver, "TAKE p lease=60\nTAKE p\n");
+    let held = world.tell(holder, "TAKE p\n");
+    let left = world.tell(leaver, "TAKE p lease=60\nTAKE p\n");
     assert!(held.starts_with("MEMBER ") && left.matches("MEMBER ").count() == 2, "{held}{left}");
     world.upgrade();
     world.send(lock, b"ACQ4ME key 1 1 1\n");
@@ -49,14 +43,14 @@ fn others_are_served_while_members_are_read() {
     let figures = String::from_utf8(world.take_received(other)).expect("is text");
     assert!(figures.contains("in_use 3 "), "it was asked before the end of the other connection: {figures}");
     // A member under a lease stays its holder's, and the other one is stopped.
-    let figures = ask(&mut world, other, "UTILIZATION p\n");
+    let figures = world.tell(other, "UTILIZATION p\n");
     assert!(figures.contains("in_use 2 ") && figures.contains(&format!("free {} ", MANY - 3)), "{figures}");
     let number = held.split(' ').nth(1).expect("has a number");
-    assert_eq!(ask(&mut world, holder, &format!("RETURN {number}\n")), "RETURNED\n");
+    assert_eq!(world.tell(holder, &format!("RETURN {number}\n")), "RETURNED\n");
     world.upgrade();
     world.tick();
     world.upgrade();
-    let figures = ask(&mut world, other, "UTILIZATION p\n");
+    let figures = world.tell(other, "UTILIZATION p\n");
     assert!(figures.contains(&format!("free {} ", MANY - 2)), "an upgrade reads what the last one left: {figures}");
 }
 
@@ -64,13 +58,13 @@ fn others_are_served_while_members_are_read() {
 fn timers_wait_until_all_is_read() {
     let mut world = with_members();
     let holder = world.connect_to("members");
-    assert!(ask(&mut world, holder, "TAKE p lease=1\n").starts_with("MEMBER "));
+    assert!(world.tell(holder, "TAKE p lease=1\n").starts_with("MEMBER "));
     world.advance(Span::from_millis(800));
     world.upgrade();
     world.advance(Span::from_millis(450));
-    assert_eq!(ask(&mut world, holder, "UTILIZATION p\n").matches("in_use 1 ").count(), 1, "its lease is over later");
+    assert_eq!(world.tell(holder, "UTILIZATION p\n").matches("in_use 1 ").count(), 1, "its lease is over later");
     world.advance(Span::from_millis(100));
-    let told = ask(&mut world, holder, "UTILIZATION p\n");
+    let told = world.tell(holder, "UTILIZATION p\n");
     assert!(told.starts_with("!LOST ") && told.contains("in_use 0 "), "{told}");
 }
 
@@ -80,7 +74,7 @@ fn status_page_has_all_members_at_once() {
     let (browser, other) = (world.connect_to("http"), world.connect_to("members"));
     world.upgrade();
     world.send(other, b"TAKE p\n");
-    let metrics = ask(&mut world, browser, "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    let metrics = world.tell(browser, "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n");
     assert!(metrics.contains(&format!("poolcounter_members_free {MANY}\n")), "{metrics}");
     world.settle();
     assert!(world.take_received(other).starts_with(b"MEMBER "));

@@ -1,16 +1,13 @@
 //! Misbehaving clients of the counters, on the real program over real sockets.
 
 use poolcounter_testkit::counter::CounterClient;
-use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::daemon::{self, Daemon};
 use poolcounter_testkit::frames::{acquire, dump, get, record, release};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1024 * 1024;
 const MANY: u32 = 100_000;
-/// Longest latency of other clients' requests while a client misbehaves. The daemon answers in well under a
-/// millisecond; a busy machine may add the rest.
-const PROMPT: Duration = Duration::from_secs(2);
 
 fn start(options: &[&str]) -> Daemon {
     Daemon::start_with_counters(&[&["--counter-buckets", "1000"], options].concat())
@@ -32,15 +29,10 @@ fn acquire_many(client: &mut CounterClient) {
 
 /// Asserts that other clients are served, and returns the latency of the slowest of some requests.
 fn serves_promptly(client: &mut CounterClient) -> Duration {
-    let asked = (0..50).map(|_| {
-        let begun = Instant::now();
+    daemon::serves_promptly(50, || {
         assert_eq!(client.status(&acquire(1, 1, b"other")), 0);
         assert_eq!(client.status(&release(1, b"other")), 0);
-        begun.elapsed()
-    });
-    let slowest = asked.max().unwrap_or_default();
-    assert!(slowest < PROMPT, "others waited for {slowest:?}");
-    slowest
+    })
 }
 
 /// Reads a whole Dump, and asserts that it has each of the many counters once.

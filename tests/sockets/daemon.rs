@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 use poolcounter_cli::COMMANDS;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, until};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, PROMPT, until};
 use poolcounter_testkit::original::installed;
 use poolcounter_testkit::running::{Ended, print, run};
 use poolcounter_testkit::scratch::Scratch;
@@ -16,9 +16,6 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Bound for "at once", on a machine with other load.
-const PROMPT: Duration = Duration::from_secs(2);
 
 /// Returns the one sentence with which the program refuses to start.
 fn refusal(arguments: &[&str]) -> String {

@@ -1,6 +1,6 @@
 //! Misbehaving clients, networks and systems, on the real program over real sockets.
 
-use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::daemon::{self, Client, Daemon};
 use std::io::{Read, Write};
 use std::process::Command;
 use std::thread;
@@ -8,21 +8,12 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1024 * 1024;
 
-/// Longest latency of other clients' requests while a client misbehaves. The daemon answers in well under a
-/// millisecond; a busy machine may add the rest.
-const PROMPT: Duration = Duration::from_secs(2);
-
 /// Asserts that other clients are served, and returns the latency of the slowest of some requests.
 fn serves_promptly(client: &mut Client) -> Duration {
-    let asked = (0..50).map(|_| {
-        let begun = Instant::now();
+    daemon::serves_promptly(50, || {
         assert_eq!(client.ask("ACQ4ME other 1 1 0"), "LOCKED");
         assert_eq!(client.ask("RELEASE"), "RELEASED");
-        begun.elapsed()
-    });
-    let slowest = asked.max().unwrap_or_default();
-    assert!(slowest < PROMPT, "others waited for {slowest:?}");
-    slowest
+    })
 }
 
 #[test]

@@ -1,9 +1,6 @@
 //! Metrics and the status page, on the real daemon.
 
-use poolcounter::SERVICES;
 use poolcounter_core::time::Span;
-use poolcounter_members::MembersSettings;
-use poolcounter_service::container::AllSettings;
 use poolcounter_service::output::FULL_BYTES;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
 use poolcounter_testkit::frames;
@@ -399,8 +396,7 @@ const UNSEEN: [char; 12] = [
 
 /// Returns a world in which everything with a name has each hostile name.
 fn hostile_world() -> World {
-    let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
-    let mut world = World::with(AllSettings::defaults(SERVICES).with(members));
+    let mut world = World::of_administrators();
     world.begin().expect("nothing is kept anywhere");
     for name in HOSTILE.iter().copied().chain([&b"nul\0and\nline"[..]]) {
         let of_lines = !name.contains(&0);

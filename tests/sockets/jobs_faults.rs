@@ -1,15 +1,12 @@
 //! Misbehaving clients of the jobs, and their upgrades, on the real program over real sockets.
 
 use nix::sys::signal::Signal;
-use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::daemon::{self, Daemon};
 use poolcounter_testkit::jobs_client::JobsClient;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
-/// Longest latency of other clients' requests while a client misbehaves. The daemon answers in well under a
-/// millisecond; a busy machine may add the rest.
-const PROMPT: Duration = Duration::from_secs(2);
 
 fn connect(daemon: &Daemon) -> JobsClient {
     JobsClient::to(daemon.jobs())
@@ -22,13 +19,10 @@ fn long_body(len: usize) -> Vec<u8> {
 
 /// Asserts that others are served.
 fn serves_promptly(client: &mut JobsClient) {
-    for _ in 0..20 {
-        let begun = Instant::now();
+    daemon::serves_promptly(20, || {
         assert!(client.put("9 0 60", b"other").starts_with("INSERTED "));
         assert_eq!(client.ask("list-tube-used"), "USING default");
-        let elapsed = begun.elapsed();
-        assert!(elapsed < PROMPT, "others waited for {elapsed:?}");
-    }
+    });
 }
 
 /// A body of a gibibyte would do the same, and take longer.

@@ -1,14 +1,11 @@
 //! Misbehaving clients of the members, on the real program over real sockets.
 
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, raise_descriptor_limit};
+use poolcounter_testkit::daemon::{self, Client, Daemon, PATIENCE, raise_descriptor_limit};
 use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1024 * 1024;
-/// Longest latency of other clients' requests while a client misbehaves. The daemon answers in well under a
-/// millisecond; a busy machine may add the rest.
-const PROMPT: Duration = Duration::from_secs(2);
 
 fn start() -> Daemon {
     raise_descriptor_limit();
@@ -33,16 +30,11 @@ fn serves_promptly(operator: &mut Client) -> Duration {
     assert_eq!(operator.ask("POOL other 0 1"), "OK");
     let added = operator.ask("ADD other x");
     assert!(matches!(&*added, "OK" | "ERROR POOL_FULL" | "ERROR MEMBER_EXISTS"), "{added}");
-    let asked = (0..50).map(|_| {
-        let begun = Instant::now();
+    daemon::serves_promptly(50, || {
         let taken = operator.ask("TAKE other");
         let lease = taken.split(' ').nth(1).expect("is free").to_string();
         assert_eq!(operator.ask(&format!("RETURN {lease}")), "RETURNED");
-        begun.elapsed()
-    });
-    let slowest = asked.max().unwrap_or_default();
-    assert!(slowest < PROMPT, "others waited for {slowest:?}");
-    slowest
+    })
 }
 
 /// Returns one value of the utilization of the pool p.

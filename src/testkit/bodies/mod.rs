@@ -1,6 +1,5 @@
 //! One body per fuzz target, and the reading of choices from their input.
 
-pub mod counters_model;
 pub mod counters_wire;
 pub mod fleet;
 pub mod http;
@@ -8,14 +7,12 @@ pub mod jobs_model;
 pub mod jobs_wire;
 pub mod members_model;
 pub mod members_wire;
-pub mod pools_model;
 pub mod pools_wire;
 pub mod proxy;
+pub mod simulation;
 pub mod streams;
 pub mod wheel;
 
-use crate::model::Service;
-use crate::twin::{Action, Twin};
 use poolcounter_core::count::begin_near_the_end;
 
 /// Number of clients at a time.
@@ -67,41 +64,4 @@ fn begin(data: &[u8]) {
 fn some_bytes(_: u8, choices: &mut Choices<'_>) -> Vec<u8> {
     let len = usize::from(choices.byte());
     choices.bytes(len).into()
-}
-
-/// Plays the input by clients of a service, in the daemon and in its model, and disconnects them at its end. `say`
-/// returns the bytes that a client sends in its turn; time does not jump farther than `far_us`.
-fn act(
-    twin: &mut Twin,
-    service: Service,
-    far_us: u64,
-    choices: &mut Choices<'_>,
-    say: impl Fn(u8, &mut Choices<'_>) -> Vec<u8>,
-) {
-    let mut clients = 0..;
-    let mut connect = |twin: &mut Twin| {
-        twin.act(Action::Connect(service));
-        clients.next().expect("numbers do not end")
-    };
-    let mut slots: Vec<usize> = (0..CLIENTS).map(|_| connect(twin)).collect();
-    while !choices.is_empty() {
-        let turn = choices.byte();
-        let slot = usize::from(turn) % CLIENTS;
-        let client = slots[slot];
-        let action = match turn / 16 {
-            9 | 10 => Action::Pass(choices.number().min(far_us)),
-            11 => Action::Finish(client),
-            12 => Action::Reset(client),
-            13 => Action::Room(client, choices.pick(&[0, 1, 7, 100, usize::MAX])),
-            14 => Action::Upgrade,
-            15.. => Action::Settle,
-            _ => Action::Send(client, say(turn, choices)),
-        };
-        let leaves = matches!(action, Action::Finish(_) | Action::Reset(_));
-        twin.act(action);
-        if leaves {
-            slots[slot] = connect(twin);
-        }
-    }
-    slots.into_iter().for_each(|client| twin.act(Action::Finish(client)));
 }

@@ -2,13 +2,12 @@
 //! sends it.
 
 use super::{CLIENTS, Choices, begin, some_bytes};
-use crate::world::World;
+use crate::world::{World, administered};
 use poolcounter_core::Span;
 use poolcounter_counters::CountersSettings;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_members::MembersSettings;
 use poolcounter_pools::PoolsSettings;
-use poolcounter_service::container::AllSettings;
 
 /// Time after which counters that nobody uses are removed.
 const INTERVAL: Span = Span::from_secs(10);
@@ -38,7 +37,7 @@ pub fn counters(data: &[u8]) {
                 max_memory: 1_000,
                 ..CountersSettings::default()
             };
-            World::with(AllSettings::defaults(poolcounter::SERVICES).with(counters))
+            World::with(administered().with(counters))
         },
         // A hundred intervals.
         far_us: 1_000_000_000,
@@ -57,8 +56,7 @@ pub fn members(data: &[u8]) {
         service: "members",
         begin: || {
             let members = MembersSettings { most: 64, admin: Some(true), ..MembersSettings::default() };
-            let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-            World::with(AllSettings::defaults(poolcounter::SERVICES).with(members).with(counters))
+            World::with(administered().with(members))
         },
         // Culling goes on as long as time does.
         far_us: 100_000_000,
@@ -77,7 +75,7 @@ pub fn jobs(data: &[u8]) {
         begin: || {
             let (max_size, max_memory, max_tubes) = (100_000, 300_000, 20);
             let jobs = JobsSettings { max_size, max_memory, max_tubes, admin: true, ..JobsSettings::default() };
-            World::with(AllSettings::defaults(poolcounter::SERVICES).with(jobs))
+            World::with(administered().with(jobs))
         },
         // A quarter of an hour.
         far_us: 1_000_000_000,

@@ -5,10 +5,8 @@
 
 pub mod actor;
 pub mod history;
-pub mod kept_rows;
 pub mod registers;
 pub mod shape;
-pub mod sim;
 pub mod speakers;
 pub mod survey;
 

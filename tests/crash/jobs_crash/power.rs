@@ -4,19 +4,16 @@
 use crate::jobs_crash::disk::{Faults, FaultyDisk};
 use crate::jobs_crash::vfs;
 use crate::jobs_store::kept::{Change, commit, load};
+use crate::sim::{Disk, Sim, step};
+use crate::stored;
 use poolcounter_core::time::Span;
 use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
-use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::container::AllSettings;
-use poolcounter_service::contract::{Info, Service};
-use poolcounter_service::options::Opt;
-use poolcounter_service::settings::{self, Configure};
-use poolcounter_testkit::crash::sim::{Disk, Sim, step};
+use poolcounter_service::contract::Info;
 use poolcounter_testkit::random::Random;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::world::World;
-use std::cell::RefCell;
 use std::thread;
 use std::time::Duration;
 
@@ -26,25 +23,7 @@ const ACTORS: usize = 3;
 /// Time that the store's thread gets before the next check.
 const MOMENT: Duration = Duration::from_micros(100);
 
-thread_local! {
-    /// File of the services that are made on this thread: an entry of the registry has no room for it.
-    static CURRENT: RefCell<Option<DatabaseFile>> = const { RefCell::new(None) };
-}
-
-static INFO: Info = Info { settings: settings::defaults::<FaultySettings>, ..jobs::INFO };
-const SERVICES: &[&Info] = &[&INFO];
-
-#[derive(Clone, PartialEq, Debug, Default)]
-struct FaultySettings(JobsSettings);
-
-impl Configure for FaultySettings {
-    const OPTIONS: &'static [Opt<Self>] = &[];
-
-    fn open(&self) -> Box<dyn Service> {
-        let place = CURRENT.with_borrow(Clone::clone).expect("the test has said where");
-        Box::new(JobQueue::with_store(&self.0, Box::new(Sqlite::new(place))))
-    }
-}
+const SERVICES: &[&Info] = &[&stored::INFO];
 
 /// SQLite on the disk.
 struct OnDisk(FaultyDisk);
@@ -149,7 +128,8 @@ fn play_one(
     disturb: &impl Fn(&mut Sim<OnDisk>, &mut Random),
 ) -> Result<usize, String> {
     let (scratch, mut random) = (Scratch::new(), Random::new(seed));
-    CURRENT.set(Some(DatabaseFile { path: scratch.file("jobs.db"), vfs: Some(vfs.into()) }));
+    let place = DatabaseFile { path: scratch.file("jobs.db"), vfs: Some(vfs.into()) };
+    stored::install(move || Box::new(Sqlite::new(place.clone())));
     let mut sim = Sim::new(OnDisk(disk.clone()), ACTORS, seed);
     for _ in 0..LIVES {
         for _ in 0..random.below(STEPS) {

@@ -2,6 +2,8 @@
 //! answers, is slow, fails, and loses its last commits, as after a failover to a server that lacks them. Commits wait
 //! for its replica: changes that others see are on the replica, unless that wait was interrupted.
 
+use crate::kept_rows::KeptRows;
+use crate::stored;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::postgres::owner::{
     Answer, Cursor, Fence, Inbox, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Reach, StoreRequest,
@@ -11,43 +13,16 @@ use poolcounter_jobs::state::{Body, Saved, Stored};
 use poolcounter_jobs::store::HandedOver;
 use poolcounter_jobs::store::batch::Batch;
 use poolcounter_jobs::store::page::Page;
-use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
-use poolcounter_service::contract::{Info, Service};
-use poolcounter_service::options::Opt;
-use poolcounter_service::settings::{self, Configure};
-use poolcounter_testkit::crash::kept_rows::KeptRows;
 use poolcounter_testkit::random::Random;
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-
-thread_local! {
-    /// Database of the services that are made on this thread: an entry of the registry has no room for it.
-    static CURRENT: RefCell<Option<Database>> = const { RefCell::new(None) };
-}
-
-/// Entry of the registry: the jobs, with this database.
-pub static INFO: Info = Info { settings: settings::defaults::<SharedSettings>, ..jobs::INFO };
 
 /// Number of jobs in a page.
 const PAGE: usize = 7;
 /// Time for which a daemon waits for an answer.
 const PATIENCE: u64 = 10_000_000;
 const LEASE: u64 = LEASE_SECONDS * 1_000_000;
-
-/// Settings of jobs that are in the database of this thread.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct SharedSettings(pub JobsSettings);
-
-impl Configure for SharedSettings {
-    const OPTIONS: &'static [Opt<Self>] = &[];
-
-    fn open(&self) -> Box<dyn Service> {
-        let database = CURRENT.with_borrow(Clone::clone).expect("it is made before its daemons");
-        Box::new(JobQueue::with_store(&self.0, Box::new(database.store())))
-    }
-}
 
 /// Handle of the database and of the database threads of its daemons.
 #[derive(Clone)]
@@ -180,7 +155,8 @@ impl Database {
             down_until: 0,
             takeovers: Vec::new(),
         })));
-        CURRENT.set(Some(database.clone()));
+        let handle = database.clone();
+        stored::install(move || Box::new(handle.store()));
         database
     }
 

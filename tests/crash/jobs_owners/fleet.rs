@@ -1,7 +1,8 @@
 //! Two daemons that share a database, and clients of the one that serves. To the clients a take-over is a simulated
 //! crash, except that the former owner may still be alive.
 
-use crate::jobs_owners::database::{self, Database, Interrupted, SharedSettings};
+use crate::jobs_owners::database::{self, Database, Interrupted};
+use crate::stored::{self, StoredSettings};
 use poolcounter_core::time::Span;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_service::container::AllSettings;
@@ -14,7 +15,7 @@ use poolcounter_testkit::jobs_text::take_reply;
 use poolcounter_testkit::world::{EPOCH, World};
 use std::collections::VecDeque;
 
-const SERVICES: &[&Info] = &[&database::INFO];
+const SERVICES: &[&Info] = &[&stored::INFO];
 /// Interval between two rounds, in microseconds.
 const BEAT: u64 = 50_000;
 /// Upper bound of the time of a take-over, in microseconds.
@@ -88,7 +89,7 @@ impl Fleet {
     fn add_host(&mut self) {
         let begun = self.database.now();
         let settings = JobsSettings { admin: true, ..JobsSettings::default() };
-        let settings = AllSettings::defaults(SERVICES).with(SharedSettings(settings));
+        let settings = AllSettings::defaults(SERVICES).with(StoredSettings(settings));
         let mut world = World::at(SERVICES, settings, EPOCH + Span::from_micros(begun));
         world.begin().expect("it begins in any case");
         let number = self.database.daemons() - 1;

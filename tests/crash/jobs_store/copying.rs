@@ -1,10 +1,11 @@
 //! `jobs copy`: another store has everything, or is refused.
 
-use crate::jobs_store::daemon::{Speaker, start};
+use crate::jobs_store::daemon::start;
 use crate::jobs_store::kept::{Change, EPOCH, Kept, commit, load};
 use crate::jobs_store::suite::{Open, postgres, sqlite, url_of};
 use poolcounter_core::time::Time;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
+use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::postgres::shared;
 use poolcounter_testkit::random::Random;
 use poolcounter_testkit::running::{Ended, refusal_of_store, run};
@@ -130,18 +131,18 @@ fn a_copy_that_was_killed_is_refused() {
 fn the_copy_of_a_running_daemon_moves_its_jobs() {
     let (from, to) = (Scratch::new(), Scratch::new());
     let daemon = start(&from.file("jobs.db"), &[]);
-    let mut client = Speaker::connect(daemon.jobs());
-    (1..=3).for_each(|id| assert_eq!(client.ask("put-job 0 0 99 4 tube=x|body|"), format!("INSERTED {id}")));
-    assert_eq!((client.ask("limit x 2|"), client.ask("delete 3|")), ("LIMIT 2".into(), "DELETED".into()));
+    let mut client = JobsClient::to(daemon.jobs());
+    (1..=3).for_each(|id| assert_eq!(client.ask("put-job 0 0 99 4 tube=x\r\nbody"), format!("INSERTED {id}")));
+    assert_eq!((client.ask("limit x 2"), client.ask("delete 3")), ("LIMIT 2".into(), "DELETED".into()));
     let busy = refusal(&path_of(&from), &path_of(&to));
     assert!(busy.contains("another daemon keeps its jobs there, the process"), "{busy}");
-    assert!(client.ask("store-copy copy.db|").starts_with("COPIED "));
+    assert!(client.ask("store-copy copy.db").starts_with("COPIED "));
     let said = copy(&format!("sqlite:{}", from.file("copy.db").display()), &path_of(&to)).stdout;
     assert_eq!(said, format!("{} has 2 jobs now\n", to.file("jobs.db").display()));
     let successor = start(&to.file("jobs.db"), &[]);
-    let mut client = Speaker::connect(successor.jobs());
-    assert_eq!((client.ask("peek 2|"), client.line()), ("FOUND 2 4".into(), "body".into()));
-    assert_eq!((client.ask("put 0 0 99 3|new|"), client.ask("limit x 2|")), ("INSERTED 4".into(), "LIMIT 2".into()));
+    let mut client = JobsClient::to(successor.jobs());
+    assert_eq!((client.ask("peek 2"), client.line()), ("FOUND 2 4".into(), "body".into()));
+    assert_eq!((client.ask("put 0 0 99 3\r\nnew"), client.ask("limit x 2")), ("INSERTED 4".into(), "LIMIT 2".into()));
 }
 
 #[test]
@@ -167,11 +168,11 @@ fn a_database_that_a_daemon_serves_is_not_copied() {
     let scratch = Scratch::new();
     let url = url_of(&scratch);
     let daemon = Daemon::start_with_jobs(&["--jobs-store", &url]);
-    let mut client = Speaker::connect(daemon.jobs());
+    let mut client = JobsClient::to(daemon.jobs());
     let deadline = Instant::now() + PATIENCE;
-    while !client.ask("put 0 0 9 1|x|").starts_with("INSERTED") {
+    while !client.ask("put 0 0 9 1\r\nx").starts_with("INSERTED") {
         assert!(Instant::now() < deadline, "it does not serve");
-        client = Speaker::connect(daemon.jobs());
+        client = JobsClient::to(daemon.jobs());
     }
     let told = refusal(&url, &path_of(&scratch));
     assert!(told.contains("serves its jobs; stop it first"), "{told}");

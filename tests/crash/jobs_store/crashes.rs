@@ -1,12 +1,13 @@
 //! Servers that crash at any step, on a disk that loses unsynced writes, is full for a while, or fails to sync: the
 //! next server has everything that was promised to clients.
 
-use crate::jobs_store::losing::{self, Fate, LosingSettings, LosingStore};
+use crate::jobs_store::losing::{Fate, LosingStore};
+use crate::sim::{Disk, Sim, step};
+use crate::stored::{self, StoredSettings};
 use poolcounter_core::time::Span;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Info;
-use poolcounter_testkit::crash::sim::{Disk, Sim, step};
 use poolcounter_testkit::random::Random;
 use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::world::World;
@@ -14,11 +15,11 @@ use poolcounter_testkit::world::World;
 const LIVES: usize = 6;
 const STEPS: usize = 120;
 const ACTORS: usize = 3;
-const SERVICES: &[&Info] = &[&losing::INFO];
+const SERVICES: &[&Info] = &[&stored::INFO];
 
 impl Disk for LosingStore {
     fn server(&mut self, epoch: Span) -> World {
-        let settings = LosingSettings(JobsSettings { admin: true, ..JobsSettings::default() });
+        let settings = StoredSettings(JobsSettings { admin: true, ..JobsSettings::default() });
         let mut world = World::at(SERVICES, AllSettings::defaults(SERVICES).with(settings), epoch);
         world.begin().expect("the store can be read");
         world

@@ -1,34 +1,17 @@
 //! Files with foreign numbers that no daemon writes.
 
+use crate::stored;
 use poolcounter_core::time::Span;
 use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
-use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::container::AllSettings;
-use poolcounter_service::contract::{Info, Service};
-use poolcounter_service::options::Opt;
-use poolcounter_service::settings::{self, Configure};
+use poolcounter_service::contract::Info;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::world::World;
 use rusqlite::Connection;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Entry of the registry: the jobs, in a file.
-static INFO: Info = Info { settings: settings::defaults::<FileSettings>, ..jobs::INFO };
-
-#[derive(Clone, PartialEq, Debug, Default)]
-struct FileSettings(PathBuf);
-
-impl Configure for FileSettings {
-    const OPTIONS: &'static [Opt<Self>] = &[];
-
-    fn open(&self) -> Box<dyn Service> {
-        let store = Sqlite::new(DatabaseFile { path: self.0.clone(), vfs: None });
-        Box::new(JobQueue::with_store(&JobsSettings::default(), Box::new(store)))
-    }
-}
 
 /// Values that replace each number.
 const NUMBERS: [i64; 7] = [i64::MIN, -1, u32::MAX as i64, u32::MAX as i64 + 1, 1 << 62, i64::MAX - 1, i64::MAX];
@@ -42,10 +25,17 @@ fn columns(file: &Connection) -> Vec<(String, String)> {
     columns.map(|column| column.expect("is text")).collect()
 }
 
+/// Returns a daemon with the file.
+fn world_of(path: &Path) -> World {
+    let place = DatabaseFile { path: path.into(), vfs: None };
+    stored::install(move || Box::new(Sqlite::new(place.clone())));
+    let list: &[&Info] = &[&stored::INFO];
+    World::of(list, AllSettings::defaults(list))
+}
+
 /// Starts a daemon with the file, and sends requests that depend on numbers.
 fn use_file(path: &Path) -> Result<(), String> {
-    let list: &[&Info] = &[&INFO];
-    let mut world = World::of(list, AllSettings::defaults(list).with(FileSettings(path.into())));
+    let mut world = world_of(path);
     world.begin()?;
     let client = world.connect_to("jobs");
     world.send(client, b"put 0 0 9 1\r\na\r\nput 5 1 9 1\r\nb\r\n");
@@ -120,8 +110,7 @@ fn after_the_last_number_no_job_is_taken() {
     file.execute_batch(&fs::read_to_string(sql).expect("is text")).expect("is a store");
     file.execute("UPDATE meta SET next_id = ?1", [i64::MAX]).expect("can be written");
     drop(file);
-    let list: &[&Info] = &[&INFO];
-    let mut world = World::of(list, AllSettings::defaults(list).with(FileSettings(path)));
+    let mut world = world_of(&path);
     world.begin().expect("is read");
     let client = world.connect_to("jobs");
     world.send(client, b"put 0 0 9 1\r\na\r\npeek 1\r\n");

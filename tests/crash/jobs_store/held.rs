@@ -1,7 +1,8 @@
 //! Connections whose replies are held until a commit: resets, slow readers, many requests, and actions of pages.
 
 use crate::jobs_store::Stage;
-use crate::jobs_store::store::{self, SlowSettings, SlowStore};
+use crate::jobs_store::store::SlowStore;
+use crate::stored::{self, StoredSettings};
 use poolcounter_core::time::Span;
 use poolcounter_http::{self as http, HttpSettings};
 use poolcounter_jobs::JobsSettings;
@@ -60,11 +61,11 @@ fn held_output_presses_back() {
 /// A page has the result of an action once it is durable, or learns that nobody knows it.
 #[test]
 fn action_of_a_page_waits_for_its_commit() {
-    const SERVICES: &[&Info] = &[&http::INFO, &store::INFO];
+    const SERVICES: &[&Info] = &[&http::INFO, &stored::INFO];
     let (store, jobs) =
         (SlowStore::install(), JobsSettings { store_timeout: Span::from_secs(3), ..Default::default() });
     let settings = AllSettings::defaults(SERVICES).with(HttpSettings { is_admin: true, ..HttpSettings::default() });
-    let mut stage = Stage { world: World::of(SERVICES, settings.with(SlowSettings(jobs))), store };
+    let mut stage = Stage { world: World::of(SERVICES, settings.with(StoredSettings(jobs))), store };
     let producer = stage.connect();
     for id in 1..=3 {
         stage.ask(producer, "put 0 0 9 1|a|reserve|");

@@ -1,39 +1,16 @@
 //! Store of jobs on a disk that can lose unsynced writes: each batch is on it as a whole, or not at all. On command of
 //! the test it commits, is full, or fails to sync and asks for a rewrite.
 
+use crate::kept_rows::KeptRows;
+use crate::stored;
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Commit, Stored};
 use poolcounter_jobs::store::batch::Batch;
 use poolcounter_jobs::store::page::Page;
 use poolcounter_jobs::store::{Contents, HandedOver, Jobs, Ownership, Store, Verdict, Visit};
-use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
-use poolcounter_service::contract::{Info, Service, Wake};
-use poolcounter_service::options::Opt;
-use poolcounter_service::settings::{self, Configure};
-use poolcounter_testkit::crash::kept_rows::KeptRows;
-use std::cell::RefCell;
+use poolcounter_service::contract::Wake;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
-
-thread_local! {
-    /// Disk of the services that are made on this thread: an entry of the registry has no room for one.
-    static CURRENT: RefCell<LosingStore> = RefCell::default();
-}
-
-/// Entry of the registry: the jobs, with this store.
-pub static INFO: Info = Info { settings: settings::defaults::<LosingSettings>, ..jobs::INFO };
-
-/// Settings of jobs that go to the store of this thread.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct LosingSettings(pub JobsSettings);
-
-impl Configure for LosingSettings {
-    const OPTIONS: &'static [Opt<Self>] = &[];
-
-    fn open(&self) -> Box<dyn Service> {
-        Box::new(JobQueue::with_store(&self.0, Box::new(CURRENT.with_borrow(Clone::clone))))
-    }
-}
 
 /// Handle of the store.
 #[derive(Clone, Default)]
@@ -78,7 +55,8 @@ impl LosingStore {
     /// Returns a new disk, which services that are made on this thread from now on use.
     pub fn install() -> LosingStore {
         let store = LosingStore::default();
-        CURRENT.set(store.clone());
+        let handle = store.clone();
+        stored::install(move || Box::new(handle.clone()));
         store
     }
 

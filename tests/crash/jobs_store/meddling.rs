@@ -1,9 +1,10 @@
 //! Files of the store are removed, renamed, replaced or cut while the daemon runs: no promised change is lost, and no
 //! file of others.
 
-use crate::jobs_store::daemon::{Speaker, count_of, start};
+use crate::jobs_store::daemon::start;
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::running::refusal_of_store;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs::{self, File};
@@ -56,7 +57,7 @@ fn prepare(place: &Path, options: &[&str]) -> Daemon {
     fs::create_dir(place).expect("is free");
     let path = place.join("jobs.db");
     let mut daemon = start(&path, options);
-    assert_eq!(Speaker::connect(daemon.jobs()).ask("put 0 0 99 3|one|"), "INSERTED 1");
+    assert_eq!(JobsClient::to(daemon.jobs()).ask("put 0 0 99 3\r\none"), "INSERTED 1");
     daemon.signal(Signal::SIGTERM);
     daemon.wait();
     fs::copy(&path, place.join("older")).expect("can be copied");
@@ -65,12 +66,12 @@ fn prepare(place: &Path, options: &[&str]) -> Daemon {
 }
 
 /// Puts jobs. During a rewrite they are refused, and put again.
-fn put(client: &mut Speaker, ids: std::ops::RangeInclusive<u64>) {
+fn put(client: &mut JobsClient, ids: std::ops::RangeInclusive<u64>) {
     for id in ids {
-        let mut told = client.ask("put-job 7 0 99 4 group=g|body|");
+        let mut told = client.ask("put-job 7 0 99 4 group=g\r\nbody");
         while told == "OUT_OF_MEMORY" {
             thread::sleep(Duration::from_millis(5));
-            told = client.ask("put-job 7 0 99 4 group=g|body|");
+            told = client.ask("put-job 7 0 99 4 group=g\r\nbody");
         }
         assert_eq!(told, format!("INSERTED {id}"));
     }
@@ -79,13 +80,13 @@ fn put(client: &mut Speaker, ids: std::ops::RangeInclusive<u64>) {
 /// Asserts that a daemon that starts with the files has these jobs.
 fn assert_kept(place: &Path, ids: std::ops::RangeInclusive<u64>, what: &str) {
     let daemon = start(&place.join("jobs.db"), &[]);
-    let mut client = Speaker::connect(daemon.jobs());
-    assert_eq!(count_of(&mut client, "current-jobs-ready"), ids.clone().count() as u64, "{what}");
+    let mut client = JobsClient::to(daemon.jobs());
+    assert_eq!(client.stat("stats", "current-jobs-ready"), ids.clone().count().to_string(), "{what}");
     for id in ids.clone() {
-        assert_eq!(client.ask(&format!("peek {id}|")).split(' ').next(), Some("FOUND"), "{what}: {id}");
+        assert_eq!(client.ask(&format!("peek {id}")).split(' ').next(), Some("FOUND"), "{what}: {id}");
         client.line();
     }
-    assert_eq!(client.ask("put 0 0 99 1|x|"), format!("INSERTED {}", ids.end() + 1), "{what}");
+    assert_eq!(client.ask("put 0 0 99 1\r\nx"), format!("INSERTED {}", ids.end() + 1), "{what}");
 }
 
 #[test]
@@ -95,7 +96,7 @@ fn replies_after_the_files_are_gone_survive_a_crash() {
         let scratch = Scratch::new();
         let place = scratch.file("place");
         let mut daemon = prepare(&place, &[]);
-        let mut client = Speaker::connect(daemon.jobs());
+        let mut client = JobsClient::to(daemon.jobs());
         put(&mut client, 2..=50);
         let kept = aside.map(|name| fs::read(place.join(name)).expect("is there"));
         deed(&place);
@@ -117,7 +118,7 @@ fn an_orderly_stop_after_the_files_are_gone_loses_nothing() {
         let scratch = Scratch::new();
         let place = scratch.file("place");
         let mut daemon = prepare(&place, &[]);
-        put(&mut Speaker::connect(daemon.jobs()), 2..=50);
+        put(&mut JobsClient::to(daemon.jobs()), 2..=50);
         deed(&place);
         daemon.signal(Signal::SIGTERM);
         assert!(daemon.wait().success());
@@ -134,7 +135,7 @@ fn an_upgrade_after_the_files_are_gone_loses_nothing() {
         let scratch = Scratch::new();
         let place = scratch.file("place");
         let mut daemon = prepare(&place, &[]);
-        put(&mut Speaker::connect(daemon.jobs()), 2..=50);
+        put(&mut JobsClient::to(daemon.jobs()), 2..=50);
         deed(&place);
         if !place.exists() {
             daemon.wait_for_log("all jobs are written anew");
@@ -142,7 +143,7 @@ fn an_upgrade_after_the_files_are_gone_loses_nothing() {
         }
         daemon.signal(Signal::SIGUSR1);
         daemon.wait_for_log("has taken over");
-        put(&mut Speaker::connect(daemon.jobs()), 51..=60);
+        put(&mut JobsClient::to(daemon.jobs()), 51..=60);
         daemon.signal(Signal::SIGKILL);
         daemon.wait();
         assert_kept(&place, 1..=60, what);
@@ -155,7 +156,7 @@ fn files_that_are_gone_are_missed_while_nothing_is_put() {
     let scratch = Scratch::new();
     let place = scratch.file("place");
     let mut daemon = prepare(&place, &[]);
-    put(&mut Speaker::connect(daemon.jobs()), 2..=50);
+    put(&mut JobsClient::to(daemon.jobs()), 2..=50);
     remove(&place, "jobs.db");
     daemon.wait_for_log("all jobs are written anew");
     daemon.wait_for_log("the jobs are kept in");
@@ -169,13 +170,13 @@ fn a_place_without_its_lock_file_is_locked_again() {
     let scratch = Scratch::new();
     let place = scratch.file("place");
     let mut daemon = prepare(&place, &[]);
-    let mut client = Speaker::connect(daemon.jobs());
+    let mut client = JobsClient::to(daemon.jobs());
     remove(&place, "jobs.db-lock");
     put(&mut client, 2..=5);
     daemon.wait_for_log("jobs.db-lock was removed or replaced, and is there again");
     let store = format!("sqlite:{}", place.join("jobs.db").display());
     assert!(refusal_of_store(&store, &[]).contains("another daemon keeps its jobs there"));
-    assert_eq!(count_of(&mut client, "store-rewrites"), 0);
+    assert_eq!(client.stat("stats", "store-rewrites"), "0");
 }
 
 /// A symbolic link is followed: the check applies to its target.
@@ -187,9 +188,9 @@ fn a_link_to_the_file_is_followed() {
     let link = scratch.file("link.db");
     std::os::unix::fs::symlink(place.join("jobs.db"), &link).expect("is free");
     let mut daemon = start(&link, &[]);
-    let mut client = Speaker::connect(daemon.jobs());
+    let mut client = JobsClient::to(daemon.jobs());
     put(&mut client, 2..=5);
-    assert_eq!(count_of(&mut client, "store-rewrites"), 0);
+    assert_eq!(client.stat("stats", "store-rewrites"), "0");
     remove(&place, "jobs.db");
     put(&mut client, 6..=9);
     daemon.signal(Signal::SIGTERM);

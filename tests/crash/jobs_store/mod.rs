@@ -22,19 +22,18 @@ mod speed;
 mod store;
 mod suite;
 
+use crate::stored::{self, StoredSettings};
 use poolcounter_core::time::Span;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_jobs::options::Queue;
 use poolcounter_pools as pools;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Info;
-use poolcounter_testkit::jobs_text::take_reply;
 use poolcounter_testkit::world::World;
-use std::collections::VecDeque;
-use store::{SlowSettings, SlowStore};
+use store::SlowStore;
 
 /// Pools are included to check that they are served meanwhile.
-const SERVICES: &[&Info] = &[&pools::INFO, &store::INFO];
+const SERVICES: &[&Info] = &[&pools::INFO, &stored::INFO];
 
 /// A server with the jobs, and their store.
 struct Stage {
@@ -50,7 +49,7 @@ impl Stage {
 
     fn with(settings: JobsSettings) -> Stage {
         let store = SlowStore::install();
-        let settings = SlowSettings(JobsSettings { admin: true, ..settings });
+        let settings = StoredSettings(JobsSettings { admin: true, ..settings });
         Stage { world: World::of(SERVICES, AllSettings::defaults(SERVICES).with(settings)), store }
     }
 
@@ -386,11 +385,4 @@ fn a_slow_commit_delays_no_other_client() {
     stage.store.fail(false);
     stage.commit_all();
     assert_eq!(stage.heard(puts), "INSERTED 101|");
-}
-
-/// Returns replies in the format of the model: one each, with a space before its body.
-fn replies_of(received: &mut VecDeque<u8>) -> Vec<String> {
-    std::iter::from_fn(|| take_reply(received))
-        .map(|reply| String::from_utf8_lossy(&reply).replacen("\r\n", " ", 1).trim_end().into())
-        .collect()
 }

@@ -1,11 +1,12 @@
 //! Random clients of the jobs over a store with random commits, through the loop, beside the naive model of the jobs:
 //! every reply equals that of the model, and comes right after the commit for which it waits.
 
+use crate::jobs_store::Stage;
 use crate::jobs_store::store::Happened;
-use crate::jobs_store::{Stage, replies_of};
 use poolcounter_core::random::Random as Jitter;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_testkit::bodies::jobs_model;
+use poolcounter_testkit::jobs_text::take_text;
 use poolcounter_testkit::jobs_twin::compare_reply;
 use poolcounter_testkit::model::jobs::Jobs;
 use poolcounter_testkit::random::Random;
@@ -289,7 +290,7 @@ impl Twin {
     fn compare(&mut self, slot: usize) {
         let (client, received, held) = &mut self.clients[slot];
         received.extend(self.stage.world.take_received(*client));
-        for told in replies_of(received) {
+        while let Some(told) = take_text(received) {
             let predicted = self.model.next(slot).unwrap_or_else(|| panic!("{slot} is told {told}, too early"));
             compare_reply(&told, &predicted, slot);
             if let Some(job) = told.strip_prefix("RESERVED ") {

@@ -1,13 +1,14 @@
 //! A store that is read while clients are connected: which requests wait for that, in which order, and which do not.
 
 use crate::jobs_store::Stage;
-use crate::jobs_store::daemon::{Speaker, count_of, start};
+use crate::jobs_store::daemon::start;
 use crate::jobs_store::store::plain;
 use nix::sys::signal::Signal;
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Body, Commit, Limit, Setting, SettingKind, Stored, Value};
 use poolcounter_jobs::store::page::Page;
 use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::scratch::Scratch;
 use rusqlite::Connection;
 use std::net::TcpStream;
@@ -134,17 +135,17 @@ fn pools_are_served_while_a_file_is_read() {
     let path = scratch.file("jobs.db");
     fill(&path, JOBS);
     let mut daemon = start(&path, &[]);
-    let mut jobs = Speaker::connect(daemon.jobs());
-    jobs.send(&format!("list-tube-used|peek {JOBS}|"));
+    let mut jobs = JobsClient::to(daemon.jobs());
+    jobs.send(format!("list-tube-used\r\npeek {JOBS}\r\n").as_bytes());
     let mut pools = daemon.connect();
     let (mut longest, mut rounds) = (Duration::ZERO, 0);
-    jobs.0.get_ref().set_nonblocking(true).expect("can be set");
-    while peeked(jobs.0.get_ref()) < 20 {
+    jobs.stream().set_nonblocking(true).expect("can be set");
+    while peeked(jobs.stream()) < 20 {
         let begun = Instant::now();
         assert_eq!((pools.ask("ACQ4ME k 1 10 1"), pools.ask("RELEASE")), ("LOCKED".into(), "RELEASED".into()));
         (longest, rounds) = (longest.max(begun.elapsed()), rounds + 1);
     }
-    jobs.0.get_ref().set_nonblocking(false).expect("can be set");
+    jobs.stream().set_nonblocking(false).expect("can be set");
     println!("{JOBS} jobs: {rounds} rounds of a client of pools, the longest took {longest:?}");
     assert_eq!((jobs.line(), jobs.line()), ("USING default".into(), format!("FOUND {JOBS} 1")));
     daemon.wait_for_log(&format!("{JOBS} were read in"));
@@ -266,24 +267,24 @@ fn jobs_survive_upgrades_and_a_crash_while_they_are_read() {
     };
     // The process has read some of them at most.
     upgrade(&mut daemon);
-    let mut client = Speaker::connect(daemon.jobs());
-    assert_eq!((client.ask("reserve-many 3 9|"), client.line()), ("RESERVED 1 1".into(), "a".into()));
+    let mut client = JobsClient::to(daemon.jobs());
+    assert_eq!((client.ask("reserve-many 3 9"), client.line()), ("RESERVED 1 1".into(), "a".into()));
     (0..5).for_each(|_| _ = client.line());
     upgrade(&mut daemon);
-    assert_eq!((client.ask("touch 1|"), client.ask("delete 1|")), ("TOUCHED".into(), "DELETED".into()));
+    assert_eq!((client.ask("touch 1"), client.ask("delete 1")), ("TOUCHED".into(), "DELETED".into()));
     upgrade(&mut daemon);
-    assert_eq!((client.ask("release 2 7 0|"), client.ask("delete 1|")), ("RELEASED".into(), "NOT_FOUND".into()));
-    assert_eq!((client.ask(&format!("peek {JOBS}|")), client.line()), (format!("FOUND {JOBS} 1"), "a".into()));
+    assert_eq!((client.ask("release 2 7 0"), client.ask("delete 1")), ("RELEASED".into(), "NOT_FOUND".into()));
+    assert_eq!((client.ask(&format!("peek {JOBS}")), client.line()), (format!("FOUND {JOBS} 1"), "a".into()));
     upgrade(&mut daemon);
-    assert_eq!(client.ask("bury 3 7|"), "BURIED");
+    assert_eq!(client.ask("bury 3 7"), "BURIED");
     daemon.signal(Signal::SIGKILL);
     drop(daemon);
     let daemon = start(&path, &[]);
-    let mut client = Speaker::connect(daemon.jobs());
+    let mut client = JobsClient::to(daemon.jobs());
     assert_eq!(
-        (client.ask("peek 1|"), client.ask("peek-buried|"), client.line()),
+        (client.ask("peek 1"), client.ask("peek-buried"), client.line()),
         ("NOT_FOUND".into(), "FOUND 3 1".into(), "a".into())
     );
-    assert_eq!(count_of(&mut client, "current-jobs-ready"), u64::from(JOBS - 2));
-    assert_eq!(client.ask("put 0 0 9 1|b|"), format!("INSERTED {}", JOBS + 1));
+    assert_eq!(client.stat("stats", "current-jobs-ready"), (JOBS - 2).to_string());
+    assert_eq!(client.ask("put 0 0 9 1\r\nb"), format!("INSERTED {}", JOBS + 1));
 }

@@ -1,18 +1,19 @@
 //! Periodic jobs of an owner that dies at the moment at which one is due: the next one puts it, unless it was put.
 
-use crate::jobs_store::losing::{self, Fate, LosingSettings, LosingStore};
+use crate::jobs_store::losing::{Fate, LosingStore};
+use crate::stored::{self, StoredSettings};
 use poolcounter_core::time::Span;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Info;
 use poolcounter_testkit::world::{EPOCH, World};
 
-const SERVICES: &[&Info] = &[&losing::INFO];
+const SERVICES: &[&Info] = &[&stored::INFO];
 /// Bound of the steps until a request is answered.
 const MOST_STEPS: usize = 1000;
 
 fn server(epoch: Span) -> World {
-    let settings = LosingSettings(JobsSettings { admin: true, ..JobsSettings::default() });
+    let settings = StoredSettings(JobsSettings { admin: true, ..JobsSettings::default() });
     let mut world = World::at(SERVICES, AllSettings::defaults(SERVICES).with(settings), epoch);
     world.begin().expect("the store can be read");
     world

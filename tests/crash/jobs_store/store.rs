@@ -1,38 +1,15 @@
 //! Store of jobs that commits when the test says so. It outlives the servers of an upgrade, as a disk would.
 
+use crate::kept_rows::KeptRows;
+use crate::stored;
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Commit, History, JobId, Record, Stored, Until};
 use poolcounter_jobs::store::batch::Batch;
 use poolcounter_jobs::store::page::Page;
 use poolcounter_jobs::store::{Contents, Copying, HandedOver, Jobs, Ownership, Store, Verdict, Visit};
-use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
-use poolcounter_service::contract::{Info, Service, Wake};
-use poolcounter_service::options::Opt;
-use poolcounter_service::settings::{self, Configure};
-use poolcounter_testkit::crash::kept_rows::KeptRows;
-use std::cell::RefCell;
+use poolcounter_service::contract::Wake;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
-
-thread_local! {
-    /// Store of the services that are made on this thread: an entry of the registry has no room for one.
-    static CURRENT: RefCell<SlowStore> = RefCell::default();
-}
-
-/// Entry of the registry: the jobs, with this store.
-pub static INFO: Info = Info { settings: settings::defaults::<SlowSettings>, ..jobs::INFO };
-
-/// Settings of jobs that go to the store of this thread.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct SlowSettings(pub JobsSettings);
-
-impl Configure for SlowSettings {
-    const OPTIONS: &'static [Opt<Self>] = &[];
-
-    fn open(&self) -> Box<dyn Service> {
-        Box::new(JobQueue::with_store(&self.0, Box::new(SlowStore::current())))
-    }
-}
 
 /// Handle of the store.
 #[derive(Clone, Default)]
@@ -80,12 +57,9 @@ impl SlowStore {
     /// Returns a new store, which services that are made on this thread from now on use.
     pub fn install() -> SlowStore {
         let store = SlowStore::default();
-        CURRENT.set(store.clone());
+        let handle = store.clone();
+        stored::install(move || Box::new(handle.clone()));
         store
-    }
-
-    fn current() -> SlowStore {
-        CURRENT.with_borrow(Clone::clone)
     }
 
     /// Commits the batch that is under way, and returns whether there was one.

@@ -47,12 +47,3 @@ fn restart_reports_what_was_kept() {
     let report = player.restart(file(&["a1", "a2", "a3"]));
     assert_eq!((report.kept_out, report.unknown), (1, ["a4", "a5"].map(|name| name.as_bytes().into()).into()));
 }
-
-#[test]
-fn number_of_a_lease_never_goes_back() {
-    let mut player = started();
-    let number = |taken: &str| taken.split(' ').nth(1).and_then(|number| number.parse::<u64>().ok()).expect("a lease");
-    let first = number(&ask(&mut player, OTHER, "TAKE ci"));
-    player.restart(file(&ALL));
-    assert!(number(&ask(&mut player, OTHER, "TAKE ci")) > first);
-}

@@ -1,15 +1,15 @@
 //! Random clients on a server in virtual time, which crashes when the test says so. Every request is served before the
 //! next is sent, so that their order is known.
 
-use super::Response;
-use super::actor::{SETUP, greeting};
-use super::speakers::Speakers;
-use super::survey::survey;
-use crate::jobs_text::take_reply;
-use crate::random::Random;
-use crate::world::{EPOCH, World};
 use poolcounter_core::Span;
 use poolcounter_service::container::AllSettings;
+use poolcounter_testkit::crash::Response;
+use poolcounter_testkit::crash::actor::{SETUP, greeting};
+use poolcounter_testkit::crash::speakers::Speakers;
+use poolcounter_testkit::crash::survey::survey;
+use poolcounter_testkit::jobs_text::take_reply;
+use poolcounter_testkit::random::Random;
+use poolcounter_testkit::world::{EPOCH, World};
 use std::collections::VecDeque;
 
 /// Bound of the steps of a working disk until a commit.
