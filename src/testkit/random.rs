@@ -15,7 +15,7 @@ impl Random {
 
     /// Returns the source whose numbers are read from these bytes.
     pub fn of_choices(bytes: &[u8]) -> Self {
-        Random { state: 0, choices: Some(bytes.to_vec().into_iter()) }
+        Random { state: 0, choices: Some(Vec::from(bytes).into_iter()) }
     }
 
     /// Returns whether all bytes are read.

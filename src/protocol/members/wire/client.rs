@@ -407,7 +407,7 @@ mod tests {
             ..take(From::Group(b"g"))
         };
         let only_attributes = Filter { member: None, attributes: attributes(&[("a", "1"), ("b", "2")]) };
-        let some = Take { filter: Some(only_attributes.into()), count: Some(7), ..take(From::Pool(b"db")) };
+        let some = Take { filter: Some(Arc::new(only_attributes)), count: Some(7), ..take(From::Pool(b"db")) };
         let token = *b"0123456789abcdef";
         for request in [
             Request::Take(take(From::Pool(b"db"))),
