@@ -32,12 +32,12 @@ impl PageCounts {
     }
 }
 
-/// Returns whether a file is to be shrunk.
-pub(super) fn is_sparse(connection: &Connection) -> bool {
-    PageCounts::of(connection).is_ok_and(|pages| pages.is_sparse())
-}
-
 impl<T: Tables> Worker<T> {
+    /// Returns whether a file is to be shrunk.
+    pub(super) fn is_sparse(connection: &Connection) -> bool {
+        PageCounts::of(connection).is_ok_and(|pages| pages.is_sparse())
+    }
+
     /// Shrinks the file by a step if more than half of it is free, and returns whether another step may follow.
     pub(super) fn shrink(&mut self, statements: &mut Statements<'_, T>) -> Result<bool, Trouble> {
         self.look_before()?;

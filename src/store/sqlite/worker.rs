@@ -5,7 +5,6 @@ use super::Tables;
 use super::file::{DatabaseFile, Lock, Opened, Trouble, abandon};
 use super::look::Look;
 use super::schema::QueueId;
-use super::shrink::is_sparse;
 use super::statements::Statements;
 use crate::contract::{Commit, HandedOver, Mark};
 use log::{info, warn};
@@ -191,7 +190,7 @@ impl<T: Tables> Worker<T> {
     fn work(&mut self, connection: &Connection) -> Result<(), Trouble> {
         self.count_opening(connection)?;
         let mut statements = Statements::<T>::prepare(connection)?;
-        let mut has_space = is_sparse(connection);
+        let mut has_space = Worker::<T>::is_sparse(connection);
         loop {
             if self.is_ending && !self.later.iter().any(|order| matches!(order, WorkerOrder::Commit(_))) {
                 return Err(Trouble::Ended);
@@ -207,13 +206,13 @@ impl<T: Tables> Worker<T> {
                 None if has_space => has_space = self.shrink(&mut statements)?,
                 None if has_log => {
                     self.checkpoint(&mut statements)?;
-                    has_space = is_sparse(connection);
+                    has_space = Worker::<T>::is_sparse(connection);
                 }
                 None => self.look_before()?,
             }
             if statements.log_pages() >= MOST_LOG_PAGES {
                 self.checkpoint(&mut statements)?;
-                has_space = is_sparse(connection);
+                has_space = Worker::<T>::is_sparse(connection);
             }
         }
     }
