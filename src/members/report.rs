@@ -128,7 +128,7 @@ impl Observe for Members {
         self.keeping.is_unreadable().then_some("the members cannot be read")
     }
 
-    /// Returns the figures, and tables of at most [`MOST_ROWS`] pools, whose names are cut to [`top_keys::KEY_BYTES`].
+    /// Returns the figures, and tables of at most `MOST_ROWS` pools, whose names are cut to [`top_keys::KEY_BYTES`].
     fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
         let figures = self.state.counted_in_all();
         let figures = self.levels(traffic).rows().chain(figures.rows()).collect();

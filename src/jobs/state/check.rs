@@ -247,14 +247,14 @@ impl State {
             let plain = feed.tube.filter(|tube| self.tubes[*tube].first.is_some()).map(|tube| self.tubes[tube].lane);
             let is_noted = |lane: &LaneId| {
                 let held = &self.limits.lanes[lane.index()].held;
-                self.limits.is_open(*lane) || held.contains(&id)
+                self.limits.is_open(*lane) || held.tickets.contains_key(&id)
             };
             let waits = |ticket: u64, set: super::ids::SetId| {
                 let first = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
                 first.is_some_and(|wait| wait.ticket >= ticket) && self.sets[set].awake.is_none()
             };
             let is_waited_for = || feed.waiters.iter().any(|(ticket, set)| waits(*ticket, *set));
-            let held = |lane: &LaneId| self.limits.lanes[lane.index()].held.len();
+            let held = |lane: &LaneId| self.limits.lanes[lane.index()].held.tickets.len();
             let matches = feed.lanes.keys().chain(&plain).map(held).sum();
             if !self.is_shut && !self.has_news() && may_match(&mut budget, matches) && is_waited_for() {
                 assert!(feed.lanes.keys().chain(&plain).all(is_noted), "a limit knows of a feed that waits for it");

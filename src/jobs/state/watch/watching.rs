@@ -202,11 +202,9 @@ impl State {
     pub(in crate::state) fn hold(&mut self, id: FeedId) {
         let State { feeds, limits, tubes, .. } = self;
         let feed = &feeds[id];
-        if feed.waiters.is_empty() {
-            return;
-        }
+        let Some((ticket, _)) = feed.waiters.first() else { return };
         let plain = feed.tube.filter(|tube| tubes[*tube].first.is_some()).map(|tube| tubes[tube].lane);
-        feed.lanes.keys().copied().chain(plain).for_each(|lane| limits.hold(lane, id));
+        feed.lanes.keys().copied().chain(plain).for_each(|lane| limits.hold(lane, *ticket, id));
     }
 
     /// Moves a tube, of which a job of this priority was reserved, to the end of the feeds that cover it, if it has more
@@ -259,10 +257,10 @@ impl State {
         let tube = &tubes[id];
         let is_open = limits.is_open(tube.lane);
         for feed in &tube.feeds {
-            match feeds[*feed].waiters.is_empty() {
-                true => {}
-                false if is_open => feeds.freshen(*feed),
-                false => limits.hold(tube.lane, *feed),
+            match feeds[*feed].waiters.first() {
+                None => {}
+                Some(_) if is_open => feeds.freshen(*feed),
+                Some((ticket, _)) => limits.hold(tube.lane, *ticket, *feed),
             }
         }
     }

@@ -350,7 +350,7 @@ mod tests {
             table.set(id, pool, attributes_of(id).into());
             table.enter_idle(id);
         }
-        let is_free = |id: &MemberId| id.index() % 3 > 0;
+        let is_free = |id: &MemberId| !id.index().is_multiple_of(3);
         let filters =
             [&[("two", 1)][..], &[("two", 0), ("step", 3)], &[("step", 0), ("two", 1)], &[("id", 7), ("two", 1)]];
         for (filter, members) in filters.into_iter().flat_map(|filter| [(filter, 1), (filter, 300)]) {
