@@ -171,13 +171,13 @@ impl State {
     /// Cleans a member that is in no queue, after it was put off.
     pub(super) fn clean_again(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let Some(id) = self.check_usable(id, step) else { return };
-        self.members.enter_state(id, Phase::Unclean, None);
+        self.members.enter_unclean(id);
         self.pools.touch(self.members.get(id).pool);
     }
 
     /// Keeps out a member whose cleaning takes too long, until its cleaner has answered or is lost.
     pub(super) fn cleaning_is_late(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        self.members.fired(id);
+        self.members.cleaning_fired(id);
         let pool = self.member(id).pool;
         let by = self.member(id).cleaner().map_or_else(String::new, |agent| self.who_is(agent, step));
         let span = WireSeconds(self.pool(pool).settings.clean_timeout);

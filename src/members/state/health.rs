@@ -70,7 +70,7 @@ impl State {
                 false => self.members.in_pool(id).count(Phase::Unclean),
                 true => 0,
             },
-            late: self.members.late_cleanings(id) as u32,
+            late: self.members.in_pool(id).late,
             failure: pool.failure.as_deref(),
             is_provided: self.agents.is_provided(id),
             can_start: self.agents.can_start(id),

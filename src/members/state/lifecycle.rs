@@ -11,11 +11,6 @@ use std::sync::Arc;
 /// Ends of members that are replaced; after other ones demand decides.
 const REPLACED: [Stat; 5] = [Stat::MaxLifetime, Stat::MaxUses, Stat::Died, Stat::Failed, Stat::HeldTooLong];
 
-/// Most members of a pool that are checked at once: takes pass over them.
-pub(super) const MOST_CHECKED: u32 = 256;
-/// Time after which a check that was one too many is tried again, for each idle member: of many, some have their turn.
-const CHECK_AGAIN: Span = Span::from_micros(100);
-
 impl State {
     /// Adds a member. It is in no queue until it is released or enters a phase.
     pub(super) fn create_member(
@@ -242,16 +237,11 @@ impl State {
         }
     }
 
-    /// Asks the provider of a free member if it is alive, now or later.
+    /// Asks the provider of a free member if it is alive.
     pub(super) fn begin_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         // Background work has yet to end or suspend the members of a provider that was just lost.
         let Some(conn) = self.conn_of(id) else { return };
         let pool = self.member(id).pool;
-        let of_pool = self.members.in_pool(pool);
-        if of_pool.count(Phase::Checking) >= MOST_CHECKED {
-            let after = Span::from_micros(CHECK_AGAIN.as_micros() * u64::from(of_pool.idle()));
-            return self.members.rearm(id, after, step);
-        }
         self.members.rearm(id, self.pools.get(pool).settings.check_timeout, step);
         self.members.set_checking(id, true);
         self.pools.touch(pool);

@@ -93,7 +93,8 @@ pub(super) struct MemberTable {
     by_group: SideTable<GroupId, BTreeSet<(u32, Reverse<PoolId>)>>,
     /// Fixed members, each of which is in one pool.
     fixed: BTreeMap<Arc<[u8]>, MemberId>,
-    /// Links of the queues of a pool.
+    free_links: Links,
+    /// Links of the queues `idle`, `unclean` and `cleaning` of a pool.
     phase_links: Links,
     agent_links: Links,
     /// Names of the fixed members that have changed.
@@ -132,11 +133,15 @@ pub(super) struct ComingHold {
 pub(super) struct PoolMembers {
     /// All members, in the order of their names.
     by_name: Sorted<MemberId>,
+    /// Members that may be handed out, longest idle first.
+    free: List<MemberId>,
     /// Members that are free or checked, longest idle first.
     idle: List<MemberId>,
     /// Members that wait to be cleaned, longest returned first.
     pub unclean: List<MemberId>,
     cleaning: List<MemberId>,
+    /// Number of members whose cleaning takes longer than `clean_timeout`.
+    pub late: u32,
     counts: [u32; Phase::COUNT],
     /// Group whose takes and waiters get its members, and the number of free ones under which it has the pool.
     pub group: Option<GroupId>,
@@ -262,7 +267,8 @@ impl MemberTable {
     /// Makes room for members of a handover: a table that grows is copied.
     pub fn reserve(&mut self, members: usize) {
         self.members.reserve(members);
-        [&mut self.phase_links, &mut self.agent_links].into_iter().for_each(|links| links.reserve(members));
+        let links = [&mut self.free_links, &mut self.phase_links, &mut self.agent_links];
+        links.into_iter().for_each(|links| links.reserve(members));
     }
 
     /// Removes a member that is in no queue, with the timer of its lifetime.
@@ -376,13 +382,13 @@ mod tests {
     use super::super::waiters::Waiter;
     use super::*;
 
-    /// There may be a million members, so each is small: 72 bytes, and 16 of links, besides its name in the index and
+    /// There may be a million members, so each is small: 72 bytes, and 24 of links, besides its name in the index and
     /// its attributes.
     #[test]
     fn a_member_takes_little_memory() {
         // A slab adds nothing to an entry that has room for a mark, as here.
         assert_eq!(size_of::<Option<Member>>(), size_of::<Member>());
-        assert!(size_of::<Member>() + 2 * size_of::<u64>() <= 92, "{} bytes and 16", size_of::<Member>());
+        assert!(size_of::<Member>() + 3 * size_of::<u64>() <= 100, "{} bytes and 24", size_of::<Member>());
         assert!(size_of::<Lease>() <= 96, "{} bytes", size_of::<Lease>());
         assert!(size_of::<Waiter>() <= 128, "{} bytes", size_of::<Waiter>());
         println!("member {}, lease {}, waiter {}", size_of::<Member>(), size_of::<Lease>(), size_of::<Waiter>());

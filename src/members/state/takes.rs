@@ -12,7 +12,8 @@ use std::ops::Deref;
 /// Most free members that a take scans for some that are kept for no waiter: more than are kept, except while they are
 /// checked or stopped.
 const MOST_KEPT: usize = 2 * MOST_AT_ONCE as usize;
-/// Most pools with an attribute that a take from a group sorts by their free members: a step may visit some more.
+/// Most pools with an attribute that a take from a group sorts by their free members: a step may visit some more. Of many,
+/// a walk from the pool with most free members soon finds one.
 const MOST_SORTED: usize = 1024;
 
 /// Members that were chosen together. One alone, as for most takes, needs no memory of its own.
@@ -189,7 +190,8 @@ impl State {
                 if reserving.is_some_and(|(_, waiter)| self.waiters.get(waiter).filter.is_none()) {
                     return None;
                 }
-                match filter.and_then(|filter| self.few_pools(group, filter)) {
+                let most = MOST_SORTED.min(self.pools.group(group).pools.len() / 8);
+                match filter.and_then(|filter| self.few_pools(group, filter, most)) {
                     Some(mut few) => {
                         few.retain(|pool| self.free_count(*pool) > 0);
                         few.sort_unstable_by_key(|pool| Reverse((self.free_count(*pool), Reverse(*pool))));
@@ -249,9 +251,8 @@ impl State {
         members.iter().filter(is_unproved).copied().collect()
     }
 
-    /// Returns the pools of a group that may have members which match; None if all may, or if so many may that a walk from
-    /// the pool with most free soon finds one.
-    fn few_pools(&self, group: GroupId, filter: &Filter) -> Option<Vec<PoolId>> {
+    /// Returns the pools of a group that may have members which match; None if all may, or more than `most`.
+    fn few_pools(&self, group: GroupId, filter: &Filter, most: usize) -> Option<Vec<PoolId>> {
         let is_in = |id: &PoolId| self.pool(*id).group == Some(group) && !self.pool(*id).is_leaving;
         let Group { pools, .. } = self.pools.group(group);
         match &filter.member {
@@ -263,8 +264,7 @@ impl State {
             Some(_) => None,
             None => {
                 let few = self.members.attributes.pools_with(&filter.attributes)?;
-                let is_few = few.len() <= MOST_SORTED.min(pools.len() / 8);
-                is_few.then(|| few.iter().copied().inspect(|_| self.note_walk()).filter(is_in).collect())
+                (few.len() <= most).then(|| few.iter().copied().inspect(|_| self.note_walk()).filter(is_in).collect())
             }
         }
     }
@@ -280,7 +280,7 @@ impl State {
         if filter.member.is_none() && self.pools.group(group).sum(Part::Provided) > 0 {
             return true;
         }
-        match self.few_pools(group, filter) {
+        match self.few_pools(group, filter, pools.len()) {
             Some(few) => few.into_iter().any(could),
             None => {
                 let all = pools.values().copied().inspect(|_| self.note_walk());

@@ -188,7 +188,7 @@ settings! {
     check_on_take: Span = Span::ZERO, Seconds, "A member idle for longer is checked before it is handed out.\nDefault: 0, never.";
     clean_timeout: Span = Span::ZERO, Seconds, "A member that was used, lost, held or in quarantine is cleaned before it is free again.\nIf that takes longer, it is kept out until its cleaner has answered or is gone.\nDefault: 0, no cleaning.";
     clean_attempts: u32 = 3, Number, "Number of failed cleanings after which a member goes into quarantine.\nBefore that they are tried again after 10 seconds, 1 minute, and then every 5 minutes.\nDefault: 3; 0: it is tried again for ever.";
-    clean_parallel: u32 = 10, Number, "Maximum number of members cleaned at a time, 4096 at most.\nDefault: 10.";
+    clean_parallel: u32 = 10, Number, "Maximum number of members cleaned at a time, 1024 at most.\nDefault: 10.";
     provider_grace: Span = Span::from_secs(15), Seconds, "Time for which the members of a lost provider stay: leases go on, and free members are not handed out.\nA provider of the same session gets all of them back, and one that offers a member of the same name adopts that.\nAfter this time they are removed.\nDefault: 15; 0: they are removed at once.";
     repair_after: Span = Span::ZERO, Seconds, "A fixed member in quarantine is repaired after this.\nDefault: 0, only by REPAIR.";
 }

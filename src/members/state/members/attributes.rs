@@ -3,10 +3,9 @@
 //!
 //! A search goes through the shortest queue, in the order in which members are handed out. If the queue is long and few
 //! of its members match, the search continues in the sets, 64 members at a time; then the order is that of the matches
-//! examined. Members that are being checked are among both.
+//! examined.
 
 use super::{MemberId, MemberTable, Phase, PoolId};
-use crate::state::lifecycle::MOST_CHECKED;
 use crate::state::{MOST_AT_ONCE, PairId, Pairs};
 use poolcounter_core::id::id;
 use poolcounter_core::{Id as _, Links, List, meter};
@@ -19,9 +18,9 @@ use std::sync::Arc;
 
 /// Most members of the shortest queue that a search examines, besides those that it returns, before it uses the sets.
 const MOST_WALKED: usize = 256;
-/// Most matches in the sets that a search examines: more than may be checked, reserved for a waiter and asked for by a
-/// take together.
-const MOST_MATCHES: usize = MOST_CHECKED as usize + 2 * MOST_AT_ONCE as usize;
+/// Most matches in the sets that a search examines: more than may be reserved for a waiter and asked for by a take
+/// together.
+const MOST_MATCHES: usize = 2 * MOST_AT_ONCE as usize;
 /// Owner of an attribute in any pool.
 const ANY_POOL: u64 = u64::MAX;
 /// Number of words of a set that take as long as a visit of a member.
@@ -41,8 +40,8 @@ pub(in crate::state) struct MemberAttributes {
     pools: Pairs<BTreeSet<PoolId>>,
     postings: Slab<Posting>,
     links: Links,
-    /// The idle members among them, as bits.
-    idle: Vec<u64>,
+    /// The free members among them, as bits.
+    free: Vec<u64>,
 }
 
 struct OfMember {
@@ -91,8 +90,7 @@ impl MemberTable {
     /// Returns free members of a pool that have the wanted attributes and for which `is_meant` is true, in the order in
     /// which they are handed out: as many as are wanted, or all that there are.
     pub fn find_free(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
-        let is_free = |id: &MemberId| self.get(*id).phase == Phase::Free;
-        let mut found = self.attributes.find_idle(pool, wanted, |id| is_free(id) && is_meant(id));
+        let mut found = self.attributes.find_free(pool, wanted, is_meant);
         // Members that became free together stay in order.
         match wanted.is_back {
             true => found.sort_by_key(|id| Reverse(self.get(*id).since)),
@@ -103,13 +101,16 @@ impl MemberTable {
     }
 
     pub fn set_attributes(&mut self, id: MemberId, attributes: impl Into<Arc<Attributes>>) {
-        let is_idle = matches!(self.get(id).phase, Phase::Free | Phase::Checking);
+        let (pool, kind) = (self.get(id).pool, self.get(id).phase);
+        let is_idle = matches!(kind, Phase::Free | Phase::Checking);
         if is_idle {
             self.attributes.leave_idle(id);
+            self.attributes.set_free(id, false);
         }
-        self.attributes.set(id, self.get(id).pool, attributes.into());
+        self.attributes.set(id, pool, attributes.into());
         if is_idle {
             self.attributes.enter_idle(id);
+            self.attributes.set_free(id, kind == Phase::Free);
         }
     }
 }
@@ -139,7 +140,7 @@ impl MemberAttributes {
         }
         if self.of_members.len() <= id.index() {
             self.of_members.resize_with(id.index() + 1, || None);
-            self.idle.resize(id.index() / 64 + 1, 0);
+            self.free.resize(id.index() / 64 + 1, 0);
         }
         self.of_members[id.index()] = Some(OfMember { attributes, postings: postings.into() });
     }
@@ -183,7 +184,6 @@ impl MemberAttributes {
             let pair = self.postings[posting.index()].pair;
             self.pairs.get_mut(pair).idle.push_back(&mut self.links, *posting);
         }
-        self.idle[id.index() / 64] |= 1 << (id.index() % 64);
     }
 
     /// Removes a member from the queues of its attributes.
@@ -194,7 +194,15 @@ impl MemberAttributes {
             let pair = self.postings[posting.index()].pair;
             self.pairs.get_mut(pair).idle.remove(&mut self.links, *posting);
         }
-        self.idle[id.index() / 64] &= !(1 << (id.index() % 64));
+    }
+
+    /// Sets whether a member is free.
+    #[inline]
+    pub fn set_free(&mut self, id: MemberId, is_free: bool) {
+        if let Some(Some(_)) = self.of_members.get(id.index()) {
+            let (word, bit) = (&mut self.free[id.index() / 64], 1 << (id.index() % 64));
+            *word = if is_free { *word | bit } else { *word & !bit };
+        }
     }
 
     /// Returns whether a member of the pool, free or not, has all of some attributes.
@@ -202,27 +210,48 @@ impl MemberAttributes {
         self.having(pool, attributes).is_some_and(|having| common(&having).any(|(_, bits)| bits != 0))
     }
 
-    /// Returns the idle members of a pool that have the wanted attributes and for which `is_meant` is true: as many as
+    /// Returns the free members of a pool that have the wanted attributes and for which `is_meant` is true: as many as
     /// are wanted, or all that there are, in the order in which they are handed out.
-    pub fn find_idle(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
-        let Some(having) = self.having(pool, wanted.attributes) else { return Vec::new() };
+    pub fn find_free(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
+        match &wanted.attributes[..] {
+            // A single attribute, as in most takes, needs no table.
+            [(name, value)] => match self.pairs.find(owner_of(pool), name, value) {
+                Some(pair) => self.search(&[self.pairs.get(pair)], wanted, is_meant),
+                None => Vec::new(),
+            },
+            _ => match self.having(pool, wanted.attributes) {
+                Some(having) => self.search(&having, wanted, is_meant),
+                None => Vec::new(),
+            },
+        }
+    }
+
+    fn search(&self, having: &[&Having], wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
         let Some(Having { idle, .. }) = having.iter().min_by_key(|having| having.idle.len()) else { return Vec::new() };
         let most_walked = MOST_WALKED + wanted.members;
         let has_all = |id: &MemberId| having.len() == 1 || having.iter().all(|having| having.all.has(*id));
-        let walked = self.walk(idle, wanted.is_back).take(most_walked).filter(has_all);
+        let walked = self.walk(idle, wanted.is_back).take(most_walked).filter(|id| self.is_free(*id) && has_all(id));
         let found: Vec<MemberId> = walked.filter(&is_meant).take(wanted.members).collect();
         if found.len() == wanted.members || idle.len() as usize <= most_walked {
             return found;
         }
-        let matches = common(&having).flat_map(|(n, bits)| members_of(n, bits & self.idle[n as usize]));
-        matches.take(MOST_MATCHES).filter(is_meant).collect()
+        let free = common(having).flat_map(|(n, bits)| members_of(n, bits & self.free[n as usize]));
+        free.take(MOST_MATCHES).filter(is_meant).collect()
     }
 
     /// Returns the members of a queue from one end to the other.
     fn walk(&self, idle: &List<PostingId>, is_back: bool) -> impl Iterator<Item = MemberId> {
-        let (front, back) = ((!is_back).then(|| idle.iter(&self.links)), is_back.then(|| idle.iter_back(&self.links)));
-        let postings = front.into_iter().flatten().chain(back.into_iter().flatten());
-        postings.map(|posting| self.postings[posting.index()].member)
+        let mut next = if is_back { idle.back() } else { idle.front() };
+        std::iter::from_fn(move || {
+            let id = next?;
+            meter::visit();
+            next = if is_back { self.links.before(id) } else { self.links.after(id) };
+            Some(self.postings[id.index()].member)
+        })
+    }
+
+    fn is_free(&self, id: MemberId) -> bool {
+        self.free[id.index() / 64] & 1 << (id.index() % 64) != 0
     }
 
     /// Returns the members that have each attribute, fewest words first; None if no member has one of them.
@@ -237,22 +266,21 @@ impl MemberAttributes {
 
     /// Compares the queues and sets with the members; `state_of` returns the pool and phase of one.
     pub fn check(&self, state_of: impl Fn(MemberId) -> (PoolId, Phase)) {
-        let is_marked = |id: MemberId| self.idle[id.index() / 64] & 1 << (id.index() % 64) != 0;
         let (mut having, mut queued) = (0, 0);
         for (index, of_member) in self.of_members.iter().enumerate() {
             let id = MemberId::from_index(index);
             let Some(OfMember { attributes, postings }) = of_member else {
-                assert!(!is_marked(id), "a member without attributes is found by none");
+                assert!(!self.is_free(id), "a member without attributes is found by none");
                 continue;
             };
             let (pool, kind) = state_of(id);
-            let is_idle = matches!(kind, Phase::Free | Phase::Checking);
-            assert_eq!(is_marked(id), is_idle, "idle members are found by their attributes");
+            assert_eq!(self.is_free(id), kind == Phase::Free, "free members are found by their attributes");
             assert_eq!(postings.len(), attributes.len(), "each attribute has its place");
             for (posting, (name, value)) in postings.iter().zip(&**attributes) {
                 let Posting { member, pair } = self.postings[posting.index()];
                 assert_eq!(self.pairs.find(owner_of(pool), name, value), Some(pair), "an attribute is found");
                 assert!(member == id && self.pairs.get(pair).all.has(id), "a member is found by its attributes");
+                let is_idle = matches!(kind, Phase::Free | Phase::Checking);
                 assert_eq!(self.links.is_linked(*posting), is_idle, "idle members are in the queues");
                 having += 1;
                 queued += u32::from(is_idle);
@@ -271,10 +299,6 @@ impl MemberAttributes {
 impl MemberSet {
     fn place_of(&self, n: u32) -> Result<usize, usize> {
         self.words.binary_search_by_key(&n, |(n, _)| *n)
-    }
-
-    fn word(&self, n: u32) -> u64 {
-        self.place_of(n).map_or(0, |at| self.words[at].1)
     }
 
     fn insert(&mut self, id: MemberId) {
@@ -296,7 +320,7 @@ impl MemberSet {
 
     fn has(&self, id: MemberId) -> bool {
         let (n, bit) = word_of(id);
-        self.word(n) & bit != 0
+        self.place_of(n).is_ok_and(|at| self.words[at].1 & bit != 0)
     }
 }
 
@@ -323,11 +347,23 @@ fn members_of(n: u32, mut bits: u64) -> impl Iterator<Item = MemberId> {
 
 /// Returns the words of the members that are in each set; the first set has the fewest.
 fn common<'a>(having: &'a [&'a Having]) -> impl Iterator<Item = (u32, u64)> + 'a {
-    having[0].all.words.iter().enumerate().map(|(at, (n, bits))| {
+    let mut places = vec![0; having.len()];
+    let words = having[0].all.words.iter().enumerate();
+    words.map(move |(at, (n, bits))| {
         if at % WORDS_OF_A_VISIT == 0 {
             meter::visit();
         }
-        (*n, having[1..].iter().fold(*bits, |bits, having| bits & having.all.word(*n)))
+        let mut bits = *bits;
+        for (having, place) in having.iter().zip(&mut places).skip(1) {
+            let words = &having.all.words[*place..];
+            // The next word, if most members have the attribute.
+            *place += match words.first() {
+                Some((first, _)) if first >= n => 0,
+                _ => words.partition_point(|(other, _)| other < n),
+            };
+            bits &= having.all.words.get(*place).filter(|(other, _)| other == n).map_or(0, |(_, bits)| *bits);
+        }
+        (*n, bits)
     })
 }
 
@@ -349,17 +385,17 @@ mod tests {
         for id in ids() {
             table.set(id, pool, attributes_of(id).into());
             table.enter_idle(id);
+            table.set_free(id, id.index() % 3 > 0);
         }
-        let is_free = |id: &MemberId| !id.index().is_multiple_of(3);
         let filters =
             [&[("two", 1)][..], &[("two", 0), ("step", 3)], &[("step", 0), ("two", 1)], &[("id", 7), ("two", 1)]];
         for (filter, members) in filters.into_iter().flat_map(|filter| [(filter, 1), (filter, 300)]) {
             for is_back in [false, true] {
                 let attributes = pairs(filter);
                 let has_all = |id: &MemberId| attributes.iter().all(|pair| attributes_of(*id).contains(pair));
-                let matches = ids().filter(|id| is_free(id) && has_all(id)).count();
-                let found = table.find_idle(pool, &Wanted { attributes: &attributes, members, is_back }, is_free);
-                assert!(found.iter().all(|id| is_free(id) && has_all(id)), "{filter:?}");
+                let matches = ids().filter(|id| table.is_free(*id) && has_all(id)).count();
+                let found = table.find_free(pool, &Wanted { attributes: &attributes, members, is_back }, |_| true);
+                assert!(found.iter().all(|id| table.is_free(*id) && has_all(id)), "{filter:?}");
                 assert_eq!(found.len().min(members), matches.min(members), "{filter:?}");
                 assert!(table.has_any(pool, &attributes));
             }

@@ -1,6 +1,7 @@
 //! Comparison of the tables of members with each other.
 
 use super::{Beside, Member, MemberId, MemberTable, Phase, PoolId, PoolMembers};
+use poolcounter_core::List;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -46,6 +47,7 @@ impl MemberTable {
             assert!(kind.may_be(member.timer.is_some()), "a phase has a timer if it ends by itself");
             let is_idle = matches!(kind, Phase::Free | Phase::Checking);
             let is_queued = is_idle || matches!(kind, Phase::Unclean | Phase::Cleaning);
+            assert_eq!(self.free_links.is_linked(*id), kind == Phase::Free, "free members are in the free list");
             assert_eq!(self.phase_links.is_linked(*id), is_queued, "a member is in the queue of its phase");
             assert!(kind != Phase::Quarantined || member.owner.is_none(), "quarantine is for fixed ones");
             assert!(!member.is_leaving || kind == Phase::InUse, "a member that is to leave is in use until then");
@@ -65,8 +67,16 @@ impl MemberTable {
             let count = phases.iter().map(|phase| of_pool.count(*phase)).sum::<u32>();
             assert_eq!(queue.len(), count, "a queue has all members in its phases");
         }
-        let idle = of_pool.idle.iter(&self.phase_links);
-        assert!(idle.map(|id| self.get(id).since).is_sorted(), "the longest idle comes first");
+        let is_sorted = |queue: &List<MemberId>| queue.iter(&self.phase_links).map(|id| self.get(id).since).is_sorted();
+        assert!(is_sorted(&of_pool.idle), "the longest idle comes first");
+        assert!(is_sorted(&of_pool.unclean), "the longest returned is cleaned first");
+        let free = of_pool.free.iter(&self.free_links);
+        assert!(
+            free.eq(of_pool.idle.iter(&self.phase_links).filter(|id| self.get(*id).phase == Phase::Free)),
+            "the free list has the order of the idle"
+        );
+        let late = of_pool.cleaning.iter(&self.phase_links).filter(|id| self.get(*id).timer.is_none()).count();
+        assert_eq!(of_pool.late as usize, late, "cleanings that take too long");
     }
 
     fn check_agents(&self) {

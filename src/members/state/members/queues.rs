@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 impl MemberTable {
     /// Returns the free members of a pool, longest idle first.
     pub fn free(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
-        self.in_pool(pool).idle.iter(&self.phase_links).filter(|id| self.get(*id).phase == Phase::Free)
+        self.in_pool(pool).free.iter(&self.free_links)
     }
 
     /// Returns the free members of a pool that providers have brought, longest idle first.
@@ -18,7 +18,7 @@ impl MemberTable {
 
     /// Returns the free members of a pool, longest idle last.
     pub fn free_back(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
-        self.in_pool(pool).idle.iter_back(&self.phase_links).filter(|id| self.get(*id).phase == Phase::Free)
+        self.in_pool(pool).free.iter_back(&self.free_links)
     }
 
     /// Returns the members of a pool: first the members in queues, in the order of the queues.
@@ -38,11 +38,18 @@ impl MemberTable {
         of_pool.move_count(phase, Phase::Orphaned);
         match phase {
             Phase::Free | Phase::Checking => {
+                if phase == Phase::Free {
+                    of_pool.free.remove(&mut self.free_links, id);
+                    self.attributes.set_free(id, false);
+                }
                 of_pool.idle.remove(&mut self.phase_links, id);
                 self.attributes.leave_idle(id);
             }
             Phase::Unclean => of_pool.unclean.remove(&mut self.phase_links, id),
-            Phase::Cleaning => of_pool.cleaning.remove(&mut self.phase_links, id),
+            Phase::Cleaning => {
+                of_pool.late -= u32::from(timer.is_none());
+                of_pool.cleaning.remove(&mut self.phase_links, id);
+            }
             _ => {}
         }
         let pool = member.pool;
@@ -88,11 +95,18 @@ impl MemberTable {
         of_pool.move_count(Phase::Orphaned, phase);
         match phase {
             Phase::Free | Phase::Checking => {
+                if phase == Phase::Free {
+                    of_pool.free.push_back(&mut self.free_links, id);
+                    self.attributes.set_free(id, true);
+                }
                 of_pool.idle.push_back(&mut self.phase_links, id);
                 self.attributes.enter_idle(id);
             }
             Phase::Unclean => of_pool.unclean.push_back(&mut self.phase_links, id),
-            Phase::Cleaning => of_pool.cleaning.push_back(&mut self.phase_links, id),
+            Phase::Cleaning => {
+                of_pool.late += u32::from(timer.is_none());
+                of_pool.cleaning.push_back(&mut self.phase_links, id);
+            }
             _ => {}
         }
         (member.phase, member.timer) = (phase, timer);
@@ -121,13 +135,46 @@ impl MemberTable {
         self.set_timer(id, timer, step);
     }
 
-    /// Begins or ends the check of an idle member. It keeps its position among the idle.
+    /// Begins or ends the check of an idle member, which keeps its position among the idle and the free.
     pub fn set_checking(&mut self, id: MemberId, is_checking: bool) {
+        let next = (!is_checking).then(|| self.next_free(id)).flatten();
         let member = &mut self.members[id.index()];
         let phase = if is_checking { Phase::Checking } else { Phase::Free };
         let (pool, before) = (member.pool, std::mem::replace(&mut member.phase, phase));
-        self.by_pool.get_mut(pool).move_count(before, phase);
+        let of_pool = self.by_pool.get_mut(pool);
+        of_pool.move_count(before, phase);
+        match next {
+            _ if is_checking => of_pool.free.remove(&mut self.free_links, id),
+            Some(next) => of_pool.free.insert_before(&mut self.free_links, next, id),
+            None => of_pool.free.push_back(&mut self.free_links, id),
+        }
+        self.attributes.set_free(id, !is_checking);
         self.note_free(pool);
+    }
+
+    /// Returns the free member behind a checked one among the idle; None without one. The search goes in both directions
+    /// at once, so that many checks together cost little each.
+    fn next_free(&self, id: MemberId) -> Option<MemberId> {
+        let idle = &self.phase_links;
+        let is_free = |id: MemberId| self.get(id).phase == Phase::Free;
+        let (mut before, mut after) = (id, id);
+        loop {
+            let next = idle.after(after)?;
+            if is_free(next) {
+                return Some(next);
+            }
+            let Some(prev) = idle.before(before) else { return self.in_pool(self.get(id).pool).free.front() };
+            if is_free(prev) {
+                return self.free_links.after(prev);
+            }
+            (before, after) = (prev, next);
+        }
+    }
+
+    /// Takes the timer of a cleaning, which has fired.
+    pub fn cleaning_fired(&mut self, id: MemberId) {
+        self.fired(id);
+        self.by_pool.get_mut(self.members[id.index()].pool).late += 1;
     }
 
     /// Returns the members of a pool that an agent cleans, longest asked first.
@@ -136,10 +183,15 @@ impl MemberTable {
         self.in_pool(pool).cleaning.iter(&self.phase_links).metered().filter(is_its).collect()
     }
 
-    /// Returns the number of the cleanings of a pool that take longer than `clean_timeout`. They were asked for first.
-    pub fn late_cleanings(&self, pool: PoolId) -> usize {
-        let is_late = |id: &MemberId| self.get(*id).timer.is_none();
-        self.in_pool(pool).cleaning.iter(&self.phase_links).take_while(is_late).count()
+    /// Puts a member that is in no queue among the members that wait to be cleaned, by the time of its return.
+    pub fn enter_unclean(&mut self, id: MemberId) {
+        self.enter_state(id, Phase::Unclean, None);
+        let (since, unclean) = (self.get(id).since, &mut self.by_pool.get_mut(self.members[id.index()].pool).unclean);
+        let next = unclean.iter(&self.phase_links).find(|other| self.members[other.index()].since >= since);
+        if let Some(next) = next.filter(|next| *next != id) {
+            unclean.remove(&mut self.phase_links, id);
+            unclean.insert_before(&mut self.phase_links, next, id);
+        }
     }
 }
 
