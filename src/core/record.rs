@@ -1,5 +1,5 @@
-//! Stream of length-prefixed values: the form of a handover. Only one value at a time is in memory, or one block of
-//! small entries. It knows neither files nor the meaning of the values.
+//! Stream of length-prefixed values: the form of a handover. Only one value at a time is in memory, except for blocks of
+//! small entries, which may be kept and read later. It knows neither files nor the meaning of the values.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,4 +1,4 @@
-//! The contract of the counters service beside the tick: start, handover, reports.
+//! The contract of the counters service beside the tick: start and handover.
 
 use super::{CounterSession, CountersService, step};
 use poolcounter_core::{ConnId, Reader, Writer};

@@ -1,4 +1,4 @@
-//! The contract of the pools service beside the tick: start, handover, reports.
+//! The contract of the pools service beside the tick: start and handover.
 
 use super::PoolsService;
 use super::state::PoolsState;

@@ -234,7 +234,7 @@ impl PoolsState {
                 timeout.fired();
                 self.figures.add(Stat::WastedTimeoutTime, step.now.since(claim.since));
                 let type_id = self.pool_at(claim.pool).type_id;
-                self.note_refusal(claim.pool, type_id, Reply::Timeout, step.now);
+                self.note_refusal(claim.pool, type_id, false, step.now);
                 step.replies.push((claim.conn, Reply::Timeout));
                 self.grant_freed(freed, step);
             }
@@ -283,7 +283,7 @@ impl PoolsState {
         };
         if let Some((by, reason)) = refusal {
             let type_id = self.types.of(request.key);
-            self.note_refusal(by, type_id, reason, step.now);
+            self.note_refusal(by, type_id, reason == Reply::QueueFull, step.now);
             self.note_limits(request);
             return Err(reason);
         }

@@ -18,8 +18,6 @@ use poolcounter_service::report::{LoopStats, Moment, Overview};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Version of the format of what services hand over.
-const VERSION: u16 = 1;
 /// Shortest time between two comparisons with the clock of the time of day.
 const CLOCK_LOOK: Span = Span::from_secs(1);
 /// Largest difference that counts as none.
@@ -73,8 +71,6 @@ pub struct Dispatch {
 #[derive(Serialize, Deserialize)]
 pub struct SavedService {
     pub name: String,
-    /// Version of the service's format.
-    pub version: u16,
     pub traffic: Traffic,
 }
 
@@ -282,7 +278,7 @@ impl Dispatch {
         out.put(&self.services.ids().len())?;
         for id in self.services.ids() {
             let Entry { info, traffic, .. } = &self.services[id];
-            out.put(&SavedService { name: info.name.into(), version: VERSION, traffic: *traffic })?;
+            out.put(&SavedService { name: info.name.into(), traffic: *traffic })?;
             self.call(id, now, &NoPeers, |service, context| meter::exempt(|| service.save(out, context)))?;
         }
         Ok(())
@@ -300,11 +296,8 @@ impl Dispatch {
         while self.wheel.expire(now).is_some() {}
         let mut restored = Vec::new();
         for _ in 0..saved.take::<usize>()? {
-            let SavedService { name, version, traffic } = saved.take()?;
+            let SavedService { name, traffic } = saved.take()?;
             let id = self.services.named(&name).ok_or_else(|| Unreadable(format!("there is no service {name}")))?;
-            if version != VERSION {
-                return Err(Unreadable(format!("{name}: the handover has version {version}, not {VERSION}")));
-            }
             self.services[id].traffic = traffic;
             self.call(id, now, &NoPeers, |service, context| {
                 meter::exempt(|| match is_rehearsal {

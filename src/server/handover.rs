@@ -36,8 +36,7 @@ use environment::{c_string, environment_with, set_process_name};
 
 /// First bytes of the file, before [`VERSION`], so that no other file is taken for a handover.
 const MAGIC: [u8; 12] = *b"poolcounter\0";
-/// Version of the file's layout: a [`Preamble`], the services' parts, each with a version of its own, and the
-/// connections.
+/// Version of the file: of its layout, a [`Preamble`], the services' parts and the connections, and of what is in each.
 const VERSION: u32 = 1;
 /// Variable with the file's descriptor for the successor, after the pid, which exec does not change, and before the
 /// descriptor of the program itself.

@@ -225,7 +225,7 @@ pub trait Lifecycle {
 /// State of a service in the handover to another process.
 pub trait Handover {
     /// Writes the whole state, for a process that takes over. Connections keep their ids. A change of the format needs
-    /// another version of the services' part of the handover.
+    /// another version of the handover.
     ///
     /// # Errors
     ///
@@ -252,8 +252,8 @@ pub trait Handover {
         Ok(true)
     }
 
-    /// Fails in the same cases as [`Handover::restore`], with [`Handover::restore_more`] after it. The state afterwards does not matter, so it may take less
-    /// memory. Leaves the store alone, which belongs to the serving process. The first turns of connections follow, but
+    /// Fails in the same cases as [`Handover::restore`], with [`Handover::restore_more`] after it. The state afterwards
+    /// does not matter. Leaves the store alone, which belongs to the serving process. The first turns of connections follow, but
     /// no commit. The serving process goes on meanwhile, so a refusal may depend only on facts that it does not change.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ const AGED: Span = Span::from_secs(60);
 /// Parts of claims, by claim.
 #[derive(Default)]
 pub(super) struct Parts {
-    /// None for claims without parts; the vector ends behind the last claim that ever had some.
+    /// None for claims without parts.
     by_claim: SideTable<ClaimId, Option<Box<Several>>>,
     /// Number of parts.
     count: u64,
@@ -85,6 +85,7 @@ impl Parts {
     }
 
     fn take(&mut self, id: ClaimId, conn: ConnId) -> Option<Box<Several>> {
+        self.by_claim.get(id).as_ref()?;
         let several = self.by_claim.get_mut(id).take()?;
         *self.by_conn.get_mut(conn) -= several.len();
         self.count -= several.parts.len() as u64;

@@ -1,6 +1,6 @@
 //! Refusals of requests by pools, in all and by key.
 
-use super::{PoolId, PoolsState, Reply, TypeId};
+use super::{PoolId, PoolsState, TypeId};
 use poolcounter_core::top_keys::KeyEvent;
 use poolcounter_core::{Id, Span, Time};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
@@ -9,14 +9,14 @@ use poolcounter_protocol::pools::stats::PoolStat as Stat;
 const WINDOW: Span = Span::from_secs(60);
 
 impl PoolsState {
-    /// Counts a refusal by a pool of a request of this type of work.
-    pub(super) fn note_refusal(&mut self, pool: PoolId, type_id: TypeId, refusal: Reply, now: Time) {
+    /// Counts a refusal by a pool of a request of this type of work: as its queue was full, or after the wait.
+    pub(super) fn note_refusal(&mut self, pool: PoolId, type_id: TypeId, is_full: bool, now: Time) {
         if self.window_begun(now).is_none() {
             self.refusing_since = Some(now);
             self.top_keys.begin_window();
         }
         let of_type = &mut self.types[type_id];
-        if refusal == Reply::QueueFull {
+        if is_full {
             self.figures.count(Stat::FullQueues);
             of_type.full.bump();
         } else {

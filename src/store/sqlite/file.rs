@@ -168,8 +168,8 @@ impl DatabaseFile {
         Look::at(&self.path, &self.beside("-wal"))
     }
 
-    /// Opens the file of a place that is locked, which is created if it is missing. A file that is there is only read, so that this waits for no
-    /// sync; one that cannot be used stays as it is.
+    /// Opens the file of a place that is locked, which is created if it is missing. A file that is there is only read, so
+    /// that this waits for no sync. A file that cannot be used stays as it is.
     ///
     /// # Errors
     ///

@@ -28,6 +28,7 @@ enum Move {
     Unblock,
     Flood,
     Upgrade,
+    Babble,
 }
 
 const MOVES: [(Move, usize); 9] = [
@@ -103,6 +104,9 @@ impl Simulation {
         let (chatter, counting) = (Chatter::new(&mut random, limits.max_line), Counting::new(&mut random));
         let all: [Services; 3] = [&[Service::Pools], &[Service::Counters], &[Service::Pools, Service::Counters]];
         let drawn = random.pick(&all);
+        let mut moves = random.swarm(&MOVES);
+        // Seeds keep their histories, which have no such bytes.
+        moves.extend(services.map(|_| (Move::Babble, 4)));
         Simulation {
             twin: Twin::new(limits),
             chatter,
@@ -110,7 +114,7 @@ impl Simulation {
             services: services.unwrap_or(drawn),
             interval_us: limits.interval_us,
             far_us: FAR_US.min(FAR_INTERVALS * limits.interval_us),
-            moves: random.swarm(&MOVES),
+            moves,
             most_clients: 2 + random.below(12),
             clients: Vec::new(),
             random,
@@ -146,6 +150,7 @@ impl Simulation {
             }
             Move::Flood => self.flood(),
             Move::Upgrade => self.twin.act(Action::Upgrade),
+            Move::Babble => self.babble(),
         }
     }
 
@@ -202,6 +207,15 @@ impl Simulation {
             self.twin.act(Action::Room(number, self.random.below(5_000)));
         }
         self.twin.act(Action::Send(number, words));
+    }
+
+    /// Sends any bytes.
+    fn babble(&mut self) {
+        let Some(n) = self.speaker() else { return };
+        let mut words = std::mem::take(&mut self.clients[n].pending);
+        // Lossless: each is a byte.
+        words.extend((0..self.random.below(40)).map(|_| self.random.below(256) as u8));
+        self.twin.act(Action::Send(self.clients[n].number, words));
     }
 
     fn fall_silent(&mut self, how: impl Fn(usize) -> Action) {
