@@ -154,3 +154,28 @@ fn a_connection_sees_what_it_has_opened() {
     assert_eq!(service.next(2), Some("DELETED".into()));
     assert_eq!(service.next(2), Some("RESERVED 201 1 a".into()));
 }
+
+/// More runners wait for one limit than are looked at together when it opens, each for a tube of its own.
+#[test]
+fn runners_behind_a_limit_are_served_in_turns() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    service.send(1, b"limit t/* 1 all\r\n");
+    service.output(1);
+    let runners = 10..160;
+    for runner in runners.clone() {
+        put(&mut service, &format!("t/{runner}"), 9, 2);
+        service.send(runner, format!("watch t/{runner}\r\nignore default\r\nreserve\r\n").as_bytes());
+        service.pass(Span::from_millis(1));
+    }
+    let mut served = Vec::new();
+    for _ in 0..2 * runners.len() {
+        let replies = runners.clone().map(|runner| (runner, String::from_utf8(service.output(runner)).expect("text")));
+        let job_of = |reply: String| Some(reply.split_once("RESERVED ")?.1.split(' ').next()?.to_string());
+        let has_one: Vec<_> = replies.filter_map(|(runner, reply)| Some((runner, job_of(reply)?))).collect();
+        let [(runner, job)] = &has_one[..] else { panic!("{has_one:?} are served at once") };
+        served.push(*runner);
+        service.send(*runner, format!("delete {job}\r\nreserve\r\n").as_bytes());
+        service.pass(Span::from_millis(20));
+    }
+    assert!(served.iter().copied().eq(runners.clone().chain(runners)), "{served:?}");
+}
