@@ -106,10 +106,9 @@ impl State {
         let End { ending, by, note } = end;
         if owner.is_none() {
             let at = self.moment(step.now);
-            self.members.take_beside(id, |beside| {
-                let past = beside.history.iter_mut().rev().find(|past| past.lease == number)?;
-                past.end.replace((at, ending, by.as_bytes().into()))
-            });
+            if let Some(past) = self.members.history_mut(id).find(|past| past.lease == number) {
+                past.end = Some((at, ending, by.as_bytes().into()));
+            }
         }
         if let (.., Some(stat)) = ending.row() {
             self.pools.count(pool, stat);

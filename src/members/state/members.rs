@@ -319,6 +319,11 @@ impl MemberTable {
         self.beside.entry(id).or_default()
     }
 
+    /// Returns the last leases of a member, the last one first, for changes that are marked apart.
+    pub fn history_mut(&mut self, id: MemberId) -> impl Iterator<Item = &mut PastLease> {
+        self.beside.get_mut(&id).into_iter().flat_map(|beside| beside.history.iter_mut().rev())
+    }
+
     /// Takes one of the facts beside a member. A member without any has no place in the table.
     pub fn take_beside<T>(&mut self, id: MemberId, take: impl FnOnce(&mut Beside) -> Option<T>) -> Option<T> {
         let beside = self.beside.get_mut(&id)?;

@@ -17,19 +17,17 @@ const MOST_KEPT: usize = 2 * MOST_AT_ONCE as usize;
 const MOST_SORTED: usize = 1024;
 
 /// Members that were chosen together. One alone, as for most takes, needs no memory of its own.
-#[derive(Default)]
-pub(super) struct Picked {
-    pub first: Option<MemberId>,
-    /// All members, if they are several.
-    pub several: Vec<MemberId>,
+pub(super) enum Picked {
+    One([MemberId; 1]),
+    Several(Vec<MemberId>),
 }
 
 impl Picked {
     fn push(&mut self, member: MemberId) {
-        if self.is_empty() {
-            self.first = Some(member);
-        } else {
-            self.several.extend(self.first.take().into_iter().chain([member]));
+        match self {
+            Picked::One([first]) => *self = Picked::Several(vec![*first, member]),
+            Picked::Several(none) if none.is_empty() => *self = Picked::One([member]),
+            Picked::Several(members) => members.push(member),
         }
     }
 }
@@ -38,7 +36,10 @@ impl Deref for Picked {
     type Target = [MemberId];
 
     fn deref(&self) -> &[MemberId] {
-        if self.first.is_some() { self.first.as_slice() } else { &self.several }
+        match self {
+            Picked::One(one) => one,
+            Picked::Several(members) => members,
+        }
     }
 }
 
@@ -178,7 +179,7 @@ impl State {
     /// Returns free members for a take or waiter of this rank: as many as it asks for, of a pool or of the pools of a
     /// group, beginning with the one that has most free. Members that are kept for a waiter before it are left out.
     pub(super) fn find(&self, place: Place, filter: Option<&Filter>, members: u32, rank: Rank) -> Option<Picked> {
-        let mut found = Picked::default();
+        let mut found = Picked::Several(Vec::new());
         let mut has_all = |pool: PoolId| {
             self.pick(pool, filter, members as usize - found.len(), rank, &mut found);
             found.len() == members as usize

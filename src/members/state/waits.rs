@@ -64,7 +64,7 @@ impl State {
             return false;
         }
         let members = match waiter.members() {
-            1 => Some(Picked { first: Some(member), several: Vec::new() }),
+            1 => Some(Picked::One([member])),
             wanted => self.find(waiter.place, waiter.filter.as_deref(), wanted, rank),
         };
         let Some(members) = members else { return false };
