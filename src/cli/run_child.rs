@@ -69,12 +69,11 @@ pub fn run(
         }
         _ => Failure { status: CANNOT_RUN, sentence: format!("{}: {error}", name.display()) },
     })?;
-    let target = if has_group { group_of(child) } else { child };
     let run = ChildRun {
         watchdog,
         signals,
         child,
-        target,
+        target: if has_group { group_of(child) } else { child },
         lifetime,
         held,
         was_lost: false,
@@ -107,8 +106,7 @@ struct ChildRun<'a> {
 
 impl ChildRun<'_> {
     fn run(mut self) -> io::Result<Ended> {
-        let mut events = Events::with_capacity(2);
-        let mut status = None;
+        let (mut events, mut status, mut poll) = (Events::with_capacity(2), None, self.watch()?);
         loop {
             while let Some(signal) = self.signals.read_signal()? {
                 self.handle(&signal);
@@ -124,22 +122,27 @@ impl ChildRun<'_> {
             }
             self.kill_if_due();
             let look = status.map(|_| Instant::now() + LOOK_EVERY);
+            let was_lost = self.was_lost;
             let next = self.check_held().into_iter().chain(self.deadline).chain(look).min();
             let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
-            match self.watch()?.poll(&mut events, timeout) {
+            if !was_lost {
+                poll = self.watch()?;
+            }
+            match poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
         }
     }
 
-    /// Returns a poll for the signals and for input on the connection, which the watchdog keeps. Made anew each time: the
-    /// number of a closed descriptor may have been reused for another connection.
+    /// Returns a poll for the signals and for input on the connection, which the watchdog keeps. Made anew for each wait
+    /// until the loss: the number of a closed descriptor may have been reused for another connection. After the loss,
+    /// nothing would read the input.
     fn watch(&self) -> io::Result<Poll> {
         let connection = self.held.and_then(|held| (held.connection)());
         self.watchdog.iter().for_each(|watchdog| watchdog.add(self.target, connection.as_slice()));
         let poll = Poll::new()?;
-        for descriptor in connection.into_iter().chain([self.signals.as_raw_fd()]) {
+        for descriptor in connection.filter(|_| !self.was_lost).into_iter().chain([self.signals.as_raw_fd()]) {
             poll.registry().register(&mut SourceFd(&descriptor), Token(0), Interest::READABLE)?;
         }
         Ok(poll)
@@ -154,8 +157,7 @@ impl ChildRun<'_> {
         if self.deadline.is_none() && !self.is_killed {
             self.deadline = Instant::now().checked_add(self.lifetime.grace);
         }
-        let is_given_up = self.is_killed && self.deadline.is_none();
-        is_left(self.target) && !is_given_up
+        is_left(self.target) && !(self.is_killed && self.deadline.is_none())
     }
 
     /// Kills what has not ended within the grace.

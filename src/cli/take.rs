@@ -244,7 +244,7 @@ fn lines_of(variables: &[Variable], format: Option<&str>) -> Result<Vec<Vec<u8>>
                 )),
             })
             .collect(),
-        Some(_) => {
+        Some(_json) => {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let object = lines.map(|(name, value)| (text(name), Value::from(text(value))));
             Ok(vec![ascii_where_invisible(&Value::Object(object.collect()).to_string()).into_bytes()])

@@ -215,8 +215,8 @@ impl NewJob {
         }
     }
 
-    /// Writes the put request without its last line end. Fails with [`Error::NoExtension`] if it needs an extension that the server lacks, and
-    /// with [`Error::BadName`] for an invalid name.
+    /// Writes the put request without its last line end. Fails with [`Error::NoExtension`] if it needs an extension that
+    /// the server lacks, and with [`Error::BadName`] for an invalid name.
     fn write(&self, bytes: &mut Vec<u8>, is_extended: bool) -> Result<(), Error> {
         let JobExtras { key, until, key_for, root, group } = &self.extras;
         let words = PutWords {

@@ -203,15 +203,6 @@ impl Daemon {
         wait(&mut self.child)
     }
 
-    /// Returns the processor time that it has used.
-    pub fn cpu_time(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("the process is there");
-        // After the name in brackets: user and system time are the 12th and 13th field, in hundredths of a second.
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum();
-        Duration::from_millis(ticks * 10)
-    }
-
     /// Returns its anonymous resident memory, in bytes.
     pub fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the process is there");

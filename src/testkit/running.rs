@@ -126,6 +126,15 @@ pub fn process_state(pid: i32) -> Option<char> {
     (!matches!(state, 'Z' | 'X')).then_some(state)
 }
 
+/// Returns the processor time that a process has used.
+pub fn cpu_time(pid: u32) -> std::time::Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
+    // After the name in brackets: user and system time are the 12th and 13th field, in hundredths of a second.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum();
+    std::time::Duration::from_millis(ticks * 10)
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         // The process may have ended already.

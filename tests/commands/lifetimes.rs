@@ -7,7 +7,7 @@ use nix::pty::OpenptyResult;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, until, wait};
-use poolcounter_testkit::running::{Running, process_state};
+use poolcounter_testkit::running::{Running, cpu_time, process_state};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use std::fs::{self, File};
@@ -290,6 +290,39 @@ fn loss_can_have_a_status_of_its_own() {
         "poolcounter: k: the lock is lost, because the connection is gone; the command runs on without it"
     );
     assert_eq!(exec.finish().status, Some(3));
+}
+
+/// After a loss nothing reads the connection, whose news stay there as long as the command runs.
+#[test]
+fn commands_cost_no_processor_time_after_losses() {
+    let mut daemon = Daemon::start_with_members(&["--counter", "--counter-listen", "127.0.0.1:0"]);
+    let servers = [daemon.counters(), daemon.address, daemon.members()].map(|address| address.to_string());
+    let mut operator = Client::to(daemon.members());
+    for request in ["POOL p 0 2", "ADD p a", "ADD p b"] {
+        assert_eq!(operator.ask(request), "OK");
+    }
+    let mut commands = [
+        &["counter", "-s", &servers[0], "acquire", "u", "1", "1"][..],
+        &["exec", "-s", &servers[1], "-k", "k", "--hold", "0.1"],
+        &["take", "-s", &servers[2], "p", "--count", "2"],
+    ]
+    .map(|words| Running::program(&[words, &["--", "sh", "-c", "echo runs; cat"]].concat()));
+    commands.iter_mut().for_each(|command| assert_eq!(command.line(), "runs"));
+    let assert_lost = |command: &mut Running| {
+        let line = command.error_line();
+        assert!(line.ends_with("; the command runs on without it"), "{line}");
+    };
+    assert_eq!(operator.ask("DEL p a NOW"), "OK");
+    commands[1..].iter_mut().for_each(assert_lost);
+    assert_eq!(operator.ask("DEL p b NOW"), "OK");
+    daemon.signal(Signal::SIGKILL);
+    daemon.wait();
+    assert_lost(&mut commands[0]);
+    let used = || commands.iter().map(|command| cpu_time(command.pid())).sum::<Duration>();
+    let before = used();
+    thread::sleep(Duration::from_secs(1));
+    let used = used() - before;
+    assert!(used < Duration::from_millis(200), "{used:?} of a second");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Misbehaving clients, networks and systems, on the real program over real sockets.
 
 use poolcounter_testkit::daemon::{self, Client, Daemon};
+use poolcounter_testkit::running::cpu_time;
 use std::io::{Read, Write};
 use std::process::Command;
 use std::thread;
@@ -26,9 +27,9 @@ fn without_descriptors_those_connected_are_served() {
     first.wait_for_stat("processing_workers", 0);
     daemon.wait_for_log("daemon: new connections wait: ");
     daemon.new_log();
-    let cpu = daemon.cpu_time();
+    let cpu = cpu_time(daemon.pid());
     thread::sleep(Duration::from_millis(2_500));
-    let used = daemon.cpu_time() - cpu;
+    let used = cpu_time(daemon.pid()) - cpu;
     assert!(used < Duration::from_millis(500), "it spins: {used:?} of processor time in 2.5 s");
     let complaints = daemon.new_log();
     assert!((1..=4).contains(&complaints.len()), "a line a second: {complaints:#?}");

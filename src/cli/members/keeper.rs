@@ -40,7 +40,7 @@ pub fn run(
         };
         let next = Instant::now() + pause;
         loop {
-            if process.is_some_and(has_ended) {
+            if process.is_some_and(|process| kill(Pid::from_raw(process), None) == Err(Errno::ESRCH)) {
                 return Ok(());
             }
             let left = next.saturating_duration_since(Instant::now());
@@ -50,8 +50,4 @@ pub fn run(
             thread::sleep(left.min(LOOK_EVERY));
         }
     }
-}
-
-fn has_ended(process: i32) -> bool {
-    kill(Pid::from_raw(process), None) == Err(Errno::ESRCH)
 }

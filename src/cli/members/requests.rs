@@ -33,9 +33,9 @@ pub const REQUESTS: &[MemberRequest] = &[
         },
     ),
     ("return POOL TOKEN [ok|fail]", "returns the member of a lease, as it was or as failed", |members, words, _| {
-        let is_failed = flag(words.get(2), "fail", Some("ok"))?;
+        let (token, is_failed) = (token(words[1])?, flag(words.get(2), "fail", Some("ok"))?);
         let condition = if is_failed { Condition::Fail } else { Condition::Ok };
-        members.give_back(words[0], token(words[1])?, condition).map(nothing)
+        members.give_back(words[0], token, condition).map(nothing)
     }),
     ("history POOL [MEMBER]", "lists the last holders of a fixed member, or of all members of the pool", |_, _, _| {
         Err(Error::BadArgument("history needs POOL [MEMBER]".into()))
@@ -127,14 +127,16 @@ pub fn make(members: &Members, words: &[&[u8]], settings: &MembersCommandSetting
     if given < needed || given > parameters.len() && !wanted.contains("...") {
         return Err(Failure::misuse(format!("{word} needs {wanted}")));
     }
+    // A token is a secret, which has no place in the log of a build.
+    let named = if wanted.contains("TOKEN") { 1 } else { 2 };
     let made = match run(members, words, settings) {
         Err(Error::BadArgument(sentence)) => return Err(Failure::misuse(sentence)),
-        made => made.map_err(|error| refused(&words[..2.min(words.len())], &error)),
+        made => made.map_err(|error| refused(&words[..named.min(words.len())], &error)),
     };
     if !settings.is_json {
         return print(&made?.unwrap_or_default());
     }
-    let error = made.as_ref().err().map(|failure| failure.sentence.clone());
+    let error = made.as_ref().err().map(|failure| &failure.sentence);
     let pool = String::from_utf8_lossy(words[0]);
     print_json(&json!({ "request": word, "pool": pool, "error": error }))?;
     Ok(made.map_or_else(|failure| ExitCode::from(failure.status), |_| ExitCode::SUCCESS))
@@ -156,9 +158,10 @@ fn read<T>(name: &str, word: &[u8], parse: impl Fn(&str) -> Result<T, String>) -
     parse(&text).map_err(|wanted| Error::BadArgument(format!("{name}: \"{text}\" is not {wanted}")))
 }
 
-/// Parses the token of a lease.
+/// Parses the token of a lease. The error does not show the word, which may be a token but for a letter.
 fn token(word: &[u8]) -> Result<LeaseToken, Error> {
-    read("TOKEN", word, |text| LeaseToken::parse(text).ok_or("32 hexadecimal digits, as in POOL_TOKEN".into()))
+    let token = str::from_utf8(word).ok().and_then(LeaseToken::parse);
+    token.ok_or_else(|| Error::BadArgument("TOKEN is not 32 hexadecimal digits, as in POOL_TOKEN".into()))
 }
 
 /// Returns true for the optional word `yes`, and false for its opposite `no` or without a word.

@@ -22,7 +22,7 @@ pub struct TakeSettings {
     pub fail_on: Vec<u8>,
     /// True if variables are printed and the members stay taken.
     pub keeps: bool,
-    /// Format of the printed variables, if set.
+    /// Format of the printed variables, if set: sh, env or json.
     pub format: Option<&'static str>,
     /// Servers to ask.
     pub servers: Servers,
