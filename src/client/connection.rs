@@ -146,9 +146,15 @@ impl ClientConnection {
         self.next_line(None, &mut |_| Ok(()))
     }
 
-    /// Keeps a line that came before a reply, for [`ClientConnection::pending_lines`].
+    /// Keeps a line that came before a reply, for [`ClientConnection::notices`] and
+    /// [`ClientConnection::pending_lines`].
     pub fn set_aside(&mut self, notice: Vec<u8>) {
         self.notices.push(notice);
+    }
+
+    /// Returns the lines that came before replies, without a look at the socket.
+    pub fn notices(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.notices)
     }
 
     /// Returns the next line, for which the request may wait at the server: calls `on_tick` about every second, and

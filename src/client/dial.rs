@@ -1,5 +1,5 @@
-//! Connection setup: tries the addresses of a server one after the other. Independent of the protocol and of the
-//! handling of unreachable servers.
+//! Connection setup: tries the addresses of a server one after the other, blocking or in the background of later calls.
+//! Independent of the protocol and of the handling of unreachable servers.
 
 use super::connection::{ClientConnection, SHORTEST};
 use super::error::{Error, Failure, Fault, Stop};
@@ -11,8 +11,14 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::vec;
 
+/// Time that a background attempt blocks for each new address; within one data centre, a running server connects sooner.
+const GRACE: Duration = Duration::from_millis(1);
+/// Time limit of a background attempt for each address, unless the caller's timeout is longer. The system repeats a lost
+/// connection request after one second, and again after two more.
+const PATIENCE: Duration = Duration::from_secs(4);
 /// Keepalive: a crashed machine sends nothing. A lock holder notices it after this silence and that many probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -38,6 +44,19 @@ pub(super) struct Dial {
 /// Address of a server, and its text.
 type Peer = (SockAddr, String);
 
+/// Attempt to connect to a server, over its addresses.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    /// Addresses not yet tried.
+    rest: vec::IntoIter<Peer>,
+    /// Connect that continues in the background: its address, begin and socket.
+    open: Option<(String, Instant, Socket)>,
+    /// TLS settings and host name to verify; None without TLS.
+    tls: Option<(Tls, String)>,
+    /// Failure of the last address tried.
+    failure: Failure,
+}
+
 impl Dial {
     pub fn new(default_port: u16, timeouts: Timeouts, tls: Option<&Tls>) -> Dial {
         Dial { default_port, timeouts: timeouts.cut(), tls: tls.cloned() }
@@ -51,25 +70,44 @@ impl Dial {
     ) -> Result<(usize, ClientConnection, T), Error> {
         let mut failures = Vec::new();
         for (place, server) in servers.into_iter().enumerate() {
-            let begun = self.connect(server).and_then(|mut connection| match begin(&mut connection) {
-                Err(Stop::Fault(fault)) => Err(Failure { address: connection.address().into(), fault }),
-                said => Ok(said.map(|answer| (place, connection, answer))),
+            let begun = self.connect(server).and_then(|mut connection| match Stop::split(begin(&mut connection)) {
+                Err(fault) => Err(Failure { address: connection.address().into(), fault }),
+                Ok(answer) => Ok(answer.map(|answer| (place, connection, answer))),
             });
             match begun {
-                Ok(said) => return Ok(said?),
+                Ok(answer) => return answer,
                 Err(failure) => failures.push((server.clone(), failure)),
             }
         }
         Err(Error::of_failures(failures))
     }
 
-    /// Connects to `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT`, one of these with the prefix `tls:`, or `unix:PATH`. A host
-    /// name blocks until the resolver replies.
+    /// Connects to `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT`, one of these with the prefix `tls:`, or `unix:PATH`. Tries
+    /// each address in turn and waits, until one is connected. A host name blocks until the resolver replies.
     pub fn connect(&self, server: &str) -> Result<ClientConnection, Failure> {
+        let mut attempt = self.begin(server)?;
+        loop {
+            if let Some(connection) = self.go_on(&mut attempt, self.timeouts.connect, Duration::ZERO)? {
+                return Ok(connection);
+            }
+        }
+    }
+
+    /// Continues an attempt in the background, or begins one, and returns the connection once it is made. Waits at most
+    /// [`GRACE`] for each new address, and not at all for earlier ones.
+    pub fn advance(&self, server: &str, attempt: &mut Option<Attempt>) -> Result<Option<ClientConnection>, Failure> {
+        let attempt = match attempt {
+            Some(attempt) => attempt,
+            None => attempt.insert(self.begin(server)?),
+        };
+        self.go_on(attempt, GRACE, PATIENCE.max(self.timeouts.connect))
+    }
+
+    fn begin(&self, server: &str) -> Result<Attempt, Failure> {
         let unresolved = |address: &str, words| Failure { address: address.into(), fault: Fault::Unresolved(words) };
-        let (server, tls) = match (server.strip_prefix(TLS), &self.tls) {
+        let (server, tls) = match (server.strip_prefix(TLS), self.tls.clone()) {
             (None, _) => (server, None),
-            (Some(inner), Some(tls)) => (inner, Some((tls, host_and_port(inner, self.default_port).0))),
+            (Some(inner), Some(tls)) => (inner, Some((tls, host_and_port(inner, self.default_port).0.to_string()))),
             (Some(_), None) => {
                 return Err(unresolved(server, "it is not said which authorities are trusted for TLS".into()));
             }
@@ -79,25 +117,45 @@ impl Dial {
             None => look_up(server, self.default_port),
         };
         let peers = found.map_err(|error| unresolved(&named, plain(&error.to_string()).into_owned()))?;
-        self.connect_to(peers, tls).unwrap_or_else(|| Err(unresolved(&named, "the name has no address".into())))
+        let failure = unresolved(&named, "the name has no address".into());
+        Ok(Attempt { rest: peers.into_iter(), open: None, tls, failure })
     }
 
-    /// Tries each address in turn and waits, until one is connected. Returns the last failure; None without an address.
-    fn connect_to(&self, peers: Vec<Peer>, tls: Option<(&Tls, &str)>) -> Option<Result<ClientConnection, Failure>> {
-        let mut failed = None;
-        for (address, name) in peers {
-            match connect(&address, self.timeouts.connect).and_then(|socket| self.prepared(socket, tls)) {
-                Ok(stream) => return Some(Ok(ClientConnection::new(stream, name, self.timeouts.answer))),
+    /// Tries the addresses in turn, and waits up to `wait` for each new one. Returns None while one is connecting that
+    /// was begun less than `patience` ago.
+    fn go_on(
+        &self,
+        attempt: &mut Attempt,
+        wait: Duration,
+        patience: Duration,
+    ) -> Result<Option<ClientConnection>, Failure> {
+        loop {
+            let (name, begun, connecting) = match attempt.open.take() {
+                Some((name, begun, socket)) => (name, begun, is_connected(&socket).map(|is| (socket, is))),
+                None => {
+                    let (address, name) = attempt.rest.next().ok_or_else(|| attempt.failure.clone())?;
+                    (name, Instant::now(), connect(&address, wait))
+                }
+            };
+            let connected = match connecting {
+                Ok((socket, false)) if begun.elapsed() < patience => {
+                    attempt.open = Some((name, begun, socket));
+                    return Ok(None);
+                }
+                Ok((_, false)) => Err(io::Error::new(ErrorKind::TimedOut, "connection timed out")),
+                connecting => connecting.map(|(socket, _)| socket),
+            };
+            match connected.and_then(|socket| self.prepared(socket, attempt.tls.as_ref())) {
+                Ok(stream) => return Ok(Some(ClientConnection::new(stream, name, self.timeouts.answer))),
                 Err(error) => {
                     let fault = Fault::unconnected(&error, self.default_port);
-                    failed = Some(Err(Failure { address: name, fault }));
+                    attempt.failure = Failure { address: name, fault };
                 }
             }
         }
-        failed
     }
 
-    fn prepared(&self, socket: Socket, tls: Option<(&Tls, &str)>) -> io::Result<ClientStream> {
+    fn prepared(&self, socket: Socket, tls: Option<&(Tls, String)>) -> io::Result<ClientStream> {
         if !socket.local_addr()?.is_unix() {
             socket.set_tcp_nodelay(true)?;
             let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
@@ -119,24 +177,37 @@ impl Dial {
 ///
 /// `TimedOut` if the backlog stays full; else the system's error.
 pub fn connect_unix(path: &Path, wait: Duration) -> io::Result<UnixStream> {
-    connect(&SockAddr::unix(path)?, wait).map(Into::into)
+    connect(&SockAddr::unix(path)?, wait).map(|(socket, _)| socket.into())
 }
 
-fn connect(address: &SockAddr, wait: Duration) -> io::Result<Socket> {
+/// Begins to connect and waits up to `wait`. Returns true if the socket is connected; otherwise it goes on connecting.
+fn connect(address: &SockAddr, wait: Duration) -> io::Result<(Socket, bool)> {
     let socket = Socket::new(address.domain(), Type::STREAM, None)?;
-    let connected = if address.is_unix() {
-        // Limits the wait for a place in the backlog, too.
-        socket.set_write_timeout(Some(wait.max(SHORTEST)))?;
-        socket.connect(address)
-    } else {
-        socket.connect_timeout(address, wait)
-    };
-    let timed_out = |words| io::Error::new(ErrorKind::TimedOut, words);
-    connected.map(|()| socket).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => timed_out("it accepts no connections: its backlog is full"),
-        ErrorKind::TimedOut => timed_out("connection timed out"),
-        _ => error,
-    })
+    if !address.is_unix() {
+        return match socket.connect_timeout(address, wait) {
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok((socket, false)),
+            connected => connected.map(|()| (socket, true)),
+        };
+    }
+    // Limits the wait for a place in the backlog, too.
+    socket.set_write_timeout(Some(wait.max(SHORTEST)))?;
+    match socket.connect(address) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            Err(io::Error::new(ErrorKind::TimedOut, "it accepts no connections: its backlog is full"))
+        }
+        connected => connected.map(|()| (socket, true)),
+    }
+}
+
+/// Returns true if the socket is connected, false while it is still connecting.
+fn is_connected(socket: &Socket) -> io::Result<bool> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    match socket.peer_addr() {
+        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+        address => address.map(|_| true),
+    }
 }
 
 /// Performs the TLS handshake; blocks up to `within`.
@@ -213,10 +284,28 @@ mod tests {
         Dial::new(7531, Timeouts { connect, ..Timeouts::default() }, None)
     }
 
+    /// Returns an attempt with these addresses.
+    fn attempt(addresses: [SocketAddr; 2]) -> Attempt {
+        let peers = Vec::from(addresses.map(|address| (address.into(), address.to_string())));
+        let failure = Failure { address: String::new(), fault: Fault::Closed };
+        Attempt { rest: peers.into_iter(), open: None, tls: None, failure }
+    }
+
     /// Connects to the first of these addresses that accepts it.
     fn connected(addresses: [SocketAddr; 2], connect: Duration) -> Result<ClientConnection, Failure> {
-        let peers = addresses.map(|address| (address.into(), address.to_string()));
-        dial(connect).connect_to(peers.into(), None).expect("there are addresses")
+        let connection = dial(connect).go_on(&mut attempt(addresses), connect, Duration::ZERO)?;
+        Ok(connection.expect("it is waited for"))
+    }
+
+    /// Continues the attempt in the background until it ends.
+    fn advanced(mut attempt: Option<Attempt>) -> Result<ClientConnection, Failure> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            match dial(Duration::ZERO).advance("", &mut attempt)? {
+                Some(connection) => return Ok(connection),
+                None => assert!(Instant::now() < deadline, "it does not end"),
+            }
+        }
     }
 
     #[test]
@@ -240,6 +329,17 @@ mod tests {
         let alive = alive.local_addr().map(|address| (alive, address)).expect("it is bound");
         let connection = connected([dead, alive.1], Duration::from_millis(50)).expect("the second is there");
         assert_eq!(connection.address(), alive.1.to_string());
+
+        let mut background = Some(attempt([dead, alive.1]));
+        for _ in 0..3 {
+            let advanced = dial(Duration::ZERO).advance("", &mut background).expect("nothing has failed");
+            assert!(advanced.is_none(), "the first does not answer");
+        }
+        // Simulates an attempt that began [`PATIENCE`] ago.
+        let (_, begun, _) = background.as_mut().and_then(|attempt| attempt.open.as_mut()).expect("it is under way");
+        *begun = Instant::now().checked_sub(PATIENCE).expect("the machine is up for longer");
+        let connection = advanced(background).expect("the second is there");
+        assert_eq!(connection.address(), alive.1.to_string());
     }
 
     #[test]
@@ -260,8 +360,10 @@ mod tests {
             let error = connect_unix(&path, wait).expect_err("is full");
             assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         }
-        let failed = dial(Duration::from_millis(200)).connect(&format!("unix:{}", path.display()));
-        assert!(failed.expect_err("is full").to_string().ends_with("its backlog is full"));
+        let (dial, server) = (dial(Duration::from_millis(200)), format!("unix:{}", path.display()));
+        for failed in [dial.connect(&server).err(), dial.advance(&server, &mut None).err()] {
+            assert!(failed.expect("is full").to_string().ends_with("its backlog is full"));
+        }
         assert!((200..5_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
         drop(waiting);
         std::fs::remove_file(&path).expect("is there");
@@ -271,9 +373,11 @@ mod tests {
     fn failure_of_the_last_address_is_reported() {
         let free =
             || std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port is free");
-        let other = free();
-        let failure = connected([free(), other], Duration::from_secs(10)).expect_err("nobody listens");
-        assert_eq!(failure.address, other.to_string());
-        assert!(matches!(failure.fault, Fault::Unreachable(ErrorKind::ConnectionRefused, _)), "{failure}");
+        let (one, other) = (free(), free());
+        for failed in [connected([one, other], Duration::from_secs(10)), advanced(Some(attempt([one, other])))] {
+            let failure = failed.expect_err("nobody listens");
+            assert_eq!(failure.address, other.to_string());
+            assert!(matches!(failure.fault, Fault::Unreachable(ErrorKind::ConnectionRefused, _)), "{failure}");
+        }
     }
 }

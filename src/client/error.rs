@@ -82,11 +82,20 @@ impl Stop {
         Stop::Refused(Error::Refused(String::from_utf8_lossy(words).into_owned()))
     }
 
-    /// Returns the result of one of several requests that were sent together: a refusal of one is no end of all.
-    pub fn each<T>(said: Said<T>) -> Said<Result<T, Error>> {
+    /// Returns the error for the caller of a single connection, which a fault has ended.
+    pub fn or_lost(self) -> Error {
+        match self {
+            Stop::Refused(error) => error,
+            Stop::Fault(_) => Error::Lost,
+        }
+    }
+
+    /// Separates the refusals, after which the connection goes on, from the faults.
+    pub fn split<T>(said: Said<T>) -> Result<Result<T, Error>, Fault> {
         match said {
+            Ok(answer) => Ok(Ok(answer)),
             Err(Stop::Refused(error)) => Ok(Err(error)),
-            said => said.map(Ok),
+            Err(Stop::Fault(fault)) => Err(fault),
         }
     }
 }
@@ -100,15 +109,6 @@ impl From<Error> for Stop {
 impl From<Fault> for Stop {
     fn from(fault: Fault) -> Self {
         Stop::Fault(fault)
-    }
-}
-
-impl From<Stop> for Error {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Refused(error) => error,
-            Stop::Fault(_) => Error::Lost,
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Servers of a client, and the connections to them. Independent of the protocol.
 
 use super::connection::ClientConnection;
-use super::dial::Dial;
+use super::dial::{Attempt, Dial};
 use super::error::{Error, Failure, Fault, Stop};
 use super::placement::Placement;
 use super::{OfEach, Said, Timeouts};
@@ -43,7 +43,7 @@ pub(super) struct Greeting {
 struct FleetServer {
     /// Address as configured.
     address: String,
-    /// Failure state; None unless it has failed since its last reply. Until the end of the pause no request waits for it.
+    /// Failure state; None unless it has failed since its last reply. No request waits for a dead server.
     dead: Option<Dead>,
     /// None before the first use and after a failure.
     connection: Option<NumberedConnection>,
@@ -58,6 +58,8 @@ struct Dead {
     /// Pause after the last failure.
     pause: Duration,
     until: Instant,
+    /// Connection attempt in the background.
+    attempt: Option<Attempt>,
 }
 
 /// Connection with a number that no other connection of the fleet has had.
@@ -140,13 +142,19 @@ impl Fleet {
         asked
     }
 
-    /// Returns a new connection. A dead server is not waited for: returns its last failure.
+    /// Returns a new connection. A dead server is not waited for: returns the connection if the background attempt has
+    /// made one, else the last failure.
     fn connect(&mut self, server: usize) -> Result<ClientConnection, Failure> {
-        let FleetServer { address, dead, .. } = &self.servers[server];
-        match dead {
-            Some(Dead { failure, until, .. }) if Instant::now() < *until => Err(failure.clone()),
-            _ => self.dial.connect(address).inspect_err(|failure| self.has_failed(server, failure)),
-        }
+        let FleetServer { address, dead, .. } = &mut self.servers[server];
+        let connected = match dead {
+            None => self.dial.connect(address),
+            Some(Dead { failure, until, attempt: None, .. }) if Instant::now() < *until => return Err(failure.clone()),
+            Some(Dead { failure, attempt, .. }) => match self.dial.advance(address, attempt).transpose() {
+                None => return Err(failure.clone()),
+                Some(connected) => connected,
+            },
+        };
+        connected.inspect_err(|failure| self.has_failed(server, failure))
     }
 
     /// Records a failure: the server is unreachable or does not reply correctly.
@@ -154,7 +162,7 @@ impl Fleet {
         let dead = &mut self.servers[server].dead;
         let next = |dead: &Dead| (2 * dead.pause).min(LONGEST_PAUSE * self.retry);
         let pause = dead.as_ref().map_or(self.retry, next);
-        *dead = Some(Dead { failure: failure.clone(), pause, until: Instant::now() + pause });
+        *dead = Some(Dead { failure: failure.clone(), pause, until: Instant::now() + pause, attempt: None });
     }
 
     /// Asks on the connection of `held`. A failure closes it, so that nothing is held there any more.
@@ -179,6 +187,14 @@ impl Fleet {
         let (lines, received) = holder.connection.pending_lines();
         *kept = received.is_ok().then_some(holder);
         (lines, received.is_ok())
+    }
+
+    /// Returns the lines that came before replies on each open connection.
+    pub fn notices(&mut self) -> impl Iterator<Item = (HeldOn, Vec<Vec<u8>>)> {
+        self.servers.iter_mut().enumerate().filter_map(|(server, its)| {
+            let NumberedConnection { connection, number } = its.connection.as_mut()?;
+            Some((HeldOn { server, number: *number }, connection.notices()))
+        })
     }
 
     /// Returns true if the connection of `held` is lost. Does not wait.
@@ -208,30 +224,24 @@ impl Fleet {
         mut numbered: NumberedConnection,
         ask: impl FnOnce(&mut ClientConnection) -> Said<T>,
     ) -> Asked<T> {
-        let said = ask(&mut numbered.connection);
+        let said = Stop::split(ask(&mut numbered.connection));
         let (address, number) = (numbered.connection.address().to_string(), numbered.number);
         let its = &mut self.servers[server];
         match said {
-            Err(Stop::Fault(fault)) if fault != Fault::Draining => {
-                let failure = Failure { address, fault };
+            Ok(_) | Err(Fault::Draining) => (its.dead, its.connection) = (None, Some(numbered)),
+            Err(_) => {
                 let (lines, _) = numbered.connection.pending_lines();
                 if !lines.is_empty() {
                     its.last_lines = (number, lines);
                 }
-                // The end of a connection is not always that of its server: it may have been started again.
-                if !matches!(failure.fault, Fault::Closed | Fault::Unreachable(..)) {
-                    self.has_failed(server, &failure);
-                }
-                Err(failure)
-            }
-            said => {
-                (its.dead, its.connection) = (None, Some(numbered));
-                match said {
-                    Err(Stop::Fault(fault)) => Err(Failure { address, fault }),
-                    said => Ok(said.map(|answer| (answer, HeldOn { server, number })).map_err(Error::from)),
-                }
             }
         }
+        let asked = said.map(|answer| answer.map(|answer| (answer, HeldOn { server, number })));
+        asked.map_err(|fault| Failure { address, fault }).inspect_err(|failure| match failure.fault {
+            // The end of a connection is not always that of its server: it may have been started again.
+            Fault::Draining | Fault::Closed | Fault::Unreachable(..) => {}
+            _ => self.has_failed(server, failure),
+        })
     }
 }
 

@@ -246,7 +246,8 @@
 //!
 //! With the feature `tls`, the client uses TLS for servers named `tls:HOST:PORT`, which must present a certificate for
 //! that host. `with_tls` of a placement, a producer or a runner sets the trusted authorities and the client's
-//! certificate. The handshake blocks for up to [`Timeouts::connect`] once more.
+//! certificate. The handshake blocks for up to [`Timeouts::connect`] once more, even if the connection was made in the
+//! background.
 //!
 //! # When servers fail
 //!
@@ -257,8 +258,10 @@
 //! - A server that drains and refuses a lock or a job for that is not dead. The next one is asked in the same way, and
 //!   the connection is kept, with the locks on it.
 //! - A dead server is skipped for [`Timeouts::retry`], which doubles with each further failure up to eight times that.
-//!   The next request after that tries it again. So a machine that is down costs [`Timeouts::connect`] after each pause,
-//!   and a server that accepts connections without replying costs [`Timeouts::answer`].
+//!   The next request after that starts to connect in the background: it waits at most a millisecond for each address
+//!   and goes on to the next server. Later requests check whether the connection is made. So a machine that is down
+//!   costs [`Timeouts::connect`] once, and a server that accepts connections without replying costs
+//!   [`Timeouts::answer`] after each pause.
 //! - A [`Producer`] and a [`Runner`] of jobs have one connection each; when it is lost, they try all their servers in
 //!   order.
 //! - After a failure a connection is closed and never used again. The server releases everything held on it, and no

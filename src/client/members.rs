@@ -203,7 +203,15 @@ impl Members {
         pool: &[u8],
         ask: impl FnMut(&mut ClientConnection) -> Said<T>,
     ) -> Result<(T, HeldOn), Error> {
-        self.fleet.borrow_mut().ask_first(&self.placement.order(pool), ask)
+        self.with_fleet(|fleet| fleet.ask_first(&self.placement.order(pool), ask))
+    }
+
+    /// Makes a request, and records the losses reported before its reply. None are left to pile up.
+    fn with_fleet<T>(&self, request: impl FnOnce(&mut Fleet) -> T) -> T {
+        let mut fleet = self.fleet.borrow_mut();
+        let answer = request(&mut fleet);
+        fleet.notices().for_each(|(held, lines)| self.note(held, &lines));
+        answer
     }
 
     /// Sends a request that needs no wait to the server of a pool or group.
@@ -279,7 +287,7 @@ impl Members {
     }
 
     fn list<T>(&self, request: &[u8], parse: fn(&[u8]) -> Option<T>) -> OfEach<Vec<T>> {
-        self.fleet.borrow_mut().ask_each(|connection| read_list(connection, request, parse))
+        self.with_fleet(|fleet| fleet.ask_each(|connection| read_list(connection, request, parse)))
     }
 
     /// Records the leases of a connection that these lines report as lost.
@@ -313,5 +321,45 @@ impl Default for Wanted {
             lease: None,
             resume: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread::spawn;
+
+    #[test]
+    fn each_request_drains_the_notices_before_its_reply() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("is bound").to_string();
+        let server = spawn(move || {
+            let (mut stream, _) = listener.accept().expect("the client connects");
+            let mut requests = BufReader::new(stream.try_clone().expect("a descriptor is free")).lines();
+            let token = "7".repeat(32);
+            for reply in [
+                format!("MEMBER 1 p a token={token}\n"),
+                format!("!LOST 1 expired\nMEMBER 2 p b token={token}\n"),
+                "!LOST 2 taken_back by=ann for a look\nERROR NO_POOL\n".into(),
+            ] {
+                requests.next().expect("it asks").expect("is text");
+                stream.write_all(reply.as_bytes()).expect("is sent");
+            }
+        });
+        let members = Members::new(crate::MediaWiki::new([address]));
+        let has_notices = || members.fleet.borrow_mut().notices().any(|(_, lines)| !lines.is_empty());
+        let take = || match members.take("p", &Wanted { lease: Some(Duration::from_secs(60)), ..Wanted::default() }) {
+            Ok(TakeOutcome::Taken(taken)) => taken.into_iter().next().expect("is one"),
+            other => panic!("{other:?}"),
+        };
+        assert!(take().keep().is_some());
+        let member = take();
+        assert!(!has_notices(), "the end of the kept lease");
+        assert_eq!(members.utilization("p"), Err(Error::Refused("NO_POOL".into())));
+        assert!(!has_notices(), "the loss of the member");
+        assert_eq!(member.taken_back_by().as_deref(), Some("ann: for a look"));
+        server.join().expect("it has answered");
     }
 }

@@ -3,7 +3,7 @@
 
 use super::connection::ClientConnection;
 use super::dial::Dial;
-use super::error::Error;
+use super::error::{Error, Stop};
 use super::members::exchange::{
     Offered, ask, line_of, pool_request, read_done, read_list, sendable_attributes, sendable_member, sendable_name,
     sendable_text,
@@ -191,7 +191,8 @@ impl Provider {
     ///
     /// [`Error::Lost`]; [`Error::Refused`] with `NO_POOL` during the removal of the pool.
     pub fn set_capacity(&mut self, capacity: Option<u32>) -> Result<(), Error> {
-        Ok(tell(&mut self.connection, &Request::Provide { pool: &self.pool, capacity, session: None })?)
+        tell(&mut self.connection, &Request::Provide { pool: &self.pool, capacity, session: None })
+            .map_err(Stop::or_lost)
     }
 
     /// Adds a running member.
@@ -202,7 +203,7 @@ impl Provider {
     pub fn offer(&mut self, member: &Offered) -> Result<(), Error> {
         let (name, attributes) = sendable(&member.name, &member.attributes)?;
         let named = Named { pool: &self.pool, member: &name };
-        Ok(tell(&mut self.connection, &Request::Offer { named, attributes })?)
+        tell(&mut self.connection, &Request::Offer { named, attributes }).map_err(Stop::or_lost)
     }
 
     /// Removes a member from the pool: when it is returned, or `now`, so that its holder loses it. The server does not
@@ -213,7 +214,7 @@ impl Provider {
     /// As [`Provider::died`].
     pub fn withdraw(&mut self, member: impl AsRef<[u8]>, now: bool) -> Result<(), Error> {
         let named = Named { pool: &self.pool, member: &sendable_member(member.as_ref())? };
-        Ok(tell(&mut self.connection, &Request::Withdraw { named, now })?)
+        tell(&mut self.connection, &Request::Withdraw { named, now }).map_err(Stop::or_lost)
     }
 
     /// Returns the members of the pool, including members of other providers.
@@ -223,7 +224,7 @@ impl Provider {
     /// [`Error::Lost`] or [`Error::Refused`].
     pub fn members(&mut self) -> Result<Vec<ListedMember>, Error> {
         let request = pool_request("MEMBERS", &self.pool);
-        Ok(read_list(&mut self.connection, &request, wire::parse_member)?)
+        read_list(&mut self.connection, &request, wire::parse_member).map_err(Stop::or_lost)
     }
 
     /// Returns the address of the connected server.
@@ -232,7 +233,7 @@ impl Provider {
     }
 
     fn ask(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        Ok(tell(&mut self.connection, request)?)
+        tell(&mut self.connection, request).map_err(Stop::or_lost)
     }
 
     /// Queues the tasks in lines that were sent unasked. Another line is a fault of the server, and ends the connection.

@@ -155,10 +155,10 @@ pub fn put_outcomes(
         return Err(Stop::refused(first));
     }
     let refusal = |words: &str| Err(Error::Refused(words.into()));
-    let mut outcomes = vec![Stop::each(put_outcome(first))?];
+    let mut outcomes = vec![Stop::split(put_outcome(first))?];
     while outcomes.len() < count {
         match line(connection) {
-            Ok(line) => outcomes.push(Stop::each(put_outcome(&line))?),
+            Ok(line) => outcomes.push(Stop::split(put_outcome(&line))?),
             // A server that gives up its jobs replies once to all, and closes the connection.
             Err(_) if outcomes == [refusal(INTERNAL_ERROR)] => break,
             Err(fault) => return Err(fault.into()),

@@ -308,11 +308,11 @@ impl Runner {
         }
         let requests: Vec<String> = jobs.iter().map(|job| format!("{word} {}", job.id)).collect();
         self.session.ask(requests.join("\r\n"), |connection, first| {
-            let mut told = vec![Stop::each(read(connection, first))?];
+            let mut told = vec![Stop::split(read(connection, first))?];
             while told.len() < jobs.len() {
                 connection.next_reply();
                 let next = line(connection)?;
-                told.push(Stop::each(read(connection, &next))?);
+                told.push(Stop::split(read(connection, &next))?);
             }
             Ok(told)
         })

@@ -192,10 +192,10 @@ impl JobSession {
             self.leave_server();
             return Err(Error::Lost);
         }
-        if matches!(said, Err(Stop::Fault(_))) {
+        Stop::split(said).unwrap_or_else(|_| {
             self.link = None;
-        }
-        Ok(said?)
+            Err(Error::Lost)
+        })
     }
 
     /// Calls `put`, and again for the next server if one drains, which has put nothing then.

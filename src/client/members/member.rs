@@ -187,15 +187,15 @@ impl Member<'_> {
     }
 
     fn ask_holder(&self, request: &[u8], success: &Reply<'_>) -> Result<(), Error> {
-        let mut fleet = self.members.fleet.borrow_mut();
-        fleet.ask_holder(self.held.get(), |connection| read_done(&ask(connection, request)?, success))
+        let ask = |connection: &mut _| read_done(&ask(connection, request)?, success);
+        self.members.with_fleet(|fleet| fleet.ask_holder(self.held.get(), ask))
     }
 
     /// Sends a request to the same server on another connection, because the old one is gone, and returns the
     /// connection.
     fn ask_anew(&self, request: &[u8], success: &Reply<'_>) -> Result<HeldOn, Error> {
         let ask = |connection: &mut _| read_done(&ask(connection, request)?, success);
-        Ok(self.members.fleet.borrow_mut().ask_first(&[self.held.get().server], ask)?.1)
+        Ok(self.members.with_fleet(|fleet| fleet.ask_first(&[self.held.get().server], ask))?.1)
     }
 
     /// Returns the reason of its loss, if the server has reported one, and whether the connection is open.
