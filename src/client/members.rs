@@ -206,7 +206,7 @@ impl Members {
         self.with_fleet(|fleet| fleet.ask_first(&self.placement.order(pool), ask))
     }
 
-    /// Makes a request, and records the losses reported before its reply. None are left to pile up.
+    /// Makes a request, and records the losses reported before its reply, so that no notices pile up.
     fn with_fleet<T>(&self, request: impl FnOnce(&mut Fleet) -> T) -> T {
         let mut fleet = self.fleet.borrow_mut();
         let answer = request(&mut fleet);
