@@ -125,7 +125,7 @@ impl State {
         !self.background.is_empty()
     }
 
-    /// Checks that no waiter could be served.
+    /// Checks that no waiter could be served. A waiter for several is not served past the first with the same attributes.
     ///
     /// # Panics
     ///
@@ -137,7 +137,7 @@ impl State {
             let Pool { offering, is_behind, .. } = self.pool(pool);
             !has_checks && offering.is_none() && !is_behind
         };
-        for (_, waiter) in self.waiters.iter() {
+        for waiter in self.waiters.classes.firsts().map(|(_, id)| self.waiters.get(id)) {
             let is_ready = match waiter.place {
                 Place::Pool(pool) => is_settled(pool),
                 Place::Group(group) => {

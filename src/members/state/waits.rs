@@ -18,12 +18,8 @@ impl State {
             return false;
         }
         let reserving = self.reserving_waiter(pool);
-        for turn in self.waiters_for(id, step) {
-            if self.try_to_serve(turn, id, step) || reserving == Some(turn) {
-                return true;
-            }
-        }
-        false
+        let mut waiters = self.waiters_for(id, step).into_iter();
+        waiters.any(|turn| self.try_to_serve(turn, Some(id), step) || reserving == Some(turn))
     }
 
     /// Returns the first waiter for several members, for which the free members of a pool that it can use are kept.
@@ -56,18 +52,20 @@ impl State {
         filter.is_none_or(|filter| self.members.matches(filter, member))
     }
 
-    /// Gives a waiter a free member that fits, or all that it waits for if there are as many. Members that must be
-    /// checked first are checked. Returns false if nothing of this is possible.
-    fn try_to_serve(&mut self, (rank, id): Turn, member: MemberId, step: &mut Step<'_, '_>) -> bool {
+    /// Gives a waiter this free member, which has just come free and fits, or all that it waits for if there are as many;
+    /// without one, the members that it would have by a take. Members that must be checked first are checked. Returns
+    /// false if nothing of this is possible.
+    fn try_to_serve(&mut self, (rank, id): Turn, freed: Option<MemberId>, step: &mut Step<'_, '_>) -> bool {
         let waiter = self.waiters.get(id);
+        let members = match (waiter.members(), freed) {
+            (1, Some(member)) => Some(Picked::One([member])),
+            (wanted, _) => self.find(waiter.place, waiter.filter.as_deref(), wanted, rank),
+        };
+        let Some(members) = members else { return false };
+        let member = members[0];
         if self.kept.closed.is_some() && (waiter.lease.is_some() || self.member(member).owner.is_none()) {
             return false;
         }
-        let members = match waiter.members() {
-            1 => Some(Picked::One([member])),
-            wanted => self.find(waiter.place, waiter.filter.as_deref(), wanted, rank),
-        };
-        let Some(members) = members else { return false };
         let unproved = self.unproved(&members, waiter.since, step.now);
         if unproved.is_empty() {
             let waiter = self.end_wait(id, step);
@@ -112,7 +110,11 @@ impl State {
             }
             let (waiter, free) = (self.waiters.get(id), self.free_count(pool));
             let found = self.find(waiter.place, waiter.filter.as_deref(), waiter.members(), rank);
-            found.into_iter().for_each(|members| _ = self.offer_member(members[0], step));
+            if let Some(members) = found {
+                // The first waiter whom the member fits may have another one that comes first.
+                let mut waiters = self.waiters_for(members[0], step).into_iter();
+                waiters.any(|turn| self.try_to_serve(turn, None, step));
+            }
             if self.free_count(pool) >= free {
                 after = Some(class);
             }
@@ -159,10 +161,12 @@ impl State {
         }
     }
 
-    /// Removes a waiter, without a message to its connection. Members that were kept for it go on to other waiters.
+    /// Removes a waiter, without a message to its connection. Members that were kept for it, or that were too few for it,
+    /// go on to other waiters.
     fn end_wait(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> Waiter {
-        let place = self.waiters.get(id).place;
-        if self.waiters.first_for_several(place).is_some_and(|(_, first)| first == id) {
+        let waiter = self.waiters.get(id);
+        let place = waiter.place;
+        if waiter.is_several() {
             self.release_kept(place);
         }
         self.touch_place(place);

@@ -102,6 +102,11 @@ impl Classes {
         Some((class, *order.first()?)).filter(|(class, _)| class.0 == place)
     }
 
+    /// Returns the first waiter of each class.
+    pub fn firsts(&self) -> impl Iterator<Item = Turn> {
+        self.classes.values().filter_map(|order| order.first().copied())
+    }
+
     /// Compares the classes with the waiters.
     pub fn check(&self, waiters: &Slab<Waiter>) {
         let (mut classed, mut under) = (0, BTreeMap::new());
