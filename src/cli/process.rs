@@ -45,7 +45,8 @@ pub struct Launch<'a> {
     pub has_answers: bool,
     /// Connections that stay open until its end, even if this process is killed.
     pub connections: &'a [BorrowedFd<'a>],
-    /// Time limit of the process. A start that has printed its line has none ([`Process::renew`]).
+    /// Time limit of the process. A start that has printed its line has none, unless it was asked to end
+    /// ([`Process::renew`]).
     pub timeout: Option<Duration>,
 }
 

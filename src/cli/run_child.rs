@@ -106,7 +106,7 @@ struct ChildRun<'a> {
 
 impl ChildRun<'_> {
     fn run(mut self) -> io::Result<Ended> {
-        let (mut events, mut status, mut poll) = (Events::with_capacity(2), None, self.watch()?);
+        let (mut events, mut status, mut poll) = (Events::with_capacity(2), None, Poll::new()?);
         loop {
             while let Some(signal) = self.signals.read_signal()? {
                 self.handle(&signal);

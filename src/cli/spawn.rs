@@ -29,7 +29,7 @@ pub struct Spawn<'a> {
     pub mask: &'a SigSet,
     /// Additions to its environment.
     pub variables: &'a [Variable],
-    /// Descriptors that become its standard input, output and error, and its descriptor 3; None for those of this process.
+    /// Standard input, output and error of the command, and its descriptor 3; None for the same as this process has.
     pub stdio: [Option<RawFd>; 4],
     /// True if the command leads its own process group, so that it can be ended with all its children. Signals typed at
     /// a terminal do not reach it then.

@@ -69,7 +69,8 @@ pub enum Fault {
     Draining,
 }
 
-/// Reason why an exchange has no result: a refusal, after which the connection goes on, or a fault, which ends it.
+/// Reason why an exchange has no result: a refusal, after which the connection goes on, or a fault, which ends it
+/// unless the server drains.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Stop {
     Refused(Error),

@@ -224,11 +224,12 @@ impl Fleet {
         mut numbered: NumberedConnection,
         ask: impl FnOnce(&mut ClientConnection) -> Said<T>,
     ) -> Asked<T> {
+        let number = numbered.number;
         let said = Stop::split(ask(&mut numbered.connection));
-        let (address, number) = (numbered.connection.address().to_string(), numbered.number);
+        let said = said.map_err(|fault| Failure { address: numbered.connection.address().into(), fault });
         let its = &mut self.servers[server];
-        match said {
-            Ok(_) | Err(Fault::Draining) => (its.dead, its.connection) = (None, Some(numbered)),
+        match &said {
+            Ok(_) | Err(Failure { fault: Fault::Draining, .. }) => (its.dead, its.connection) = (None, Some(numbered)),
             Err(_) => {
                 let (lines, _) = numbered.connection.pending_lines();
                 if !lines.is_empty() {
@@ -237,7 +238,7 @@ impl Fleet {
             }
         }
         let asked = said.map(|answer| answer.map(|answer| (answer, HeldOn { server, number })));
-        asked.map_err(|fault| Failure { address, fault }).inspect_err(|failure| match failure.fault {
+        asked.inspect_err(|failure| match failure.fault {
             // The end of a connection is not always that of its server: it may have been started again.
             Fault::Draining | Fault::Closed | Fault::Unreachable(..) => {}
             _ => self.has_failed(server, failure),

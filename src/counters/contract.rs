@@ -1,4 +1,4 @@
-//! The contract of the counters service beside the tick: start and handover.
+//! The contract of the counters service beside the tick: life cycle, handover, inquiries, checks.
 
 use super::{CounterSession, CountersService, step};
 use poolcounter_core::{ConnId, Reader, Writer};

@@ -185,7 +185,7 @@ impl CountersService {
         };
         // A Dump under way was checked when it began.
         if context.has_rules()
-            && self.sessions.get_mut(conn).dump_next.is_none()
+            && self.sessions.get(conn).dump_next.is_none()
             && let Some(refusal) = self.refusal_of(conn, &request, context)
         {
             reply(context.output, conn, |bytes| wire::write_refusal(bytes, header, refusal));

@@ -84,7 +84,7 @@ impl Observe for CountersService {
 
 impl CountersService {
     /// Returns the tables, each of at most [`MOST_ROWS`] rows.
-    pub(super) fn tables(&self) -> Vec<Table> {
+    fn tables(&self) -> Vec<Table> {
         let share = |level: &LevelOf<'_>| u64::from(level.units) * 100 / u64::from(level.maximum.unwrap_or(0).max(1));
         let is_near = |level: &LevelOf<'_>| level.maximum.is_some() && share(level) >= NEAR;
         let nearest = self.state.largest(MOST_ROWS, is_near, |level| (Reverse(share(level)), Reverse(level.units)));

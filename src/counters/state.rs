@@ -96,7 +96,8 @@ pub struct CountersState {
     latest: CounterId,
     /// Number of slots in use: all counters have a lower index.
     slots: usize,
-    /// By slot, the maximum that the last request named; 0 without one. A handover does not contain it.
+    /// By slot, the maximum that the last request named; 0 without one. A handover does not contain it. The
+    /// row of a dropped counter stays, and the next counter of the slot sets it.
     maxima: SideTable<CounterId, u32>,
     pub(crate) refusals: Refusals,
     name_bytes: u64,

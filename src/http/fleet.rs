@@ -27,7 +27,7 @@ pub(crate) struct Fleet {
     finished: (Sender<FinishedView>, Receiver<FinishedView>),
 }
 
-/// Number of a view, and its content; None if no daemon knows the thing.
+/// Number of a view, and its content; None if no daemon knows the thing, or the view has failed.
 type FinishedView = (u64, Option<Snapshot>);
 
 impl Fleet {
@@ -54,8 +54,8 @@ impl Fleet {
         spawned.err().and_then(|_| self.waiting.end(number)).map(|(_, page)| page)
     }
 
-    /// Returns the pages of finished views, each with its content; None if no daemon knows the thing. Pages whose
-    /// connection is closed are left out.
+    /// Returns the pages of finished views, each with its content; None if no daemon knows the thing, or the view
+    /// has failed. Pages whose connection is closed are left out.
     pub fn take_finished(&mut self) -> Vec<(PendingPage, Option<Snapshot>)> {
         // A view finishes once, so there are at most as many as views under way.
         let finished = self.finished.1.try_iter().filter_map(|(number, content)| {

@@ -266,12 +266,14 @@ fn write_matrix(page: &mut String, matrix: &Matrix) {
 
 /// Writes a cell with the number of waiting things and the age of the oldest; empty if there are none.
 fn write_heat(page: &mut String, Heat(count, age): Heat) {
-    let level = HEAT.iter().rposition(|least| age >= *least);
-    let class = level.map_or(String::new(), |level| format!(" class=\"h{level}\""));
-    match count {
-        0 => page.push_str("<td></td>"),
-        _ => *page += &format!("<td{class}>{count} <i>{age:.0} s</i></td>"),
+    if count == 0 {
+        return page.push_str("<td></td>");
     }
+    page.push_str("<td");
+    if let Some(level) = HEAT.iter().rposition(|least| age >= *least) {
+        write!(page, " class=\"h{level}\"").expect("a string takes every character");
+    }
+    write!(page, ">{count} <i>{age:.0} s</i></td>").expect("a string takes every character");
 }
 
 /// Returns a link to the page about the thing of this name: on another server, or below a path.

@@ -1,4 +1,4 @@
-//! The contract of the jobs service beside the tick: start and reports.
+//! The contract of the jobs service beside the tick: life cycle, reports, inquiries, checks.
 
 use super::JobQueue;
 use super::pages::tables::{DELETES, PUT, READY};

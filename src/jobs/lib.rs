@@ -148,7 +148,7 @@ impl JobQueue {
     }
 
     /// Takes one step of the state machine. `is_first` is false after another step of the same turn, with nothing but
-    /// queries between them.
+    /// queries between them, and for a record of a handover, which no store is asked about.
     #[inline]
     fn step_in_turn<T>(
         &mut self,

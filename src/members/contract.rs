@@ -1,4 +1,4 @@
-//! The contract of the members service beside the tick: start and handover.
+//! The contract of the members service beside the tick: life cycle, handover, inquiries, checks.
 
 use super::Members;
 use super::sessions::Sessions;

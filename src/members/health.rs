@@ -71,8 +71,8 @@ impl Members {
         let viewer = Viewer { now, peer: &|conn| peers.peer(conn) };
         let (pools, next) = state.health_after(after.as_deref(), MOST_AT_ONCE, viewer);
         for pool in &pools {
-            let failure = pool.failure.map(|(at, provider, text)| (now.since(*at), failure_of(provider, text)));
-            let failure = failure.filter(|(ago, _)| *ago < LATELY);
+            let failure = pool.failure.filter(|(at, ..)| now.since(*at) < LATELY);
+            let failure = failure.map(|(at, provider, text)| (now.since(*at), failure_of(provider, text)));
             let mut found = PoolConditions { pool, failure, warn_wait, has_told_out: false, all: Vec::new() };
             found.note_waits();
             found.note_members();

@@ -1,4 +1,4 @@
-//! The contract of the pools service beside the tick: start and handover.
+//! The contract of the pools service beside the tick: life cycle, handover, inquiries, checks.
 
 use super::PoolsService;
 use super::state::PoolsState;

@@ -129,7 +129,7 @@ impl PoolsService {
 
     /// Returns the tables of the pools. Each has at most [`MOST_ROWS`] rows, but that of the types has at most 257;
     /// keys are cut to [`top_keys::KEY_BYTES`].
-    pub(super) fn tables(&self, now: Time, peers: &dyn Peers) -> Vec<Table> {
+    fn tables(&self, now: Time, peers: &dyn Peers) -> Vec<Table> {
         let holders = table!(ClaimInfo<'_>, "holders", "Longest holders", self.state.longest_holders(MOST_ROWS);
             "key", "key", Name to(KEYS), KEY, |claim| Cell::text(top_keys::truncated(claim.key));
             "peer", "client", Address to(CLIENTS), PEER, |claim| Cell::client(claim.conn, peers);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! table {
     ($row:ty, $name:expr, $title:expr, $rows:expr;
      $($column:literal, $heading:literal, $unit:ident $($call:ident $of:tt)*, $help:expr, |$one:pat_param| $cell:expr;)*) => {
-        $crate::Table::of_cells($name, $title, $rows, vec![
+        $crate::Table::of_cells::<$row, _>($name, $title, $rows, [
             $((
                 $crate::Column::new($column, $heading, $crate::ColumnUnit::$unit, $help)$(.$call $of)*,
                 $crate::cell_of::<$row>(|$one| $cell.into()),

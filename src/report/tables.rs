@@ -9,6 +9,7 @@ use poolcounter_core::{ConnId, Count, Histogram, Id, Span};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::borrow::Borrow;
 
 /// Longest shown name, in bytes.
 pub const NAME_BYTES: usize = 200;
@@ -125,15 +126,17 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
 }
 
 impl Table {
-    /// Returns a table with a cell of each column for each row. The macro [`table`](crate::table) writes the columns.
-    pub fn of_cells<'a, R>(
+    /// Returns a table with a cell of each column for each row. The macro [`table`](crate::table) writes the columns of a
+    /// table that stands alone; tables that share columns have lists of them.
+    pub fn of_cells<R, C: Fn(&R) -> Cell>(
         name: &'static str,
         title: &'static str,
-        rows: impl IntoIterator<Item = R>,
-        columns: Vec<(Column, CellOf<'a, R>)>,
+        rows: impl IntoIterator<Item = impl Borrow<R>>,
+        columns: impl IntoIterator<Item = (Column, C)>,
     ) -> Table {
-        let (columns, cells): (Vec<_>, Vec<CellOf<'a, R>>) = columns.into_iter().unzip();
-        Table::new(name, title, columns).rows(rows.into_iter().map(|row| cells.iter().map(|cell| cell(&row)).collect()))
+        let (columns, cells): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
+        let row_of = |row: &R| cells.iter().map(|cell| cell(row)).collect();
+        Table::new(name, title, columns).rows(rows.into_iter().map(|row| row_of(row.borrow())))
     }
 
     /// Returns a table without rows.

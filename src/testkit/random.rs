@@ -42,7 +42,7 @@ impl Random {
 
     /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.number(end.ilog(256) + 1) % end as u64) as usize
+        (self.number((end - 1).max(1).ilog(256) + 1) % end as u64) as usize
     }
 
     /// Returns true once in `times` calls, on average.

@@ -168,7 +168,7 @@ impl Target for VirtualTarget {
     }
 }
 
-/// Returns the settings of a scenario, read as those of a configuration file. Clients are administrators, as on the same
+/// Reads the settings of a scenario as the daemon reads a configuration file. Clients are administrators, as on the same
 /// machine, unless the scenario says otherwise.
 fn settings_of(Scenario { options, ceiling, .. }: &Scenario) -> AllSettings {
     let mut lines = BTreeMap::from(["jobs.admin", "members.admin"].map(|key| (key.to_string(), "true")));

@@ -11,11 +11,11 @@ use std::cell::RefCell;
 type Make = Box<dyn Fn() -> Box<dyn Store<Jobs>>>;
 
 thread_local! {
-    /// Makes the stores of the services that are made on this thread: an entry of the registry has no room for it.
+    /// Makes the stores of the services that are made on this thread: an entry of the registry has no room for a function.
     static MAKE: RefCell<Option<Make>> = const { RefCell::new(None) };
 }
 
-/// Entry of the registry: the jobs, with such a store.
+/// Entry of the registry: the jobs, with the store that the test has installed.
 pub static INFO: Info = Info { settings: settings::defaults::<StoredSettings>, ..jobs::INFO };
 
 /// Settings of these jobs.

@@ -165,9 +165,7 @@ fn answers_that_are_not_read_count_as_memory() {
         world.send(*asker, b"list-tubes\r\nlist-tubes\r\n");
     }
     world.settle();
-    world.send(watcher, b"put 0 0 60 1\r\na\r\nstats\r\n");
-    world.settle();
-    let told = String::from_utf8(world.take_received(watcher)).expect("replies are text");
+    let told = world.tell(watcher, "put 0 0 60 1\r\na\r\nstats\r\n");
     assert!(told.contains("INSERTED 1\r\n"), "half of the memory is left to jobs");
     let used = told.split_once("used-memory: ").and_then(|(_, rest)| rest.lines().next()?.parse::<usize>().ok());
     assert!(used.is_some_and(|used| (MEMORY / 4..MEMORY / 2 + (3 << 20)).contains(&used)), "{used:?}");

@@ -454,9 +454,7 @@ fn commands_of_clients_that_have_gone_are_bounded() {
     }
     assert_eq!(reply, b"KICKED 1\r\n", "the last of those that have gone was not begun");
     world.settle();
-    world.send(other, b"stats\r\n");
-    world.settle();
-    let told = String::from_utf8(world.take_received(other)).expect("replies are text");
+    let told = world.tell(other, "stats\r\n");
     let delayed: Option<usize> =
         told.split_once("current-jobs-delayed: ").and_then(|(_, rest)| rest.lines().next()?.parse().ok());
     let kicked = 2 * LEFT - delayed.expect("a number");

@@ -39,8 +39,7 @@ fn others_are_served_while_members_are_read() {
     world.tick();
     assert_eq!(world.take_received(lock), b"LOCKED\n");
     assert!(world.take_received(other).is_empty(), "not all members are read");
-    world.settle();
-    let figures = String::from_utf8(world.take_received(other)).expect("is text");
+    let figures = world.heard(other);
     assert!(figures.contains("in_use 3 "), "it was asked before the end of the other connection: {figures}");
     // A member under a lease stays its holder's, and the other one is stopped.
     let figures = world.tell(other, "UTILIZATION p\n");

@@ -215,6 +215,11 @@ fn runners_reserve_by_pattern_and_fail_with_a_reason() {
     producer.retry("*/*", &retry).expect("is set");
     producer.dead_letter("x/mail", Some("dead")).expect("is set");
     producer.limit("group:g", 1, None, LimitScope::Each).expect("is set");
+    producer.limit("group:o", 1, None, LimitScope::Ordered).expect("is set");
+    for (what, scope) in [("x/mail", LimitScope::Ordered), ("group:o", LimitScope::All)] {
+        let refused = producer.limit(what, 1, None, scope).expect_err("it has no such scope");
+        assert!(matches!(&refused, Error::Refused(words) if words.starts_with("BAD_FORMAT")), "{refused:?}");
+    }
     let grouped = NewJob {
         extras: JobExtras { group: Some(b"g".to_vec()), ..JobExtras::default() },
         ..in_tube("x/mail", "grouped")

@@ -150,8 +150,7 @@ impl Place {
     /// Visits the next records, and returns whether more follow.
     fn visit(&mut self, visit: Visit<'_>) -> Result<bool, String> {
         let page = self.await_page()?;
-        let name = &self.name;
-        let is_over = self.store.visit_page(visit).map_err(|sentence| format!("{name}: {sentence}"))?;
+        let is_over = self.store.visit_page(visit).map_err(|sentence| self.said(&sentence))?;
         self.page = self.page.filter(|_| !is_over);
         Ok(!(is_over && page.is_last))
     }

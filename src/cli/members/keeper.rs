@@ -16,7 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// [`Error::NotTaken`] if the lease is lost.
+/// [`Error::NotTaken`] if the lease is lost; [`Error::Refused`].
 pub fn run(
     members: &Members,
     (pool, token, span): (&[u8], LeaseToken, Option<Duration>),

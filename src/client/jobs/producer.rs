@@ -96,15 +96,15 @@ impl Producer {
         if jobs.iter().map(|job| job.body.len()).sum::<usize>() > MANY_BYTES {
             return Err(Error::Refused("JOB_TOO_BIG".into()));
         }
-        let mut request = format!("put-many {}", jobs.len()).into_bytes();
-        for job in jobs {
-            request.extend_from_slice(b"\r\n");
-            job.write(&mut request, true)?;
-        }
         self.session.borrow_mut().put(|session| {
             session.require("put-many")?;
             session.use_tube(&self.tube.borrow())?;
-            session.ask(&*request, |connection, first| put_outcomes(connection, first, jobs.len()))
+            let mut request = format!("put-many {}", jobs.len()).into_bytes();
+            for job in jobs {
+                request.extend_from_slice(b"\r\n");
+                job.write(&mut request, true)?;
+            }
+            session.ask(request, |connection, first| put_outcomes(connection, first, jobs.len()))
         })
     }
 

@@ -58,7 +58,8 @@ impl CountersState {
         holdings.end(out)
     }
 
-    /// Fails if [`CountersState::restore`] would: everything is read, and room is made for it, but it is not kept.
+    /// Fails if [`CountersState::restore`] would: everything is read, and room is made for it; only the packed
+    /// form is kept meanwhile.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! Tables of jobs, and of the settings, schedules and root jobs that they have to do with.
 
 use super::tables::{
-    JOBS, OF_BURIED, ROOTS, Shown, TUBES, after, count, error, id, key, name, name_or_nothing, number, seconds, table,
-    text, time_if,
+    JOBS, OF_BURIED, ROOTS, Shown, TUBES, after, count, error, id, key, name, name_or_nothing, number, seconds, text,
+    time_if,
 };
 use crate::state::periodic::text_of;
 use crate::state::queries::JobStats;
@@ -27,7 +27,7 @@ pub(crate) fn buried(jobs: &[JobRow<'_>]) -> Table {
         (name("key", "key", "Its key."), |(job, _)| name_or_nothing(job.key)),
         (text("error", "error", "Error of its last failure.").marked(Alarm), |(job, _)| error(job)),
     ];
-    table("buried", "Buried jobs", jobs, columns)
+    Table::of_cells("buried", "Buried jobs", jobs, columns)
         .help("The latest buried jobs of each tube; they wait for a kick.")
         .empty("No job is buried.")
 }
@@ -44,7 +44,7 @@ pub(crate) fn ready_jobs(jobs: &[JobRow<'_>]) -> Table {
         (name("key", "key", "Its key."), |(job, _)| name_or_nothing(job.key)),
         (name("group", "group", "Its group."), |(job, _)| name_or_nothing(job.group)),
     ];
-    table("ready_jobs", "Ready jobs", jobs, columns)
+    Table::of_cells("ready_jobs", "Ready jobs", jobs, columns)
         .help("Jobs that have been ready longest come first.")
         .empty("No job is ready.")
 }
@@ -73,7 +73,7 @@ pub(crate) fn settings(settings: &[ShownSetting]) -> Table {
         (seconds("left", "left", left), |setting| time_if(setting.left)),
         (origin(), |setting| Cell::text(origin_of(setting.is_of_file))),
     ];
-    table("settings", "Settings", settings, columns).empty("Nothing is set.")
+    Table::of_cells("settings", "Settings", settings, columns).empty("Nothing is set.")
 }
 
 /// Periodic jobs.
@@ -103,7 +103,7 @@ pub(crate) fn schedules(schedules: &[ShownSchedule<'_>]) -> Table {
     ];
     let why =
         "A time is skipped while the job of the one before still waits, when there is no room, or when it was missed.";
-    table("schedules", "Periodic jobs", schedules, columns)
+    Table::of_cells("schedules", "Periodic jobs", schedules, columns)
         .help(why)
         .empty("No job is put periodically. A first one: poolcounter jobs schedule --every 3600 put NAME TUBE BODY")
 }
@@ -140,7 +140,7 @@ pub(crate) fn job(job: JobRow<'_>) -> Table {
         }),
         (buttons, |(job, _)| if job.state == JobState::Buried { id(job.id) } else { Cell::Nothing }),
     ];
-    table("job", "Job", &[job], columns)
+    Table::of_cells("job", "Job", [job], columns)
 }
 
 /// Root job: tube, signature, newest timestamp, and the time since its last change.
@@ -157,7 +157,7 @@ pub(crate) fn root(root: Root<'_>) -> Table {
         }),
         (seconds("changed", "changed", changed), |(.., changed)| Cell::time(*changed)),
     ];
-    table("root", "Root job", &[root], columns).help(
+    Table::of_cells("root", "Root job", [root], columns).help(
         "A leaf with an older timestamp is superseded: it is dropped when it would be reserved, unless it is buried.",
     )
 }
@@ -168,7 +168,7 @@ pub(crate) fn roots(roots: &[(&[u8], &[u8])]) -> Table {
         [(Column::linked("root", "root job", ROOTS, "Tube and signature of the root job."), |(tube, signature)| {
             Cell::text([tube, &b" "[..], signature].concat())
         })];
-    table("roots", "Root jobs", roots, columns)
+    Table::of_cells("roots", "Root jobs", roots, columns)
 }
 
 fn origin_of(is_of_file: bool) -> &'static str {

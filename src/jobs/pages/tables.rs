@@ -34,17 +34,6 @@ pub(crate) struct BuriedGroup<'a> {
 /// Column, and the function that makes its cell of a row.
 pub(super) type Shown<R> = (Column, fn(&R) -> Cell);
 
-/// Returns a table of these rows.
-pub(super) fn table<R>(
-    name: &'static str,
-    title: &'static str,
-    rows: &[R],
-    columns: impl IntoIterator<Item = Shown<R>>,
-) -> Table {
-    let (columns, cells): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
-    Table::new(name, title, columns).rows(rows.iter().map(|row| cells.iter().map(|cell| cell(row)).collect()))
-}
-
 /// Tables and matrix that are named by the words for the first and the last part of a tube's name.
 impl PartNames {
     /// Returns the table of jobs by first part (0) or by last part (1).
@@ -66,7 +55,7 @@ impl PartNames {
             (job, |group| id(group.last.0.id)),
             (text("error", "error", "First line of the error of that job.").marked(Alarm), |group| error(group.last.0)),
         ];
-        table("errors", "Buried by error", groups, columns)
+        Table::of_cells("errors", "Buried by error", groups, columns)
             .help("Errors are compared by their first line, without regard to numbers in it.")
     }
 
@@ -173,7 +162,7 @@ fn sums(word: &str, path: String, has_metrics_of_times: bool, rows: Summaries, n
     ];
     // Run times are those of sums.
     let columns = columns.into_iter().filter(|(column, _)| has_metrics_of_times || column.name != "run");
-    table("", "", &SumRow::all(rows, now), columns)
+    Table::of_cells("", "", SumRow::all(rows, now), columns)
         .help(
             "Sorted by queue size (in a time range: worst first). Rates of single tubes are those of the last minute.",
         )
@@ -205,7 +194,7 @@ pub(crate) fn runners(rows: Summaries, now: Time) -> Table {
         (Column { title: "deleted/min".into(), ..deleted }, |row| row.rates[2].clone()),
         (level("failures", "runner_failures", failures).marked(Caution), |row| row.count(Counted::Failure)),
     ];
-    table("runners", "Runners", &SumRow::all(rows, now), columns)
+    Table::of_cells("runners", "Runners", SumRow::all(rows, now), columns)
         .help("Grouped by the name given with identify. Rates are those of the last minute.")
         .empty("No runner is connected. A runner begins with: poolcounter jobs run TUBE -- COMMAND")
 }
@@ -217,7 +206,8 @@ pub(crate) fn gone(runners: &[(&[u8], &str, Span)]) -> Table {
         (address("Address of its last connection."), |(_, address, _)| Cell::text(address)),
         (seconds("gone", "gone for", "Time since the end of its last connection."), |(.., gone)| Cell::time(*gone)),
     ];
-    table("gone", "Runners that are gone", runners, columns).help("The last 20 since the start or the last upgrade.")
+    Table::of_cells("gone", "Runners that are gone", runners, columns)
+        .help("The last 20 since the start or the last upgrade.")
 }
 
 /// A connection behind its address, and whether its tube is shown, not its name.
@@ -251,7 +241,7 @@ pub(crate) fn connections(conns: Vec<RunnerConn<'_>>, shows_tubes: bool, peers: 
         (number("delete_rate", "deleted/min", "Jobs deleted in a minute."), |(_, conn, _)| per_minute(conn.rates[1])),
         (failures.marked(Caution), |(_, conn, _)| Cell::Number(conn.failures)),
     ];
-    table("connections", "Connections", &rows, columns)
+    Table::of_cells("connections", "Connections", &rows, columns)
         .help("Shows the job with the earliest deadline per connection.")
         .empty("No runner is connected here.")
 }
@@ -295,7 +285,7 @@ pub(crate) fn stores(stores: &[StoreRow]) -> Table {
             of.fault.as_ref().map_or(Cell::Nothing, Cell::text)
         }),
     ];
-    table("stores", "Job store", stores, columns)
+    Table::of_cells("stores", "Job store", stores, columns)
         .help("Replies to changes are sent after the commit.")
         .empty("Jobs are kept in memory only.")
 }

@@ -94,8 +94,8 @@ impl ToSql for Field<'_> {
     }
 }
 
-fn bind<'a>(statement: &mut Statement<'_>, mut fields: impl Iterator<Item = Field<'a>>) -> Result<()> {
-    (1..).zip(&mut fields).try_for_each(|(at, field)| statement.raw_bind_parameter(at, field))
+fn bind<'a>(statement: &mut Statement<'_>, fields: impl Iterator<Item = Field<'a>>) -> Result<()> {
+    (1..).zip(fields).try_for_each(|(at, field)| statement.raw_bind_parameter(at, field))
 }
 
 /// Returns the statement that puts a job with values in the first columns.

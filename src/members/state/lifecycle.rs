@@ -145,8 +145,7 @@ impl State {
     /// Puts a provider into its place by room, after its members, starts or state have changed.
     pub(super) fn note_room(&mut self, id: AgentId) {
         let starts = self.starts.of_agent(id);
-        let taken = (self.members.of_agent(id) + starts, starts);
-        self.agents.change(id, |agent| agent.taken = taken);
+        self.agents.set_taken(id, (self.members.of_agent(id) + starts, starts));
     }
 
     /// Removes a lost provider without members.

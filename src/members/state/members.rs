@@ -288,7 +288,7 @@ impl MemberTable {
         }
     }
 
-    /// Passes a member to a provider, behind the other members of that.
+    /// Passes a member to a provider, as the last of its members.
     pub fn set_owner(&mut self, id: MemberId, agent: AgentId) {
         self.unlink_owner(id);
         self.members[id.index()].owner = Some(agent);

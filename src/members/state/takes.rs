@@ -26,7 +26,7 @@ impl Picked {
     fn push(&mut self, member: MemberId) {
         match self {
             Picked::One([first]) => *self = Picked::Several(vec![*first, member]),
-            Picked::Several(none) if none.is_empty() => *self = Picked::One([member]),
+            Picked::Several(members) if members.is_empty() => *self = Picked::One([member]),
             Picked::Several(members) => members.push(member),
         }
     }
@@ -193,8 +193,8 @@ impl State {
                 }
                 let most = MOST_SORTED.min(self.pools.group(group).pools.len() / 8);
                 match filter.and_then(|filter| self.few_pools(group, filter, most)) {
-                    Some(mut few) => {
-                        few.retain(|pool| self.free_count(*pool) > 0);
+                    Some(few) => {
+                        let mut few: Vec<PoolId> = few.filter(|pool| self.free_count(*pool) > 0).collect();
                         few.sort_unstable_by_key(|pool| Reverse((self.free_count(*pool), Reverse(*pool))));
                         few.into_iter().any(has_all)
                     }
@@ -253,21 +253,22 @@ impl State {
     }
 
     /// Returns the pools of a group that may have members which match; None if all may, or more than `most`.
-    fn few_pools(&self, group: GroupId, filter: &Filter, most: usize) -> Option<Vec<PoolId>> {
-        let is_in = |id: &PoolId| self.pool(*id).group == Some(group) && !self.pool(*id).is_leaving;
-        let Group { pools, .. } = self.pools.group(group);
-        match &filter.member {
+    fn few_pools(&self, group: GroupId, filter: &Filter, most: usize) -> Option<impl Iterator<Item = PoolId>> {
+        let is_in = move |id: &PoolId| self.pool(*id).group == Some(group) && !self.pool(*id).is_leaving;
+        let of_group = self.pools.group(group);
+        let (one, few) = match &filter.member {
             // Fixed members have names of their own.
-            Some(name) if self.pools.group(group).sum(Part::Fixed) == pools.len() as u64 => {
-                let pool = self.members.find_fixed(name).map(|id| self.member(id).pool);
-                Some(pool.into_iter().filter(is_in).collect())
+            Some(name) if of_group.sum(Part::Fixed) == of_group.pools.len() as u64 => {
+                (self.members.find_fixed(name).map(|id| self.member(id).pool), None)
             }
-            Some(_) => None,
+            Some(_) => return None,
             None => {
                 let few = self.members.attributes.pools_with(&filter.attributes)?;
-                (few.len() <= most).then(|| few.iter().copied().inspect(|_| self.note_walk()).filter(is_in).collect())
+                (None, Some((few.len() <= most).then_some(few)?))
             }
-        }
+        };
+        let few = few.into_iter().flatten().copied().inspect(|_| self.note_walk());
+        Some(one.into_iter().chain(few).filter(is_in))
     }
 
     /// Returns whether a pool, or a pool of a group, may ever have a member that matches.
@@ -282,7 +283,7 @@ impl State {
             return true;
         }
         match self.few_pools(group, filter, pools.len()) {
-            Some(few) => few.into_iter().any(could),
+            Some(mut few) => few.any(could),
             None => {
                 let all = pools.values().copied().inspect(|_| self.note_walk());
                 all.filter(|pool| !self.pool(*pool).is_leaving).any(could)

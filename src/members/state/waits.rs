@@ -62,10 +62,11 @@ impl State {
             (wanted, _) => self.find(waiter.place, waiter.filter.as_deref(), wanted, rank),
         };
         let Some(members) = members else { return false };
-        let member = members[0];
-        if self.kept.closed.is_some() && (waiter.lease.is_some() || self.member(member).owner.is_none()) {
+        let is_kept = || waiter.lease.is_some() || members.iter().any(|id| self.member(*id).owner.is_none());
+        if self.kept.closed.is_some() && is_kept() {
             return false;
         }
+        let member = members[0];
         let unproved = self.unproved(&members, waiter.since, step.now);
         if unproved.is_empty() {
             let waiter = self.end_wait(id, step);
@@ -108,13 +109,14 @@ impl State {
                 self.pools.get_mut(pool).offering = Some(after);
                 return true;
             }
-            let (waiter, free) = (self.waiters.get(id), self.free_count(pool));
+            let (waiter, free, walked) = (self.waiters.get(id), self.free_count(pool), self.walked.get());
             let found = self.find(waiter.place, waiter.filter.as_deref(), waiter.members(), rank);
             if let Some(members) = found {
-                // The first waiter whom the member fits may have another one that comes first.
+                // A waiter gets the member that a take would get, which may be another member than this.
                 let mut waiters = self.waiters_for(members[0], step).into_iter();
                 waiters.any(|turn| self.try_to_serve(turn, None, step));
             }
+            step.timers.charge(u32::try_from(self.walked.get() - walked).unwrap_or(u32::MAX));
             if self.free_count(pool) >= free {
                 after = Some(class);
             }

@@ -9,7 +9,8 @@ use poolcounter_protocol::pools::stats::PoolStat as Stat;
 const WINDOW: Span = Span::from_secs(60);
 
 impl PoolsState {
-    /// Counts a refusal by a pool of a request of this type of work: as its queue was full, or after the wait.
+    /// Counts a refusal by a pool of a request of this type of work. `is_full`: its queue was full, or a ceiling shed the
+    /// request; else the time for waiting was over.
     pub(super) fn note_refusal(&mut self, pool: PoolId, type_id: TypeId, is_full: bool, now: Time) {
         if self.window_begun(now).is_none() {
             self.refusing_since = Some(now);

@@ -55,7 +55,7 @@ pub enum Purpose {
 pub struct BadSyntax;
 
 words! {
-    /// Reply to a connection.
+    /// Reply to a connection. Clients tell the replies up to `Draining` from each other by this order.
     pub enum Reply, text {
         /// The connection holds a lock and should do the work.
         Locked = "LOCKED\n",

@@ -74,7 +74,7 @@ impl Access {
     }
 
     /// Returns the first key that the connection's rule does not allow, else the first key of the request.
-    pub(crate) fn key_refused<'a>(&mut self, conn: ConnId, service: ServiceId, need: &Need<'a>) -> Option<&'a [u8]> {
+    pub(crate) fn key_refused<'a>(&self, conn: ConnId, service: ServiceId, need: &Need<'a>) -> Option<&'a [u8]> {
         let rule = self.standings.get(conn).rule.map(|rule| &self.rules[usize::from(rule)]);
         let verb = need.verb?;
         let is_allowed = |key| rule.is_some_and(|rule| rule.rights[service.index()].include(verb, &[key]));

@@ -69,6 +69,13 @@ impl Agents {
         self.by_pool.get(pool).rooms[1].roomiest(max).is_some()
     }
 
+    /// Sets the number of members and starts of a provider, and of its starts alone.
+    pub fn set_taken(&mut self, id: AgentId, taken: (u32, u32)) {
+        self.order_room(id, false);
+        self.agents[id.index()].taken = taken;
+        self.order_room(id, true);
+    }
+
     /// Puts a provider into the order of its pool's providers, or takes it from there.
     pub(super) fn order_room(&mut self, id: AgentId, is_in: bool) {
         let agent = &self.agents[id.index()];
