@@ -70,7 +70,7 @@ pub const TABLES: &[TableOpt<JobsSettings>] = &[
             key: "jobs.dead_letter",
             doc_short: "Tube to which jobs are moved after their last attempt, instead of being buried. There can be several.",
             doc_long: "
-                A job keeps no trace of the tube from which it comes: each wiki should have a tube of its own.",
+                A job remembers the tube from which it comes, and a kick sends it back there.",
             example: "pattern = \"enwiki/sendMail\"\ntube = \"enwiki/failed/sendMail\"\n",
         },
         add: |settings, table| settings.add_table(table, &["pattern", "tube"], read_dead_letter),
