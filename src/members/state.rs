@@ -75,7 +75,7 @@ use pools::{Pool, Pools};
 use reasons::Reason;
 use restored::Loading;
 use starts::{Start, Starts};
-use waiters::{Class, Place, Waiter, Waiters};
+use waiters::{Place, Waiter, Waiters};
 
 id! {
     /// Id of a pool.
@@ -355,6 +355,9 @@ impl State {
                 break;
             }
         }
+        if !self.pools.offers.is_empty() {
+            self.background.push(Task::Offers);
+        }
         self.background.go_on(step.timers);
     }
 
@@ -417,12 +420,12 @@ impl State {
         self.members.in_pool(id).count(Phase::Free)
     }
 
-    /// Returns the number of free members that background work must stop because there are too many.
+    /// Returns the number of free members that must be stopped because there are too many.
     fn surplus(&self, id: PoolId) -> u32 {
-        if !self.pool(id).is_behind {
+        if !self.is_above_max(id) || self.members.is_fixed(id) == Some(true) {
             return 0;
         }
-        let surplus = self.members.in_pool(id).live().saturating_sub(u64::from(self.pool(id).settings.max));
+        let surplus = self.members.in_pool(id).live() - u64::from(self.pool(id).settings.max);
         // Lossless: it is at most the number of free members.
         surplus.min(u64::from(self.free_count(id))) as u32
     }

@@ -24,10 +24,12 @@ pub(super) enum Task {
     Holding(HoldingId),
     /// End the members of a lost provider, suspend them for its grace, or pass them to its new connection.
     Agent(AgentId),
-    /// Bring the members and waiters of a pool in line with its settings, settle it, and offer its free members.
+    /// Bring the members and waiters of a pool in line with its settings, and settle it.
     Pool(PoolId),
     /// Remove the pools of a group, refuse its waiters, or offer them free members and start more.
     Group(GroupId),
+    /// Offer the free members of pools again.
+    Offers,
 }
 
 /// Queue of the tasks.
@@ -67,6 +69,7 @@ impl State {
             Task::Agent(id) => self.reconcile_agent(id, step),
             Task::Pool(id) => self.reconcile_pool(id, step),
             Task::Group(id) => self.reconcile_group(id, step),
+            Task::Offers => self.offer_again(step),
         };
         if is_more {
             self.background.push(task);
@@ -103,7 +106,7 @@ impl State {
             self.settle_pool(id, step);
         }
         // The walk comes last: it may be over many members.
-        self.pools.has(id) && (self.offer_free(id, step) || self.shorten_queue(id, step) || self.walk(id, step))
+        self.pools.has(id) && (self.shorten_queue(id, step) || self.walk(id, step))
     }
 
     /// Brings each member of a pool in line with the pool, which is being removed or has other settings.

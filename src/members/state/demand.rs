@@ -25,7 +25,7 @@ impl State {
         if self.members.in_pool(id).unclean.front().is_some() {
             self.clean_next(id, step);
         }
-        self.offer_again(id, step);
+        self.offer_again(step);
         let wanted = self.wanted(id);
         if wanted > 0 {
             if !self.launch(id, wanted, step) {
@@ -83,7 +83,7 @@ impl State {
     pub(super) fn settle_group(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
         if self.pools.group(id).to_reconsider > 0 {
             // The pools are settled first, so that it is known what they have for the group.
-            let is_more = self.offer_in_group(id, step);
+            let is_more = self.reconsider_pools(id, step);
             if !is_more {
                 self.pools.group_mut(id).is_touched = false;
                 self.pools.touch_group(id);
