@@ -80,38 +80,24 @@ use waiters::{Place, Waiter, Waiters};
 id! {
     /// Id of a pool.
     PoolId
-}
-id! {
     /// Id of a group of pools.
     GroupId
-}
-id! {
     /// Id of a member.
     MemberId
-}
-id! {
     /// Id of a lease.
     LeaseId
-}
-id! {
     /// Id of a take that waits.
     WaiterId
-}
-id! {
     /// Id of a start of a member.
     StartId
+    /// Id of the leases that a connection holds, or held at its end.
+    HoldingId
 }
 compact_id! {
     /// Id of a name with its value, of one owner.
     PairId
-}
-compact_id! {
     /// Id of a connection that provides or cleans for a pool.
     AgentId
-}
-id! {
-    /// Id of the leases that a connection holds, or held at its end.
-    HoldingId
 }
 
 timer_keys! {
