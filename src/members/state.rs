@@ -383,7 +383,7 @@ impl State {
 
     /// Returns the number of members and starts of a pool.
     fn slots(&self, id: PoolId) -> u64 {
-        self.members.in_pool(id).len() as u64 + u64::from(self.starts.in_pool(id))
+        self.members.in_pool(id).len() as u64 + u64::from(self.starts.in_pool(id).len())
     }
 
     /// Returns whether a pool may have one member or start more.

@@ -183,7 +183,7 @@ impl State {
 
     /// Ends the starts of a pool that is being removed. Returns whether there are more.
     fn end_starts(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
-        while let Some(start) = self.starts.first_in_pool(id) {
+        while let Some(start) = self.starts.in_pool(id).front() {
             if !step.timers.spend(COST) {
                 return true;
             }
@@ -226,7 +226,7 @@ impl State {
     fn reconcile_agent(&mut self, id: AgentId, step: &mut Step<'_, '_>) -> bool {
         let Some(pool) = self.agents.find(id).map(|agent| agent.pool) else { return false };
         while let Some(agent) = self.agents.find(id).filter(|agent| agent.is_pending())
-            && let Some(member) = self.members.first_of_agent(id)
+            && let Some(member) = self.members.of_agent(id).front()
         {
             let is_lost = agent.is_gone();
             if !step.timers.spend(COST) {

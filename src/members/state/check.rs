@@ -19,8 +19,8 @@ impl State {
         self.leases.check(|member| self.member(member).pool);
         self.waiters.check();
         self.agents.check(|id| {
-            let starts = self.starts.of_agent(id);
-            (self.members.of_agent(id) + starts, starts)
+            let starts = self.starts.of_agent(id).len();
+            (self.members.of_agent(id).len() + starts, starts)
         });
         self.starts.check();
         let mut members = 0;
@@ -90,7 +90,7 @@ impl State {
 
     fn check_agents(&self) {
         for (id, agent) in self.agents.iter() {
-            let members = self.members.of_agent(id);
+            let members = self.members.of_agent(id).len();
             assert!(agent.conn.is_some() || members > 0, "a lost provider is removed with its last member");
             let has_task = self.background.has(Task::Agent(id));
             assert!(!agent.is_pending() || has_task, "the members of a lost provider are ended");
