@@ -11,11 +11,11 @@ pub trait Id: Copy + Eq + fmt::Debug {
     fn index(self) -> usize;
 }
 
-/// Declares an [`Id`].
+/// Declares each [`Id`].
 #[macro_export]
 macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
+    ($($(#[$doc:meta])* $name:ident)+) => {
+        $($(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
         #[derive(serde::Serialize, serde::Deserialize)]
         pub struct $name(u32);
@@ -28,7 +28,7 @@ macro_rules! id {
             fn index(self) -> usize {
                 self.0 as usize
             }
-        }
+        })+
     };
 }
 pub use id;
@@ -56,11 +56,11 @@ macro_rules! index_by {
 }
 pub use index_by;
 
-/// Declares an [`Id`] whose `Option` takes no more memory: for tables with very many entries.
+/// Declares each [`Id`] such that its `Option` takes no more memory: for tables with very many entries.
 #[macro_export]
 macro_rules! compact_id {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
+    ($($(#[$doc:meta])* $name:ident)+) => {
+        $($(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[derive(serde::Serialize, serde::Deserialize)]
         pub struct $name(std::num::NonZeroU32);
@@ -74,7 +74,7 @@ macro_rules! compact_id {
             fn index(self) -> usize {
                 self.0.get() as usize - 1
             }
-        }
+        })+
     };
 }
 pub use compact_id;

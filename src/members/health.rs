@@ -6,62 +6,33 @@ use super::event_log::failure_of;
 use super::state::{PoolHealth, Viewer};
 use poolcounter_core::Span;
 use poolcounter_service::health::{TOTAL, grouped, in_words, name_of, quoted};
-use poolcounter_service::report::{Condition, ConditionInfo, Look};
+use poolcounter_service::report::{Condition, ConditionInfo, Look, conditions};
 
 /// Time for which a failed start is worth a condition.
 const LATELY: Span = Span::from_secs(60);
 /// Most pools, members and waiters that one look examines.
 const MOST_AT_ONCE: usize = 2048;
 
-static NOT_KEPT: ConditionInfo = ConditionInfo::critical(
-    "not kept",
-    "The file of the members cannot be written or read: fixed members and tokens are not given out.",
-);
-static EMPTY: ConditionInfo = ConditionInfo::critical(
-    "empty",
-    "Takes wait, and every member is kept out or held for longer than the pool's warn_hold.",
-)
-.labelled();
-static HALF_OUT: ConditionInfo =
-    ConditionInfo::critical("half out", "Takes wait, and at least half of the pool's max is kept out.").labelled();
-static NO_START: ConditionInfo = ConditionInfo::critical(
-    "no start",
-    "Takes wait, the pool has no member, and no provider; or no member is free, and all providers are in backoff after \
-     failed starts.",
-)
-.labelled();
-static NO_CLEANER: ConditionInfo =
-    ConditionInfo::critical("no cleaner", "Takes wait, members wait to be cleaned, and no cleaner is connected.")
-        .labelled();
-static UNCLEAN: ConditionInfo = ConditionInfo::warning(
-    "unclean",
-    "Members wait to be cleaned, and no cleaner is connected; or a cleaning takes longer than the pool's clean_timeout.",
-)
-.labelled();
-static OUT: ConditionInfo =
-    ConditionInfo::warning("out", "A member is in quarantine, held back, or orphaned.").labelled();
-static HELD_LONG: ConditionInfo =
-    ConditionInfo::warning("held long", "A member is held for longer than the pool's warn_hold.").labelled();
-static WAITS_LONG: ConditionInfo =
-    ConditionInfo::warning("waits long", "A take has waited for longer than members.warn_wait.").labelled();
-static START_FAILED: ConditionInfo =
-    ConditionInfo::warning("start failed", "A start of a member failed in the last minute.").labelled();
-static LEAVING: ConditionInfo =
-    ConditionInfo::warning("leaving", "The pool is being removed, and members of it are still in use.").labelled();
-
-pub(super) static CONDITIONS: &[&ConditionInfo] = &[
-    &NOT_KEPT,
-    &EMPTY,
-    &HALF_OUT,
-    &NO_START,
-    &NO_CLEANER,
-    &OUT,
-    &UNCLEAN,
-    &HELD_LONG,
-    &WAITS_LONG,
-    &START_FAILED,
-    &LEAVING,
-];
+conditions! {
+    pub(super) static CONDITIONS;
+    NOT_KEPT = critical "not kept",
+        "The file of the members cannot be written or read: fixed members and tokens are not given out.";
+    EMPTY = critical "empty" labelled,
+        "Takes wait, and every member is kept out or held for longer than the pool's warn_hold.";
+    HALF_OUT = critical "half out" labelled, "Takes wait, and at least half of the pool's max is kept out.";
+    NO_START = critical "no start" labelled,
+        "Takes wait, the pool has no member, and no provider; or no member is free, and all providers are in backoff after \
+         failed starts.";
+    NO_CLEANER = critical "no cleaner" labelled,
+        "Takes wait, members wait to be cleaned, and no cleaner is connected.";
+    OUT = warning "out" labelled, "A member is in quarantine, held back, or orphaned.";
+    UNCLEAN = warning "unclean" labelled,
+        "Members wait to be cleaned, and no cleaner is connected; or a cleaning takes longer than the pool's clean_timeout.";
+    HELD_LONG = warning "held long" labelled, "A member is held for longer than the pool's warn_hold.";
+    WAITS_LONG = warning "waits long" labelled, "A take has waited for longer than members.warn_wait.";
+    START_FAILED = warning "start failed" labelled, "A start of a member failed in the last minute.";
+    LEAVING = warning "leaving" labelled, "The pool is being removed, and members of it are still in use.";
+}
 
 impl Members {
     /// Notes the conditions that hold; of many pools, some in each look.

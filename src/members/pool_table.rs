@@ -52,10 +52,7 @@ pub fn check(settings: &MembersSettings) -> Result<(), String> {
 fn add_pool(settings: &mut MembersSettings, table: &Table) -> Result<(), Misplaced> {
     let pool = read_pool(table)?;
     if settings.pools.iter().any(|other| other.name == pool.name) {
-        return Err(Misplaced::new(
-            entry(table, "name").map_or(table.at, |name| name.at),
-            "name: there are two such pools",
-        ));
+        return Err(Misplaced::new(place_of(table, "name"), "name: there are two such pools"));
     }
     if settings.pools.len() >= MOST_POOLS {
         return Err(Misplaced::new(table.at, format!("there are more than {MOST_POOLS} pools")));
@@ -64,8 +61,9 @@ fn add_pool(settings: &mut MembersSettings, table: &Table) -> Result<(), Misplac
     Ok(())
 }
 
-fn entry<'a>(table: &'a Table, key: &str) -> Option<&'a TableEntry> {
-    table.entries.iter().find(|entry| entry.key == key)
+/// Returns the place of a key, or that of a table without it.
+fn place_of(table: &Table, key: &str) -> usize {
+    table.entries.iter().find(|entry| entry.key == key).map_or(table.at, |entry| entry.at)
 }
 
 fn read_pool(table: &Table) -> Result<DeclaredPool, Misplaced> {
@@ -82,22 +80,21 @@ fn read_pool(table: &Table) -> Result<DeclaredPool, Misplaced> {
     }
     let missing = |key: &str| Misplaced::new(table.at, format!("{key} is required"));
     let name = name.ok_or_else(|| missing("name"))?;
-    if entry(table, Key::max.name()).is_none() {
+    if !changes.iter().any(|change: &Change| change.key() == Key::max) {
         return Err(missing(Key::max.name()));
     }
     let settings = Settings::default().with(&changes);
     let settings = settings.map_err(|contradiction| {
         let key = contradiction.key().name();
-        let at = entry(table, key).map_or(table.at, |entry| entry.at);
-        Misplaced::new(at, format!("{key}: {}", wire::text_of(contradiction)))
+        Misplaced::new(place_of(table, key), format!("{key}: {}", wire::text_of(contradiction)))
     })?;
     if fixed.len() as u64 > u64::from(settings.max) {
-        let at = entry(table, "fixed").map_or(table.at, |entry| entry.at);
-        return Err(Misplaced::new(at, format!("fixed: {} members are more than max", fixed.len())));
+        let why = format!("fixed: {} members are more than max", fixed.len());
+        return Err(Misplaced::new(place_of(table, "fixed"), why));
     }
     if let Some(key) = checks_of(&settings).filter(|_| !fixed.is_empty()) {
-        let at = entry(table, key.name()).map_or(table.at, |entry| entry.at);
-        return Err(Misplaced::new(at, format!("{}: {}", key.name(), NOT_CHECKED)));
+        let key = key.name();
+        return Err(Misplaced::new(place_of(table, key), format!("{key}: {NOT_CHECKED}")));
     }
     Ok(DeclaredPool { name, settings, fixed })
 }
@@ -157,15 +154,13 @@ fn read_member(table: &Table) -> Result<DeclaredMember, Misplaced> {
         if key == "name" {
             name = Some(read_member_name(text).map_err(wrong)?);
         } else {
-            add_attribute(&mut attributes, key, text)
-                .map_err(|what| Misplaced::new(*at, format!("fixed: attribute \"{key}\": {what}")))?;
+            let wrong = |what| Misplaced::new(*at, format!("fixed: attribute \"{key}\": {what}"));
+            add_attribute(&mut attributes, key, text).map_err(wrong)?;
         }
     }
-    let name = name.ok_or_else(|| Misplaced::new(table.at, "fixed: name is required"))?;
-    wire::check_attributes(&attributes)
-        .map_err(text_of)
-        .map_err(|what| Misplaced::new(table.at, format!("fixed: {what}")))?;
-    Ok(DeclaredMember { name, attributes })
+    let wrong = |what| Misplaced::new(table.at, format!("fixed: {what}"));
+    wire::check_attributes(&attributes).map_err(text_of).map_err(wrong)?;
+    Ok(DeclaredMember { name: name.ok_or_else(|| wrong("name is required"))?, attributes })
 }
 
 /// Adds an attribute, which must fit into a line of the protocol.

@@ -84,10 +84,8 @@ pub(super) fn history_table() -> Table {
         .of_kinds()
 }
 
-static IN_USE: SeriesInfo =
-    SeriesInfo { name: "in_use", title: "Members in use", unit: "members", is_rate: false, emphasis: Emphasis::Work };
-static WAITING: SeriesInfo =
-    SeriesInfo { name: "waiting", title: "Waiting takes", unit: "takes", is_rate: false, emphasis: Emphasis::Caution };
+static IN_USE: SeriesInfo = SeriesInfo::level("in_use", "Members in use", "members", Emphasis::Work);
+static WAITING: SeriesInfo = SeriesInfo::level("waiting", "Waiting takes", "takes", Emphasis::Caution);
 
 impl Members {
     /// Returns the levels as they are now.

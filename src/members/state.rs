@@ -75,43 +75,29 @@ use pools::{Pool, Pools};
 use reasons::Reason;
 use restored::Loading;
 use starts::{Start, Starts};
-use waiters::{Class, Place, Waiter, Waiters};
+use waiters::{Place, Waiter, Waiters};
 
 id! {
     /// Id of a pool.
     PoolId
-}
-id! {
     /// Id of a group of pools.
     GroupId
-}
-id! {
     /// Id of a member.
     MemberId
-}
-id! {
     /// Id of a lease.
     LeaseId
-}
-id! {
     /// Id of a take that waits.
     WaiterId
-}
-id! {
     /// Id of a start of a member.
     StartId
+    /// Id of the leases that a connection holds, or held at its end.
+    HoldingId
 }
 compact_id! {
     /// Id of a name with its value, of one owner.
     PairId
-}
-compact_id! {
     /// Id of a connection that provides or cleans for a pool.
     AgentId
-}
-id! {
-    /// Id of the leases that a connection holds, or held at its end.
-    HoldingId
 }
 
 timer_keys! {
@@ -355,6 +341,9 @@ impl State {
                 break;
             }
         }
+        if !self.pools.offers.is_empty() {
+            self.background.push(Task::Offers);
+        }
         self.background.go_on(step.timers);
     }
 
@@ -394,7 +383,7 @@ impl State {
 
     /// Returns the number of members and starts of a pool.
     fn slots(&self, id: PoolId) -> u64 {
-        self.members.in_pool(id).len() as u64 + u64::from(self.starts.in_pool(id))
+        self.members.in_pool(id).len() as u64 + u64::from(self.starts.in_pool(id).len())
     }
 
     /// Returns whether a pool may have one member or start more.
@@ -417,12 +406,12 @@ impl State {
         self.members.in_pool(id).count(Phase::Free)
     }
 
-    /// Returns the number of free members that background work must stop because there are too many.
+    /// Returns the number of free members that must be stopped because there are too many.
     fn surplus(&self, id: PoolId) -> u32 {
-        if !self.pool(id).is_behind {
+        if !self.is_above_max(id) || self.members.is_fixed(id) == Some(true) {
             return 0;
         }
-        let surplus = self.members.in_pool(id).live().saturating_sub(u64::from(self.pool(id).settings.max));
+        let surplus = self.members.in_pool(id).live() - u64::from(self.pool(id).settings.max);
         // Lossless: it is at most the number of free members.
         surplus.min(u64::from(self.free_count(id))) as u32
     }

@@ -6,14 +6,15 @@ use super::report::{history_of, history_table, name_of, series_of, standing_of, 
 use super::state::{MemberRow, Moment, PastLease, Viewer, WaiterRow};
 use super::wire::write_filter;
 use memchr::memmem::Finder;
-use poolcounter_core::text::{escaped, title_of, unescaped};
+use poolcounter_core::text::{escaped, title_of, unescaped, visible};
 use poolcounter_core::{Span, Time};
 use poolcounter_protocol::members::request::Named;
 use poolcounter_protocol::members::wire::replies::write_attributes;
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::quoted;
+use poolcounter_service::report::Emphasis::{Alarm, Caution};
 use poolcounter_service::report::tables::{Client, NAME_BYTES};
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, View};
+use poolcounter_service::report::{Cell, Column, Report, Table, View, table};
 
 /// Number of members of one pool on its page.
 const MOST_MEMBERS: usize = 200;
@@ -22,80 +23,73 @@ const MOST_WAITERS: usize = 100;
 /// Number of members that a search examines.
 const MOST_SEARCHED: usize = 4096;
 
-/// Column of members with a page about each.
-fn name_column() -> Column {
-    Column { unit: ColumnUnit::Address, ..Column::linked("name", "member", "/members/member/", "Its name.") }
-}
-
-/// Column of members with a button, if viewers may use it.
-fn button_column(name: &'static str, actions: &'static [&'static str], help: &'static str) -> Column {
-    Column { actions, ..Column::new(name, name, ColumnUnit::Key, help) }
-}
-
-fn members_table() -> Table {
-    Table::new(
-        "members",
-        "Members",
-        vec![
-            name_column(),
-            Column::new("state", "state", ColumnUnit::Text, "State of the member."),
-            Column::new("holder", "holder", ColumnUnit::Text, "Name or address of the holder."),
-            Column::new("held", "held for", ColumnUnit::Seconds, "Time for which its holder has had it."),
-            Column::new("long", "over warn_hold", ColumnUnit::Seconds, "Time beyond the pool's warn_hold.")
-                .marked(Emphasis::Alarm),
-            Column::new("out", "kept out for", ColumnUnit::Seconds, "Time for which it is kept out.")
-                .marked(Emphasis::Alarm),
-            Column::new("why", "why", ColumnUnit::Name, "Reason why it is kept out."),
-            Column::new("by", "by", ColumnUnit::Name, "Peer that caused it."),
-            Column::new("age", "age", ColumnUnit::Seconds, "Time since it was started or added."),
-            Column::new("idle", "idle", ColumnUnit::Seconds, "Time since it was last in use."),
-            Column::new("uses", "uses", ColumnUnit::Number, "Number of its leases."),
-            Column::new("attributes", "attributes", ColumnUnit::Name, "Its attributes, which takes can ask for."),
-            Column::new("lease", "lease", ColumnUnit::Text, "Number of its lease."),
-            Column::new("expires", "expires in", ColumnUnit::Seconds, "Time until its lease ends by itself."),
-            Column::new("hold", "then held for", ColumnUnit::Seconds, "Time for which it is held when it is returned.")
-                .marked(Emphasis::Caution),
-            button_column("repair", REPAIR, "Its pool and name, if it is in quarantine."),
-            button_column("takeback", TAKE_BACK, "Its pool and name, if a client holds it."),
-            button_column("free", FREE, "Its pool and name, if an operator holds it back."),
-            button_column("keep", HOLDS, "Its pool and name, if it can be held back."),
-        ],
+/// Returns the table of members, each with the name of its pool.
+fn members_table<'a>(rows: impl IntoIterator<Item = (&'a [u8], MemberRow<'a>)>, warn_hold: Span) -> Table {
+    let text = |bytes: &[u8]| (!bytes.is_empty()).then(|| name_of(bytes));
+    let key = |(pool, row): &(&[u8], MemberRow<'_>)| format!("{} {}", escaped(pool), escaped(row.name));
+    // The operations take the name of the pool up to the first space.
+    let button = |of: &(&[u8], MemberRow<'_>), is_shown: bool| {
+        let is_shown = is_shown && !of.0.contains(&b' ');
+        Some(key(of)).filter(|key| is_shown && key.len() < NAME_BYTES).map(Cell::Text)
+    };
+    let beyond = |span: Span| Span::from_micros(span.as_micros().saturating_sub(warn_hold.as_micros()));
+    let is_held = |row: &MemberRow<'_>| row.kept_out.is_some() && row.state == "held" || row.hold.is_some();
+    let can_be_held = |row: &MemberRow<'_>| matches!(row.state, "free" | "in_use") && row.hold.is_none();
+    table!((&[u8], MemberRow<'_>), "members", "Members", rows;
+        "name", "member", Address to("/members/member/"), "Its name.",
+            |of| Cell::Client(Client { address: visible(of.1.name, NAME_BYTES), key: key(of) });
+        "state", "state", Text, "State of the member.", |(_, row)| Cell::text(row.state);
+        "holder", "holder", Text, "Name or address of the holder.",
+            |(_, row)| (row.holder != "-").then(|| Cell::text(&row.holder));
+        "held", "held for", Seconds, "Time for which its holder has had it.", |(_, row)| row.held.map(|(span, _)| span);
+        "long", "over warn_hold", Seconds marked(Alarm), "Time beyond the pool's warn_hold.",
+            |(_, row)| row.held.filter(|_| row.is_long).map(|(span, _)| beyond(span));
+        "out", "kept out for", Seconds marked(Alarm), "Time for which it is kept out.",
+            |(_, row)| row.kept_out.map(|out| out.since);
+        "why", "why", Name, "Reason why it is kept out.", |(_, row)| row.kept_out.and_then(|out| text(out.why));
+        "by", "by", Name, "Peer that caused it.", |(_, row)| row.kept_out.and_then(|out| text(out.by));
+        "age", "age", Seconds, "Time since it was started or added.", |(_, row)| row.age;
+        "idle", "idle", Seconds, "Time since it was last in use.", |(_, row)| row.idle;
+        "uses", "uses", Number, "Number of its leases.", |(_, row)| row.uses;
+        "attributes", "attributes", Name, "Its attributes, which takes can ask for.",
+            |(_, row)| row.attributes.and_then(|attributes| text(&words_of(|words| write_attributes(words, attributes))));
+        "lease", "lease", Text, "Number of its lease.",
+            |(_, row)| row.held.map(|(_, lease)| Cell::text(lease.to_string()));
+        "expires", "expires in", Seconds, "Time until its lease ends by itself.", |(_, row)| row.expires;
+        "hold", "then held for", Seconds marked(Caution), "Time for which it is held when it is returned.",
+            |(_, row)| row.hold;
+        "repair", "repair", Key acts(REPAIR), "Its pool and name, if it is in quarantine.",
+            |of| button(of, of.1.state == "quarantined");
+        "takeback", "takeback", Key acts(TAKE_BACK), "Its pool and name, if a client holds it.",
+            |of| button(of, of.1.held.is_some());
+        "free", "free", Key acts(FREE), "Its pool and name, if an operator holds it back.",
+            |of| button(of, is_held(&of.1));
+        "keep", "keep", Key acts(HOLDS), "Its pool and name, if it can be held back.",
+            |of| button(of, can_be_held(&of.1));
     )
     .empty("The pool has no member. A provider starts members (poolcounter provide), or an operator adds them (poolcounter members add).")
 }
 
-fn waiters_table() -> Table {
-    Table::new(
-        "waiters",
-        "Waiting takes",
-        vec![
-            Column::new("place", "place", ColumnUnit::Number, "Its place."),
-            Column::new("who", "who", ColumnUnit::Text, "Name or address."),
-            Column::new("waited", "for", ColumnUnit::Seconds, "Time for which it has waited.")
-                .marked(Emphasis::Caution),
-            Column::new("wants", "wants", ColumnUnit::Name, "Attributes that it asks for, or the only member."),
-            Column::new("count", "members", ColumnUnit::Number, "Number of members that it wants."),
-            Column::new("pri", "priority", ColumnUnit::Number, "Its priority."),
-        ],
-    )
-    .help("In the order in which they are served.")
-    .empty("No waiting takes.")
+/// Returns the words of a line without the space before them.
+fn words_of(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut words = Vec::new();
+    write(&mut words);
+    words.trim_ascii().into()
 }
 
-/// Leases of one member.
-fn leases_table() -> Table {
-    Table::new(
-        "leases",
-        "Last leases",
-        vec![
-            Column::new("holder", "holder", ColumnUnit::Name, "Name or address of the holder."),
-            Column::new("peer", "from", ColumnUnit::Address, "Address from which it was taken."),
-            Column::new("since", "taken", ColumnUnit::Seconds, "Time since the take."),
-            Column::new("ended", "ended", ColumnUnit::Seconds, "Time since the end."),
-            Column::new("how", "how", ColumnUnit::Text, "How the lease ended."),
-            Column::new("by", "by", ColumnUnit::Name, "Peer that ended it, if that is not the holder."),
-            Column::new("lease", "lease", ColumnUnit::Text, "Number of the lease."),
-        ],
+/// Returns the table of the leases of one member.
+fn leases_table<'a>(leases: impl Iterator<Item = &'a PastLease>, now: Moment) -> Table {
+    let ago = |at: Moment| Span::from_micros(now.saturating_sub(at));
+    table!(&PastLease, "leases", "Last leases", leases;
+        "holder", "holder", Name, "Name or address of the holder.", |past| name_of(&past.holder);
+        "peer", "from", Address, "Address from which it was taken.", |past| Cell::text(&past.address);
+        "since", "taken", Seconds, "Time since the take.", |past| ago(past.since);
+        "ended", "ended", Seconds, "Time since the end.", |past| past.end.as_ref().map(|(at, ..)| ago(*at));
+        "how", "how", Text, "How the lease ended.",
+            |past| Cell::text(past.end.as_ref().map_or("lasts", |(_, ending, _)| ending.name()));
+        "by", "by", Name, "Peer that ended it, if that is not the holder.",
+            |past| past.end.as_ref().filter(|(.., by)| !by.is_empty()).map(|(.., by)| name_of(by));
+        "lease", "lease", Text, "Number of the lease.", |past| Cell::text(past.lease.to_string());
     )
     .help("The last 16 leases of a fixed member, the newest first.")
     .empty("No lease is kept: the member was never taken, or a provider has started it.")
@@ -131,12 +125,10 @@ impl Members {
             .take(MOST_SEARCHED)
             .inspect(|_| examined += 1)
             .filter(|(_, row)| has(row.name) || has(row.holder.as_bytes()));
-        let rows = members.take(MOST_MEMBERS).map(|(pool, row)| {
-            let mut cells = row_of_member(pool, &row, Span::ZERO);
-            cells.insert(1, name_of(pool));
-            cells
-        });
-        let mut table = members_table().rows(rows);
+        let members: Vec<(&[u8], MemberRow<'_>)> = members.take(MOST_MEMBERS).collect();
+        let names: Vec<Cell> = members.iter().map(|(pool, _)| name_of(pool)).collect();
+        let mut table = members_table(members, Span::ZERO);
+        table.rows.iter_mut().zip(names).for_each(|(row, pool)| row.insert(1, pool));
         table.note =
             (examined == MOST_SEARCHED).then(|| format!("Only the first {MOST_SEARCHED} members are searched."));
         table.columns.insert(1, Column::linked("pool", "pool", "/members/pool/", "Its pool."));
@@ -150,14 +142,14 @@ impl Members {
         let named = Named { pool: &name[..space], member: &name[space + 1..] };
         let warn_hold = self.state.report_of_name(named.pool).ok()?.warn_hold;
         let row = self.state.member_named(named, viewer).ok()?;
-        let leases = self.state.history(named).ok()?.map(|lease| row_of_lease(lease, self.state.moment(viewer.now)));
+        let leases = leases_table(self.state.history(named).ok()?, self.state.moment(viewer.now));
         let mut commands = commands_for(named.pool, std::slice::from_ref(&row));
         commands.truncate(commands.len().saturating_sub(1));
         if let (Some(pool), Some(member)) = (quoted(named.pool), quoted(named.member)) {
             commands.push(format!("members history {pool} {member}"));
         }
-        let one = members_table().rows([row_of_member(named.pool, &row, warn_hold)]);
-        let tables = vec![Table { title: "Member".into(), ..one }, leases_table().rows(leases)];
+        let one = members_table([(named.pool, row)], warn_hold);
+        let tables = vec![Table { title: "Member".into(), ..one }, leases];
         let title = format!("{} of pool {}", title_of("Member", named.member), escaped(named.pool));
         Some(View { title, report: Report { tables, ..Report::default() }, commands, ..View::default() })
     }
@@ -167,16 +159,16 @@ impl Members {
         let members = self.state.members_after(name, None, viewer).ok()?;
         let members: Vec<MemberRow<'_>> = members.take(MOST_MEMBERS).collect();
         let note = (members.len() == MOST_MEMBERS).then(|| format!("Only the first {MOST_MEMBERS} by name are shown."));
-        let rows = members.iter().map(|row| row_of_member(name, row, pool.warn_hold));
-        let tables = vec![
-            standing_table().rows(vec![standing_of(&pool)]),
-            Table { note, ..members_table().rows(rows) },
-            self.waiters_of(name, viewer)?,
-            history_table().rows(vec![history_of(&pool)]),
-        ];
-        let title = title_of("Pool", name);
         let (commands, series) = (commands_for(name, &members), series_of(&pool).into());
-        Some(View { title, report: Report { tables, series, ..Report::default() }, commands, ..View::default() })
+        let members = members_table(members.into_iter().map(|row| (name, row)), pool.warn_hold);
+        let tables = vec![
+            standing_table().rows([standing_of(&pool)]),
+            Table { note, ..members },
+            self.waiters_of(name, viewer)?,
+            history_table().rows([history_of(&pool)]),
+        ];
+        let (title, report) = (title_of("Pool", name), Report { tables, series, ..Report::default() });
+        Some(View { title, report, commands, ..View::default() })
     }
 
     /// Returns the takes that wait for members of a pool.
@@ -184,8 +176,17 @@ impl Members {
         let waiters = self.state.waiters_after(name, None, viewer).ok()?;
         let waiters: Vec<WaiterRow<'_>> = waiters.map(|(_, row)| row).take(MOST_WAITERS).collect();
         let note = (waiters.len() == MOST_WAITERS).then(|| format!("Only the first {MOST_WAITERS} are shown."));
-        let rows = (1..).zip(&waiters).map(|(place, row)| row_of_waiter(place, row));
-        Some(Table { note, ..waiters_table().rows(rows) })
+        let waiters = table!((u64, WaiterRow<'_>), "waiters", "Waiting takes", (1..).zip(waiters);
+            "place", "place", Number, "Its place.", |(place, _)| *place;
+            "who", "who", Text, "Name or address.", |(_, row)| Cell::text(&row.who);
+            "waited", "for", Seconds marked(Caution), "Time for which it has waited.", |(_, row)| row.waited;
+            "wants", "wants", Name, "Attributes that it asks for, or the only member.",
+                |(_, row)| row.filter.map(|filter| name_of(&words_of(|words| write_filter(words, filter))));
+            "count", "members", Number, "Number of members that it wants.", |(_, row)| row.count;
+            "pri", "priority", Number, "Its priority.", |(_, row)| u32::from(row.priority);
+        );
+        let waiters = waiters.help("In the order in which they are served.");
+        Some(Table { note, ..waiters.empty("No waiting takes.") })
     }
 }
 
@@ -207,57 +208,4 @@ fn commands_for(pool: &[u8], members: &[MemberRow<'_>]) -> Vec<String> {
     let take_back = of_member("takeback", "--member ", longest);
     let looks = [Some(format!("members {name}")), Some(format!("members {name} --waiting"))];
     [repair, free, take_back].into_iter().chain(looks).flatten().collect()
-}
-
-fn row_of_member(pool: &[u8], row: &MemberRow<'_>, warn_hold: Span) -> Vec<Cell> {
-    let key = format!("{} {}", escaped(pool), escaped(row.name));
-    let holder = if row.holder == "-" { Cell::Nothing } else { Cell::text(row.holder.clone()) };
-    let held = row.held.map_or(Cell::Nothing, |(span, _)| Cell::time(span));
-    let lease = row.held.map_or(Cell::Nothing, |(_, lease)| Cell::text(lease.to_string()));
-    let long = row.held.filter(|_| row.is_long);
-    let long = long.map_or(Cell::Nothing, |(span, _)| {
-        Cell::time(Span::from_micros(span.as_micros().saturating_sub(warn_hold.as_micros())))
-    });
-    let text = |bytes: &[u8]| if bytes.is_empty() { Cell::Nothing } else { name_of(bytes) };
-    let [out, why, by] = row.kept_out.map_or([Cell::Nothing, Cell::Nothing, Cell::Nothing], |out| {
-        [Cell::time(out.since), text(out.why), text(out.by)]
-    });
-    let [age, idle] = [row.age, row.idle].map(Cell::time);
-    let uses = Cell::Number(row.uses.into());
-    let mut words = Vec::new();
-    row.attributes.into_iter().for_each(|attributes| write_attributes(&mut words, attributes));
-    let attributes = text(words.trim_ascii());
-    let state = Cell::text(row.state);
-    let [expires, hold] = [row.expires, row.hold].map(|span| span.map_or(Cell::Nothing, Cell::time));
-    // The operations take the name of the pool up to the first space.
-    let is_held = row.kept_out.is_some() && row.state == "held";
-    let can_be_held = matches!(row.state, "free" | "in_use") && row.hold.is_none();
-    let buttons = [row.state == "quarantined", row.held.is_some(), is_held || row.hold.is_some(), can_be_held];
-    let has_button = |is: bool| is && !pool.contains(&b' ') && key.len() < NAME_BYTES;
-    let [repair, take_back, free, keep] =
-        buttons.map(|is| if has_button(is) { Cell::Text(key.clone()) } else { Cell::Nothing });
-    let name = Cell::text(row.name);
-    let name = if let Cell::Text(address) = name { Cell::Client(Client { address, key }) } else { name };
-    let of_member =
-        vec![name, state, holder, held, long, out, why, by, age, idle, uses, attributes, lease, expires, hold];
-    [of_member, vec![repair, take_back, free, keep]].concat()
-}
-
-fn row_of_lease(past: &PastLease, now: Moment) -> Vec<Cell> {
-    let ago = |at: Moment| Cell::time(Span::from_micros(now.saturating_sub(at)));
-    let [ended, how, by] = past.end.as_ref().map_or([Cell::Nothing, Cell::text("lasts"), Cell::Nothing], |end| {
-        [ago(end.0), Cell::text(end.1.name()), if end.2.is_empty() { Cell::Nothing } else { name_of(&end.2) }]
-    });
-    let (holder, peer) = (name_of(&past.holder), Cell::text(&past.address));
-    vec![holder, peer, ago(past.since), ended, how, by, Cell::text(past.lease.to_string())]
-}
-
-fn row_of_waiter(place: u64, row: &WaiterRow<'_>) -> Vec<Cell> {
-    let wants = row.filter.map_or(Cell::Nothing, |filter| {
-        let mut words = Vec::new();
-        write_filter(&mut words, filter);
-        name_of(words.trim_ascii())
-    });
-    let [place, count, pri] = [place, row.count.into(), row.priority.into()].map(Cell::Number);
-    vec![place, Cell::text(row.who.clone()), Cell::time(row.waited), wants, count, pri]
 }

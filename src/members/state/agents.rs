@@ -89,7 +89,7 @@ impl Agent {
 pub(super) struct Agents {
     agents: Slab<Agent>,
     by_pool: SideTable<PoolId, PoolAgents>,
-    by_conn: SideTable<ConnId, Option<Box<ConnAgents>>>,
+    by_conn: SideTable<ConnId, ConnAgents>,
     /// Providers that serve or are in their grace, by the names of their sessions.
     by_session: BTreeMap<(PoolId, Arc<[u8]>), AgentId>,
 }
@@ -109,7 +109,7 @@ struct PoolAgents {
 struct ConnAgents {
     serving: Option<AgentId>,
     /// Name of the pool that it serves or has served last.
-    pool: Arc<[u8]>,
+    pool: Option<Arc<[u8]>>,
 }
 
 impl Agents {
@@ -137,18 +137,13 @@ impl Agents {
 
     /// Returns the agent of a connection, and its pool, which may have been removed.
     pub fn serving(&self, conn: ConnId) -> Option<(AgentId, PoolId)> {
-        let agent = self.of_conn(conn)?.serving?;
+        let agent = self.by_conn.get(conn).serving?;
         Some((agent, self.get(agent).pool))
-    }
-
-    /// Returns whether a connection is or was a provider or cleaner.
-    pub fn knows(&self, conn: ConnId) -> bool {
-        self.of_conn(conn).is_some()
     }
 
     /// Returns whether any connection is or was a provider or cleaner.
     pub fn knows_any(&self) -> bool {
-        self.by_conn.iter().any(|(_, of_conn)| of_conn.is_some())
+        self.by_conn.iter().any(|(_, of_conn)| of_conn.pool.is_some())
     }
 
     /// Adds an agent to the table and, if it is connected, to the orders of its pool. Returns None if its connection serves
@@ -157,7 +152,7 @@ impl Agents {
         let (id, conn, session) = (self.next_id(), agent.conn, agent.session.clone());
         self.agents.insert(agent);
         if let Some(conn) = conn {
-            self.of_conn_mut(conn).serving.replace(id).is_none().then_some(())?;
+            self.by_conn.get_mut(conn).serving.replace(id).is_none().then_some(())?;
             self.order(id, true);
         }
         session.is_none_or(|session| self.set_session(id, session)).then_some(id)
@@ -203,9 +198,9 @@ impl Agents {
         agent.lost = None;
         agent.grace.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         if let Some(before) = agent.conn.replace(conn) {
-            self.of_conn_mut(before).serving = None;
+            self.by_conn.get_mut(before).serving = None;
         }
-        self.of_conn_mut(conn).serving = Some(id);
+        self.by_conn.get_mut(conn).serving = Some(id);
         self.order(id, true);
     }
 
@@ -223,7 +218,7 @@ impl Agents {
     fn leave_conn(&mut self, id: AgentId) {
         self.order(id, false);
         if let Some(conn) = self.agents[id.index()].conn.take() {
-            self.of_conn_mut(conn).serving = None;
+            self.by_conn.get_mut(conn).serving = None;
         }
     }
 
@@ -241,14 +236,14 @@ impl Agents {
         grace.into_iter().chain(backoff).for_each(|timer| step.timers.cancel(timer));
     }
 
-    /// Returns the name of the pool that a connection serves or has served last.
+    /// Returns the name of the pool that a connection serves or has served last; None if it never provided or cleaned.
     pub fn last_pool(&self, conn: ConnId) -> Option<&Arc<[u8]>> {
-        self.of_conn(conn).map(|of_conn| &of_conn.pool)
+        self.by_conn.get(conn).pool.as_ref()
     }
 
     /// Notes the name of the pool that a connection serves.
     pub fn set_last_pool(&mut self, conn: ConnId, name: Arc<[u8]>) {
-        self.of_conn_mut(conn).pool = name;
+        self.by_conn.get_mut(conn).pool = Some(name);
     }
 
     /// Returns a number above every connection that is or was a provider or cleaner.
@@ -259,14 +254,6 @@ impl Agents {
     /// Removes a connection whose agents are lost.
     pub fn forget(&mut self, conn: ConnId) {
         self.by_conn.clear(conn);
-    }
-
-    fn of_conn(&self, conn: ConnId) -> Option<&ConnAgents> {
-        self.by_conn.get(conn).as_deref()
-    }
-
-    fn of_conn_mut(&mut self, conn: ConnId) -> &mut ConnAgents {
-        self.by_conn.get_mut(conn).get_or_insert_default()
     }
 
     /// Compares the orders of pools and connections with the agents.
@@ -283,7 +270,7 @@ impl Agents {
             let has = |order: &ByLoad| order.contains(&(agent.cleaning, id));
             assert_eq!(has(workers), is_listed, "an agent is in the order of its pool");
             assert_eq!(has(cleaners), is_listed && agent.cleans, "cleaners have an order");
-            let of_conn = agent.conn.map(|conn| self.of_conn(conn).expect("a connected agent has a connection"));
+            let of_conn = agent.conn.map(|conn| self.by_conn.get(conn));
             assert!(of_conn.is_none_or(|of_conn| of_conn.serving == Some(id)), "an agent is found by its connection");
         }
         let named = self.iter().filter(|(_, agent)| agent.session.is_some()).count();
@@ -301,8 +288,8 @@ impl Agents {
         assert_eq!(sum(|of| of.providers as usize), count(&|agent| is_listed(agent) && agent.provides), "providers");
         assert_eq!(sum(|of| of.rooms.iter().map(Rooms::len).sum()), count(&Agent::has_room), "providers by room");
         for (conn, of_conn) in self.by_conn.iter() {
-            let serving = of_conn.as_ref().and_then(|of_conn| of_conn.serving);
-            assert!(serving.is_none_or(|id| self.get(id).conn == Some(conn)), "a connection has its own agent");
+            let is_its = |id| self.get(id).conn == Some(conn);
+            assert!(of_conn.serving.is_none_or(is_its), "a connection has its own agent");
         }
     }
 }

@@ -24,10 +24,12 @@ pub(super) enum Task {
     Holding(HoldingId),
     /// End the members of a lost provider, suspend them for its grace, or pass them to its new connection.
     Agent(AgentId),
-    /// Bring the members and waiters of a pool in line with its settings, settle it, and offer its free members.
+    /// Bring the members and waiters of a pool in line with its settings, and settle it.
     Pool(PoolId),
     /// Remove the pools of a group, refuse its waiters, or offer them free members and start more.
     Group(GroupId),
+    /// Offer the free members of pools again.
+    Offers,
 }
 
 /// Queue of the tasks.
@@ -67,6 +69,7 @@ impl State {
             Task::Agent(id) => self.reconcile_agent(id, step),
             Task::Pool(id) => self.reconcile_pool(id, step),
             Task::Group(id) => self.reconcile_group(id, step),
+            Task::Offers => self.offer_again(step),
         };
         if is_more {
             self.background.push(task);
@@ -103,7 +106,7 @@ impl State {
             self.settle_pool(id, step);
         }
         // The walk comes last: it may be over many members.
-        self.pools.has(id) && (self.offer_free(id, step) || self.shorten_queue(id, step) || self.walk(id, step))
+        self.pools.has(id) && (self.shorten_queue(id, step) || self.walk(id, step))
     }
 
     /// Brings each member of a pool in line with the pool, which is being removed or has other settings.
@@ -180,7 +183,7 @@ impl State {
 
     /// Ends the starts of a pool that is being removed. Returns whether there are more.
     fn end_starts(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
-        while let Some(start) = self.starts.first_in_pool(id) {
+        while let Some(start) = self.starts.in_pool(id).front() {
             if !step.timers.spend(COST) {
                 return true;
             }
@@ -223,7 +226,7 @@ impl State {
     fn reconcile_agent(&mut self, id: AgentId, step: &mut Step<'_, '_>) -> bool {
         let Some(pool) = self.agents.find(id).map(|agent| agent.pool) else { return false };
         while let Some(agent) = self.agents.find(id).filter(|agent| agent.is_pending())
-            && let Some(member) = self.members.first_of_agent(id)
+            && let Some(member) = self.members.of_agent(id).front()
         {
             let is_lost = agent.is_gone();
             if !step.timers.spend(COST) {

@@ -19,8 +19,8 @@ impl State {
         self.leases.check(|member| self.member(member).pool);
         self.waiters.check();
         self.agents.check(|id| {
-            let starts = self.starts.of_agent(id);
-            (self.members.of_agent(id) + starts, starts)
+            let starts = self.starts.of_agent(id).len();
+            (self.members.of_agent(id).len() + starts, starts)
         });
         self.starts.check();
         let mut members = 0;
@@ -48,8 +48,9 @@ impl State {
         let is_idle = self.free_count(id) == 0 && !has_waiters;
         assert!(!pool.is_leaving || pool.walk.is_some() || is_idle, "a pool that leaves hands out nothing");
         assert!(pool.is_leaving || !pool.is_removed, "a pool is removed by and by");
-        let is_busy = pool.walk.is_some() || pool.excess > 0 || pool.is_behind || pool.offering.is_some();
+        let is_busy = pool.walk.is_some() || pool.excess > 0 || pool.is_behind;
         assert!(!is_busy || self.background.has(Task::Pool(id)), "a pool has a task for its background work");
+        assert!(!pool.is_offering || self.background.has(Task::Offers), "offers that go on have a task");
         let is_cleaned = !pool.is_leaving && !pool.is_behind && self.agents.has_any(id);
         let is_stuck = is_cleaned && of_pool.count(Phase::Cleaning) < self.most_cleaned(id);
         assert!(!is_stuck || of_pool.unclean.front().is_none(), "agents are asked to clean");
@@ -89,7 +90,7 @@ impl State {
 
     fn check_agents(&self) {
         for (id, agent) in self.agents.iter() {
-            let members = self.members.of_agent(id);
+            let members = self.members.of_agent(id).len();
             assert!(agent.conn.is_some() || members > 0, "a lost provider is removed with its last member");
             let has_task = self.background.has(Task::Agent(id));
             assert!(!agent.is_pending() || has_task, "the members of a lost provider are ended");
@@ -134,8 +135,8 @@ impl State {
         let is_settled = |pool: PoolId| {
             // A check under way is for a waiter.
             let has_checks = self.members.in_pool(pool).count(Phase::Checking) > 0;
-            let Pool { offering, is_behind, .. } = self.pool(pool);
-            !has_checks && offering.is_none() && !is_behind
+            let Pool { is_offering, is_behind, .. } = self.pool(pool);
+            !has_checks && !is_offering && !is_behind
         };
         for waiter in self.waiters.classes.firsts().map(|(_, id)| self.waiters.get(id)) {
             let is_ready = match waiter.place {

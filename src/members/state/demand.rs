@@ -25,7 +25,7 @@ impl State {
         if self.members.in_pool(id).unclean.front().is_some() {
             self.clean_next(id, step);
         }
-        self.offer_again(id, step);
+        self.offer_again(step);
         let wanted = self.wanted(id);
         if wanted > 0 {
             if !self.launch(id, wanted, step) {
@@ -83,7 +83,7 @@ impl State {
     pub(super) fn settle_group(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
         if self.pools.group(id).to_reconsider > 0 {
             // The pools are settled first, so that it is known what they have for the group.
-            let is_more = self.offer_in_group(id, step);
+            let is_more = self.reconsider_pools(id, step);
             if !is_more {
                 self.pools.group_mut(id).is_touched = false;
                 self.pools.touch_group(id);
@@ -125,7 +125,7 @@ impl State {
     /// Returns the number of starts and checks under way in a pool.
     pub(super) fn under_way(&self, id: PoolId) -> u64 {
         let checks = self.members.in_pool(id).count(Phase::Checking);
-        u64::from(self.starts.in_pool(id)) + u64::from(checks)
+        u64::from(self.starts.in_pool(id).len()) + u64::from(checks)
     }
 
     /// Returns the number of starts and checks that the waiters for a pool alone need.
@@ -180,7 +180,7 @@ impl State {
         if pool.is_leaving {
             return 0;
         }
-        let (of_pool, starts) = (self.members.in_pool(id), u64::from(self.starts.in_pool(id)));
+        let (of_pool, starts) = (self.members.in_pool(id), u64::from(self.starts.in_pool(id).len()));
         let lacks = |target: u64, has: u64| target.saturating_sub(has + starts);
         let Settings { init, min_free, .. } = pool.settings;
         let waiters = self.need(id).saturating_sub(self.under_way(id));
@@ -224,7 +224,7 @@ impl State {
         let agent = self.agents.serving(conn).map(|(agent, _)| agent);
         match self.starts.find(number) {
             Some(id) if Some(self.starts.get(id).agent) == agent => Ok(Some(id)),
-            None if (1..self.starts.next_number).contains(&number) && self.agents.knows(conn) => Ok(None),
+            None if (1..self.starts.next_number).contains(&number) && self.agents.last_pool(conn).is_some() => Ok(None),
             _ => Err(Refusal::BadStart),
         }
     }

@@ -144,14 +144,14 @@ impl State {
 
     /// Puts a provider into its place by room, after its members, starts or state have changed.
     pub(super) fn note_room(&mut self, id: AgentId) {
-        let starts = self.starts.of_agent(id);
-        self.agents.set_taken(id, (self.members.of_agent(id) + starts, starts));
+        let starts = self.starts.of_agent(id).len();
+        self.agents.set_taken(id, (self.members.of_agent(id).len() + starts, starts));
     }
 
     /// Removes a lost provider without members.
     pub(super) fn drop_owner_if_over(&mut self, owner: Option<AgentId>, step: &mut Step<'_, '_>) {
         if let Some(agent) = owner
-            && self.members.of_agent(agent) == 0
+            && self.members.of_agent(agent).is_empty()
             && self.agents.get(agent).conn.is_none()
         {
             self.agents.remove(agent, step);

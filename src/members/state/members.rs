@@ -205,14 +205,9 @@ impl MemberTable {
         self.by_pool.get(pool)
     }
 
-    /// Returns the number of members of a provider.
-    pub fn of_agent(&self, agent: AgentId) -> u32 {
-        self.by_agent.get(agent).len()
-    }
-
-    /// Returns the first member of a provider.
-    pub fn first_of_agent(&self, agent: AgentId) -> Option<MemberId> {
-        self.by_agent.get(agent).front()
+    /// Returns the members of a provider.
+    pub fn of_agent(&self, agent: AgentId) -> &List<MemberId> {
+        self.by_agent.get(agent)
     }
 
     /// Returns the time at which a member reaches its lifetime; None without a limit.

@@ -1,13 +1,13 @@
 //! Table of the pools and groups: names, settings, statistics, and the pools that a step has changed.
 
-use super::{Class, GroupId, Marks, PoolId, Stat, Step, Timer};
+use super::{GroupId, Marks, PoolId, Rank, Stat, Step, Timer};
 use crate::stats::Times;
 use poolcounter_core::{Figures, Id as _, Queue, Span, Time, TimerId};
 use poolcounter_protocol::members::pool_settings::Settings;
 use poolcounter_protocol::members::request::Refusal;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -43,9 +43,9 @@ pub(super) struct Pool {
     pub excess: u32,
     /// True if it is to be settled again because the budget was used up.
     pub is_behind: bool,
-    /// Class of waiters up to which its free members were offered again; None once they were to all.
+    /// True if it is in [`Pools::offers`].
     #[serde(skip)]
-    pub offering: Option<Option<Class>>,
+    pub is_offering: bool,
     /// Number of replacements to start.
     pub owed: u32,
     #[serde(skip)]
@@ -59,7 +59,7 @@ pub(super) struct Pool {
     /// True if it is in [`Pools::touched`].
     #[serde(skip)]
     is_touched: bool,
-    /// True if waiters may want a member that became free in another way than by a return.
+    /// True if its free members are to be offered from the first waiter on.
     #[serde(skip)]
     pub is_to_reconsider: bool,
     /// Part of the supply of its group.
@@ -79,6 +79,8 @@ pub(super) struct Pools {
     group_names: BTreeMap<Arc<[u8]>, GroupId>,
     /// Pools that have changed in this step.
     touched: Vec<PoolId>,
+    /// Pools whose free members are offered again, by the first rank of waiters who may not have been offered them.
+    pub offers: BTreeSet<(Rank, PoolId)>,
     /// Groups whose demand or supply has changed. A group stays touched until it is settled.
     pub touched_groups: Vec<GroupId>,
     /// Pools that could start members if there was room in the daemon, the first to wait for room first.
@@ -206,10 +208,25 @@ impl Pools {
         }
     }
 
-    /// Touches a pool, and notes that its waiters may want members that are free.
+    /// Touches a pool, and notes that its waiters may want members that are free. Offers that go on come to their end
+    /// first, whatever happens meanwhile.
     pub fn reconsider(&mut self, id: PoolId) {
-        self.pools[id.index()].is_to_reconsider = true;
+        let pool = &mut self.pools[id.index()];
+        pool.is_to_reconsider = true;
+        if !std::mem::replace(&mut pool.is_offering, true) {
+            self.offers.insert((Rank::default(), id));
+        }
         self.touch(id);
+    }
+
+    /// Touches a pool whose free members were offered to all its waiters.
+    pub fn end_offers(&mut self, id: PoolId) {
+        let pool = &mut self.pools[id.index()];
+        pool.is_offering = false;
+        match pool.is_to_reconsider {
+            true => self.reconsider(id),
+            false => self.touch(id),
+        }
     }
 
     /// Takes a touched pool.
@@ -252,7 +269,7 @@ impl Pool {
         Pool {
             walk: self.walk.clone(),
             // A pool that is settled offers its free members again.
-            is_behind: self.is_behind || self.offering.is_some(),
+            is_behind: self.is_behind || self.is_offering,
             is_leaving: self.is_leaving,
             is_from_file: self.is_from_file,
             is_removed: self.is_removed,

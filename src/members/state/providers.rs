@@ -112,7 +112,7 @@ impl State {
 
     /// Fails the starts of a provider whose connection ends, without a backoff.
     fn fail_starts(&mut self, agent: AgentId, step: &mut Step<'_, '_>) {
-        while let Some(start) = self.starts.first_of_agent(agent) {
+        while let Some(start) = self.starts.of_agent(agent).front() {
             let (pool, ..) = self.finish_start(start, step);
             self.pools.count(pool, Stat::StartsFailed);
         }
@@ -219,7 +219,7 @@ impl State {
 
     /// `STOPPED member`. A member that is not there was stopped before.
     pub(super) fn stopped(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Answer {
-        if !self.agents.knows(conn) {
+        if self.agents.last_pool(conn).is_none() {
             return Err(Refusal::NoSuchMember);
         }
         match self.own_member(conn, name) {
@@ -292,7 +292,7 @@ impl State {
     /// Ends the members of a lost provider, suspends them for its grace, or passes them to its new connection, in the
     /// background.
     fn end_lost_members(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
-        self.agents.get_mut(id).to_pass = self.members.of_agent(id);
+        self.agents.get_mut(id).to_pass = self.members.of_agent(id).len();
         self.begin(Task::Agent(id), step);
     }
 

@@ -107,7 +107,7 @@ impl State {
             max: settings.max,
             in_use: of_pool.count(Phase::InUse),
             free: of_pool.idle(),
-            starting: self.starts.in_pool(id),
+            starting: self.starts.in_pool(id).len(),
             stopping: of_pool.count(Phase::Stopping),
             cleaning: sum(&Phase::CLEANED),
             quarantined: sum(&Phase::KEPT_OUT),
@@ -244,7 +244,7 @@ impl State {
 
     /// Returns whether there is any trace of a connection.
     pub fn knows(&self, conn: ConnId) -> bool {
-        self.leases.knows(conn) || self.waiters.of_conn(conn).is_some() || self.agents.knows(conn)
+        self.leases.knows(conn) || self.waiters.of_conn(conn).is_some() || self.agents.last_pool(conn).is_some()
     }
 
     /// Returns true if there is no trace of any connection. Pools stay, with fixed members, leases that have a token,

@@ -79,7 +79,7 @@ impl State {
         }
         for id in self.agents.iter().map(|(id, _)| id).collect::<Vec<_>>() {
             if self.agents.get(id).is_pending() {
-                self.agents.get_mut(id).to_pass = self.members.of_agent(id);
+                self.agents.get_mut(id).to_pass = self.members.of_agent(id).len();
                 self.background.push(Task::Agent(id));
             }
             self.note_room(id);

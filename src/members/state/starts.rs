@@ -46,24 +46,14 @@ impl Starts {
         self.by_number.get(&number).copied()
     }
 
-    /// Returns the number of starts in a pool.
-    pub fn in_pool(&self, pool: PoolId) -> u32 {
-        self.by_pool.get(pool).len()
+    /// Returns the starts in a pool, oldest first.
+    pub fn in_pool(&self, pool: PoolId) -> &List<StartId> {
+        self.by_pool.get(pool)
     }
 
-    /// Returns the oldest start in a pool.
-    pub fn first_in_pool(&self, pool: PoolId) -> Option<StartId> {
-        self.by_pool.get(pool).front()
-    }
-
-    /// Returns the number of starts of a provider.
-    pub fn of_agent(&self, agent: AgentId) -> u32 {
-        self.by_agent.get(agent).len()
-    }
-
-    /// Returns the oldest start of a provider.
-    pub fn first_of_agent(&self, agent: AgentId) -> Option<StartId> {
-        self.by_agent.get(agent).front()
+    /// Returns the starts of a provider, oldest first.
+    pub fn of_agent(&self, agent: AgentId) -> &List<StartId> {
+        self.by_agent.get(agent)
     }
 
     /// Adds a start of a provider, and returns its number.

@@ -13,8 +13,6 @@ use std::sync::Arc;
 mod check;
 mod classes;
 
-pub(super) use classes::Class;
-
 /// Length of a wait that gives it the first priority.
 const LONG_WAIT: Span = Span::from_secs(60);
 const PRIORITIES: u8 = 10;

@@ -2,11 +2,11 @@
 
 use super::takes::Picked;
 use super::waiters::{Place, Turn};
-use super::{Answer, GroupId, Member, MemberId, Phase, PoolId, Stat, State, Step, Task, Waiter, WaiterId, background};
+use super::{Answer, GroupId, Member, MemberId, Phase, PoolId, Rank, Stat, State, Step, Waiter, WaiterId, background};
 use poolcounter_core::ConnId;
 use poolcounter_protocol::members::request::{NoMembers, Refusal, What};
 
-/// Cost of an offer of a member, and of a pool or a kind of waiters to whom members are offered again.
+/// Cost of an offer of a member, and of a pool or a waiter of those to whom members are offered again.
 const OFFER_COST: u32 = 6;
 
 impl State {
@@ -84,52 +84,49 @@ impl State {
         is_due
     }
 
-    /// Offers the free members of a pool to its waiters again, in the background if there are many.
-    pub(super) fn offer_again(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        // Offers that go on come to their end first, whatever happens meanwhile. A pool that is behind is settled again.
-        let of_pool = self.pools.get_mut(pool);
-        if of_pool.offering.is_none() && std::mem::take(&mut of_pool.is_to_reconsider) && !of_pool.is_behind {
-            of_pool.offering = Some(None);
-            if self.offer_free(pool, step) {
-                self.background.push(Task::Pool(pool));
-            }
-        }
-    }
-
-    /// Goes on to offer the free members of a pool to one waiter of each kind, until the budget is used up. A kind whose
-    /// waiter gets some is served again. Returns whether there are more.
-    pub(super) fn offer_free(&mut self, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
-        let Some(mut after) = self.pools.get_mut(pool).offering.take() else { return false };
-        while self.free_count(pool) > 0 {
-            let (classes, after_of) = (&self.waiters.classes, after.as_ref());
-            let of_group = || classes.after(Place::Group(self.pool(pool).group?), after_of);
-            let next = classes.after(Place::Pool(pool), after_of).or_else(of_group);
-            let Some((class, (rank, id))) = next.map(|(class, first)| (class.clone(), first)) else { break };
+    /// Offers the free members of pools to their waiters again, to the first waiter first, as far as the budget lasts.
+    /// Returns whether there are more.
+    pub(super) fn offer_again(&mut self, step: &mut Step<'_, '_>) -> bool {
+        while let Some((from, pool)) = self.pools.offers.first().copied() {
             if !background::spend(OFFER_COST, step) {
-                self.pools.get_mut(pool).offering = Some(after);
                 return true;
             }
-            let (waiter, free, walked) = (self.waiters.get(id), self.free_count(pool), self.walked.get());
-            let found = self.find(waiter.place, waiter.filter.as_deref(), waiter.members(), rank);
-            if let Some(members) = found {
-                // A waiter gets the member that a take would get, which may be another member than this.
-                let mut waiters = self.waiters_for(members[0], step).into_iter();
-                waiters.any(|turn| self.try_to_serve(turn, None, step));
-            }
-            step.timers.charge(u32::try_from(self.walked.get() - walked).unwrap_or(u32::MAX));
-            if self.free_count(pool) >= free {
-                after = Some(class);
+            self.pools.offers.pop_first();
+            if self.pools.has(pool) {
+                match self.offer_from(from, pool, step) {
+                    Some(next) => _ = self.pools.offers.insert((next, pool)),
+                    None => self.pools.end_offers(pool),
+                }
             }
         }
-        self.pools.touch(pool);
         false
     }
 
-    /// Offers the free members of a group's pools again, as far as the budget lasts. Returns whether there are more.
-    pub(super) fn offer_in_group(&mut self, group: GroupId, step: &mut Step<'_, '_>) -> bool {
+    /// Offers the free members of a pool to the first waiter from a rank on, unless waiters for other pools come first.
+    /// Returns the rank to go on from; None after the last waiter.
+    fn offer_from(&mut self, from: Rank, id: PoolId, step: &mut Step<'_, '_>) -> Option<Rank> {
+        let pool = self.pools.get_mut(id);
+        // A pool that is behind is reconsidered later.
+        let is_over = from == Rank::default() && std::mem::take(&mut pool.is_to_reconsider) && pool.is_behind;
+        let places = [Some(Place::Pool(id)), pool.group.map(Place::Group)].into_iter().flatten();
+        let next = places.filter_map(|place| self.waiters.classes.first_from(place, from)).min();
+        let turn = next.filter(|_| !is_over && self.free_count(id) > 0)?;
+        let ((priority, arrival), _) = turn;
+        if self.pools.offers.first().is_some_and(|(other, _)| *other < turn.0) {
+            return Some(turn.0);
+        }
+        let walked = self.walked.get();
+        let is_served = self.try_to_serve(turn, None, step);
+        step.timers.charge(u32::try_from(self.walked.get() - walked).unwrap_or(u32::MAX));
+        // A waiter for whom members are checked may want others, too.
+        Some((priority, if is_served { arrival } else { arrival + 1 }))
+    }
+
+    /// Notes that the free members of a group's pools are to be offered again, as far as the budget lasts. Returns whether
+    /// there are more pools.
+    pub(super) fn reconsider_pools(&mut self, group: GroupId, step: &mut Step<'_, '_>) -> bool {
         while let Some(pool) = self.pools.next_to_reconsider(group) {
             self.pools.reconsider(pool);
-            self.offer_again(pool, step);
             if !background::spend(OFFER_COST, step) {
                 return self.pools.group(group).to_reconsider > 0;
             }
@@ -179,10 +176,10 @@ impl State {
     /// before the members that it held are returned.
     pub(super) fn leave_wait(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         let Some(id) = self.waiters.of_conn(conn) else { return };
-        match self.end_wait(id, step).place {
-            Place::Pool(pool) => self.offer_again(pool, step),
-            Place::Group(group) => _ = self.offer_in_group(group, step),
+        if let Place::Group(group) = self.end_wait(id, step).place {
+            self.reconsider_pools(group, step);
         }
+        self.offer_again(step);
     }
 
     /// Ends a wait without a member.

@@ -69,15 +69,9 @@ impl MemberTable {
     }
 
     /// Puts a pool into its place in the order of its group, after the number of its free members has changed.
-    #[inline]
     fn note_free(&mut self, pool: PoolId) {
-        if let Some(group) = self.by_pool.get(pool).group {
-            self.note_free_in(group, pool);
-        }
-    }
-
-    fn note_free_in(&mut self, group: GroupId, pool: PoolId) {
         let of_pool = self.by_pool.get_mut(pool);
+        let Some(group) = of_pool.group else { return };
         let (order, free) = (self.by_group.get_mut(group), of_pool.count(Phase::Free));
         order.remove(&(std::mem::replace(&mut of_pool.free_in_group, free), Reverse(pool)));
         order.extend((free > 0).then_some((free, Reverse(pool))));

@@ -2,24 +2,25 @@
 //! several. It is found by one of the attributes of its filter, so a member finds the classes that it fits by its own
 //! attributes.
 
-use super::{Place, Turn, Waiter};
-use crate::state::{PairId, Pairs};
-use poolcounter_core::{Id as _, Metered as _};
+use super::{Place, Rank, Turn, Waiter};
+use crate::state::{PairId, Pairs, WaiterId};
+use poolcounter_core::{Id as _, Metered as _, SideTable};
 use poolcounter_protocol::members::pool_settings::Filter;
 use poolcounter_protocol::members::request::Attributes;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// A class: its place, the attribute by which it is found (or the name of the only member that fits), whether its waiters
 /// want several members, and what these must have.
-pub(in crate::state) type Class = (Place, PairId, bool, Option<Arc<Filter>>);
+type Class = (Place, PairId, bool, Option<Arc<Filter>>);
 
 /// All classes, each with its waiters.
 #[derive(Default)]
 pub(in crate::state) struct Classes {
     classes: BTreeMap<Class, BTreeSet<Turn>>,
+    /// First waiter of each class of a place.
+    firsts: SideTable<Place, BTreeSet<Turn>>,
     /// Number of classes by attribute.
     pairs: Pairs<u32>,
 }
@@ -37,7 +38,10 @@ impl Classes {
         let pair = self.pair_for(waiter);
         let order = self.classes.entry(class_of(waiter, pair)).or_default();
         *self.pairs.get_mut(pair) += u32::from(order.is_empty());
+        let before = order.first().copied();
         order.insert(turn);
+        let after = order.first().copied();
+        self.set_first(waiter.place, before, after);
         pair
     }
 
@@ -45,13 +49,24 @@ impl Classes {
     pub fn remove(&mut self, pair: PairId, turn: Turn, waiter: &Waiter) {
         let class = class_of(waiter, pair);
         let order = self.classes.get_mut(&class).expect("a waiter is in its class");
+        let before = order.first().copied();
         order.remove(&turn);
-        if order.is_empty() {
+        let after = order.first().copied();
+        self.set_first(waiter.place, before, after);
+        if after.is_none() {
             self.classes.remove(&class);
             *self.pairs.get_mut(pair) -= 1;
             if *self.pairs.get(pair) == 0 {
                 self.pairs.remove(pair);
             }
+        }
+    }
+
+    fn set_first(&mut self, place: Place, before: Option<Turn>, after: Option<Turn>) {
+        if before != after {
+            let firsts = self.firsts.get_mut(place);
+            before.into_iter().for_each(|turn| _ = firsts.remove(&turn));
+            firsts.extend(after);
         }
     }
 
@@ -90,21 +105,14 @@ impl Classes {
         })
     }
 
-    /// Returns the class of a place behind another one, and its first waiter.
-    pub fn after(&self, place: Place, after: Option<&Class>) -> Option<(&Class, Turn)> {
-        let begin = (place, PairId::from_index(0), false, None);
-        let from = match after {
-            Some((other, ..)) if *other > place => return None,
-            Some(after) if after.0 == place => Bound::Excluded(after),
-            _ => Bound::Included(&begin),
-        };
-        let (class, order) = self.classes.range((from, Bound::Unbounded)).metered().next()?;
-        Some((class, *order.first()?)).filter(|(class, _)| class.0 == place)
+    /// Returns the first waiter from a rank on of those that are the first of a class of this place.
+    pub fn first_from(&self, place: Place, from: Rank) -> Option<Turn> {
+        self.firsts.get(place).range((from, WaiterId::from_index(0))..).next().copied()
     }
 
     /// Returns the first waiter of each class.
     pub fn firsts(&self) -> impl Iterator<Item = Turn> {
-        self.classes.values().filter_map(|order| order.first().copied())
+        self.firsts.iter().flat_map(|(_, firsts)| firsts).copied()
     }
 
     /// Compares the classes with the waiters.
@@ -116,10 +124,13 @@ impl Classes {
                 waiter.rank == *rank && waiter.class.is_some_and(|pair| class_of(waiter, pair) == *class)
             };
             assert!(order.iter().all(is_right), "a class has its own waiters");
+            let first = order.first().expect("a class has waiters");
+            assert!(self.firsts.get(class.0).contains(first), "the first waiter of a class is found");
             *under.entry(class.1).or_insert(0) += 1;
             classed += order.len();
         }
-        assert_eq!(classed, waiters.len(), "each waiter is in one class");
+        let number = (waiters.len(), self.classes.len());
+        assert_eq!((classed, self.firsts().count()), number, "each waiter is in one class, and each class has a first");
         assert!(self.pairs.iter().map(|(pair, classes)| (pair, *classes)).eq(under), "the classes of an attribute");
     }
 }
