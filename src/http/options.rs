@@ -37,7 +37,7 @@ pub const OPTIONS: &[Opt<HttpSettings>] = option_table!(HttpSettings;
             Ok(())
         }, in_file("http_host", "[]"), repeated();
     "--http-admin",
-        "Enable the buttons of the status page that kick and delete buried jobs, for every client that can connect \
+        "Enable the buttons of the status page for locks, members and jobs, for every client that can connect \
          (default: off). A request that another site makes in the name of a browser is answered with 403.",
         |settings, value| assign(&mut settings.is_admin, flag(value)), in_file("http_admin", "false");
 );

@@ -26,7 +26,7 @@ statistics! {
         LockWhileWaiting = "lock_while_waiting", Count, "ERROR WAIT_FOR_RESPONSE replies.";
         ReleaseMismatch = "release_mismatch", Count, "NOT_LOCKED replies.";
         ProcessedCount = "processed_count", Count, "Locks given back: released, lost with their connection, or taken back when their hold ended.";
-        TakenBack = "taken_back", Count, "Locks taken back earlier than their clients asked for, by max_hold or the hold of a ceiling. STATS FULL leaves it out.";
+        TakenBack = "taken_back", Count, "Locks taken back earlier than their clients asked for, by max_hold or the hold of a ceiling.";
         LostLocks = "lost_locks", Count, "Locks that ended with their connection: the holder died, gave up, or lost the lock to an operator.";
         ExpiredHolds = "expired_holds", Count, "Locks that ended because their hold was over, by hold=, max_hold or a ceiling.";
         GivenUpWaits = "given_up_waits", Count, "Waits that clients gave up, by RELEASE or the end of their connections.";

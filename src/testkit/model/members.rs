@@ -492,11 +492,12 @@ impl Members {
         self.replaced.extend(before);
         let Some(backoff) = old.map(|old| old.backoff).or(lost) else { return };
         self.conns.get_mut(&conn).expect("it is known").backoff = backoff;
-        // The members come free in one step: members that waiters were seen to get are first.
+        // The members come free in one step: first the members above max, which were seen to be stopped, then the members
+        // that waiters were seen to get.
         let number =
             |key: &Key| self.hints.leases.iter().find(|((_, of), _)| of == key).map_or(u64::MAX, |(_, at)| *at);
         let mut keys = self.keys_of(pool);
-        keys.sort_by_key(number);
+        keys.sort_by_key(|key| (!self.hints.stops.contains(key), number(key)));
         for key in keys {
             let member = self.member(&key);
             let is_its = match &member.owner {
@@ -1094,8 +1095,11 @@ impl Members {
 
     /// Handles all immediate consequences.
     fn settle(&mut self) {
-        for pool in self.pools.keys().cloned().collect::<Vec<_>>() {
-            while self.live(&pool) > self.settings(&pool).number("max") && self.stop_oldest(&pool, None) {}
+        let pools: Vec<String> = self.pools.keys().cloned().collect();
+        for pool in &pools {
+            while self.live(pool) > self.settings(pool).number("max") && self.stop_oldest(pool, None) {}
+        }
+        for pool in pools {
             self.serve_waiters();
             self.meet_demand(&pool);
         }
