@@ -196,9 +196,9 @@ fn level_of(name: &[u8]) -> Result<Option<LevelFilter>, OperationError> {
 
 /// Returns the user of a connection, for the log.
 fn who_is(conn: ConnId, context: &Context<'_>) -> String {
-    match context.conns.credentials(conn) {
+    match context.conns.peers.credentials(conn) {
         Some(credentials) => credentials.to_string(),
-        None => context.conns.peer(conn),
+        None => context.conns.peers.peer(conn),
     }
 }
 

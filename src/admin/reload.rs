@@ -50,10 +50,11 @@ impl Admin {
     /// Handles `RELOAD`: asks for a reload. The reply follows with the result, after the exchange of the process.
     pub(super) fn reload_for(
         &mut self,
-        OperationRequest { from, .. }: &OperationRequest,
+        asked: &OperationRequest,
         context: &mut Context<'_>,
     ) -> Option<OperationResult> {
-        self.end_pending(*from);
+        let from = asked.from;
+        self.end_pending(from);
         self.reloads.asked.push(from.conn);
         context.output.reply_lines(from.conn, |bytes| wire::write_line(bytes, wire::WAIT, &"for the new program"));
         context.effects.push(Effect::Reload);

@@ -170,7 +170,7 @@ impl Http {
         let wanted = if target.is_some() { Wanted::Reports } else { resource.wanted() };
         let (method, connection) = (request.method, request.connection);
         let service = value_in(request.query, "service").map(String::from);
-        let is_local = context.conns.is_local(conn) && !request.is_forwarded;
+        let is_local = context.conns.peers.is_local(conn) && !request.is_forwarded;
         self.page = Some(PendingPage { conn, resource, service, target, extent, is_local, method, connection });
         let from = Requester { service: context.called.id, conn, number: 0 };
         context.effects.push(Effect::Show(from, wanted));

@@ -113,16 +113,10 @@ pub struct PoolsService {
 enum Handled {
     /// Done: the next request can be served.
     Next,
-    /// Done: other connections are served before the next request.
-    Last,
-    /// Done, but its answer comes later, and no other request is served before.
-    Waits,
-    /// Unfinished: continued in the connection's next turn.
-    Unfinished,
-    /// Needs a turn for snapshots.
-    Shows,
-    /// The connection must be closed.
-    Close,
+    /// Done, and the last request of the turn.
+    Last(Then),
+    /// Continued in the connection's next turn.
+    Later(Then),
 }
 
 impl PoolsService {
@@ -136,7 +130,7 @@ impl PoolsService {
     fn handle(&mut self, conn: ConnId, line: &[u8], may_show: bool, context: &mut Context<'_>) -> Handled {
         let request = wire::parse(line);
         if !may_show && matches!(request, PoolRequest::Report(_)) {
-            return Handled::Shows;
+            return Handled::Later(Then::Show);
         }
         trace!("{conn} > {}", escaped(line));
         // A list under way was checked when it was asked for.
@@ -155,7 +149,7 @@ impl PoolsService {
                     && request.who.is_empty()
                 {
                     // A kept lock outlives its connection, and with it the address.
-                    peer = context.conns.peer(conn);
+                    peer = context.conns.peers.peer(conn);
                     request.who = peer.as_bytes();
                 }
                 self.step(context, |state, step| state.acquire(conn, request.as_mut().map_err(|wrong| *wrong), step));
@@ -169,14 +163,8 @@ impl PoolsService {
     /// Serves a request of an operator, or an unknown request. A function of its own, so that common requests need no
     /// room for it.
     #[cold]
-    fn handle_rare(
-        &mut self,
-        conn: ConnId,
-        line: &[u8],
-        request: &PoolRequest<'_>,
-        context: &mut Context<'_>,
-    ) -> Handled {
-        match *request {
+    fn handle_rare(&mut self, conn: ConnId, line: &[u8], rare: &PoolRequest<'_>, context: &mut Context<'_>) -> Handled {
+        match *rare {
             PoolRequest::Keys(most) => {
                 self.end_turn(context.output);
                 return self.search_keys(conn, most.min(MOST_LINES), context);
@@ -190,15 +178,14 @@ impl PoolsService {
                 // Lossless: a number of rows.
                 let from = Requester { service: context.called.id, conn, number: rows as u64 };
                 context.effects.push(Effect::Show(from, Wanted::Reports));
-                return Handled::Waits;
+                return Handled::Last(Then::Wait);
             }
             PoolRequest::Unknown if is_from_browser(line) => {
                 debug!("{conn} is a browser, and is closed");
-                return Handled::Close;
+                return Handled::Last(Then::Close);
             }
             _ => {
                 self.replies.push((conn, Reply::BadCommand));
-                return Handled::Next;
             }
         }
         Handled::Next
@@ -207,10 +194,8 @@ impl PoolsService {
     /// Runs one step of the state machine, and ends the connections whose locks it has taken back.
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
         let (replies, taken_back) = (&mut self.replies, &mut self.taken_back);
-        take(
-            &mut self.state,
-            &mut PoolsStep { now: context.time.now, timers: &mut context.timers.typed(), replies, taken_back },
-        );
+        let (now, timers) = (context.time.now, &mut context.timers.typed());
+        take(&mut self.state, &mut PoolsStep { now, timers, replies, taken_back });
         if !self.taken_back.is_empty() {
             self.end_taken_back(context);
         }
@@ -282,11 +267,9 @@ impl PoolsService {
         match first_line(&input[consumed..], seen, self.max_line) {
             Line::Whole(line, len) => match self.handle(conn, line, may_show, context) {
                 Handled::Next => Ok(consumed + len),
-                Handled::Last => Err(Served { consumed: consumed + len, then: Then::Serve }),
-                Handled::Waits => Err(Served { consumed: consumed + len, then: Then::Wait }),
-                Handled::Unfinished => Err(Served { consumed, then: Then::Serve }),
-                Handled::Shows => Err(Served { consumed, then: Then::Show }),
-                Handled::Close => Err(Served { consumed: input.len(), then: Then::Close }),
+                Handled::Last(Then::Close) => Err(Served { consumed: input.len(), then: Then::Close }),
+                Handled::Last(then) => Err(Served { consumed: consumed + len, then }),
+                Handled::Later(then) => Err(Served { consumed, then }),
             },
             Line::Partial => Err(Served { consumed, then: Then::Read }),
             Line::TooLong => {
@@ -303,7 +286,7 @@ impl PoolsService {
         let (searcher, search) = self.search.get_or_insert_with(|| (conn, BusiestSearch::new(most)));
         if *searcher != conn || !self.state.search_busiest(search, KEYS_AT_ONCE) {
             self.listing.insert(conn);
-            return Handled::Unfinished;
+            return Handled::Later(Then::Serve);
         }
         self.listing.remove(&conn);
         if let Some((_, search)) = self.search.take() {
@@ -311,7 +294,7 @@ impl PoolsService {
             let total = most.min(self.state.keys());
             context.output.reply_lines(conn, |bytes| listing::write_keys(bytes, &keys, total, context.time.now));
         }
-        Handled::Last
+        Handled::Last(Then::Serve)
     }
 
     fn reply_stats(&self, conn: ConnId, query: StatsQuery<'_>, context: &mut Context<'_>) {

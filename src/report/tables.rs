@@ -71,7 +71,8 @@ pub enum Cell {
 pub struct Client {
     /// Address of the peer.
     pub address: String,
-    /// Path of the page about it, below the path of its column.
+    /// Path of the page about it, below the path of its column: its address, unique at any time, and the index by which
+    /// it is found.
     #[serde(skip)]
     pub key: String,
 }
@@ -265,7 +266,7 @@ impl Cell {
 
     /// Returns the cell for a connection whose peer has this address.
     pub fn client_at(address: String, conn: ConnId) -> Cell {
-        Cell::Client(Client { key: client_key(&address, conn), address })
+        Cell::Client(Client { key: format!("{address}@{}", conn.index()), address })
     }
 
     /// Returns the cell of a span.
@@ -335,12 +336,6 @@ impl Serialize for RowByColumn<'_> {
         }
         map.end()
     }
-}
-
-/// Returns the key of a connection in the paths of pages: its peer's address, unique at any time, and the index by
-/// which it is found.
-pub fn client_key(address: &str, conn: ConnId) -> String {
-    format!("{address}@{}", conn.index())
 }
 
 /// Returns the connection with this key; None if it is gone or the key is invalid.

@@ -201,15 +201,11 @@ impl Access {
 
     /// Returns the rule for a new connection, None without rules, or the reason of its denial. No rule matches an
     /// unknown identity.
-    pub fn rule_of_new(
-        &mut self,
-        service: ServiceId,
-        identity: Option<&Identity<'_>>,
-    ) -> Result<Option<usize>, Denial> {
+    pub fn rule_of_new(&mut self, service: ServiceId, client: Option<&Identity<'_>>) -> Result<Option<usize>, Denial> {
         if !self.is_on {
             return Ok(None);
         }
-        let rule = identity.and_then(|identity| self.rule_for(identity));
+        let rule = client.and_then(|identity| self.rule_for(identity));
         let Some(at) = rule.filter(|at| !self.rules[*at].rights[service.index()].are_none()) else {
             return Err(self.count(rule, Denial::Stranger));
         };

@@ -280,7 +280,7 @@ impl World {
 
     /// Limits each service to this many connections.
     pub fn limit(&mut self, places: u64) {
-        self.limit_each(PerService::of(&self.list, |_| places));
+        self.limit_each(PerService::each(&self.list, |_| places));
     }
 
     /// Limits each service to its own number of connections.

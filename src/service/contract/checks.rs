@@ -57,7 +57,7 @@ impl Context<'_> {
     }
 
     fn log(&mut self, conn: ConnId, denial: Denial, what: impl FnOnce() -> String) {
-        let (peer, rule) = (self.conns.peer(conn), self.access.rule_at(conn));
+        let (peer, rule) = (self.conns.peers.peer(conn), self.access.rule_at(conn));
         let line = self.access.denial_line(rule, denial, (&peer, what), self.time.now);
         line.into_iter().for_each(|line| warn!("{line}"));
     }
