@@ -122,6 +122,9 @@ pub struct CountersState {
     figures: Figures<Stat>,
 }
 
+/// Answer to a request.
+type Answer<T> = Result<T, CounterRefusal>;
+
 impl CountersState {
     /// Returns a state without counters.
     pub fn new(settings: CountersSettings) -> Self {
@@ -143,7 +146,7 @@ impl CountersState {
     /// # Errors
     ///
     /// Fails if there is no such counter.
-    pub fn get(&mut self, name: &[u8], step: &mut CountersStep<'_>) -> Result<u32, CounterRefusal> {
+    pub fn get(&mut self, name: &[u8], step: &mut CountersStep<'_>) -> Answer<u32> {
         self.roll_interval(step);
         let id = self.find(name, step).ok_or(CounterRefusal::NotFound)?;
         Ok(self.counters[id.index()].levels().consumption())
@@ -155,12 +158,7 @@ impl CountersState {
     /// # Errors
     ///
     /// Fails if the maximum would be exceeded, or if the held counters leave no memory for a new one.
-    pub fn acquire(
-        &mut self,
-        conn: ConnId,
-        request: AcquireUnits<'_>,
-        step: &mut CountersStep<'_>,
-    ) -> Result<u32, CounterRefusal> {
+    pub fn acquire(&mut self, conn: ConnId, request: AcquireUnits<'_>, step: &mut CountersStep<'_>) -> Answer<u32> {
         self.roll_interval(step);
         let known = self.find(request.name, step);
         if let Some(id) = known {
@@ -194,12 +192,7 @@ impl CountersState {
     /// # Errors
     ///
     /// Fails if there is no such counter, or if the connection holds fewer units of it.
-    pub fn release(
-        &mut self,
-        conn: ConnId,
-        request: ReleaseUnits<'_>,
-        step: &mut CountersStep<'_>,
-    ) -> Result<(), CounterRefusal> {
+    pub fn release(&mut self, conn: ConnId, request: ReleaseUnits<'_>, step: &mut CountersStep<'_>) -> Answer<()> {
         self.roll_interval(step);
         let id = self.find(request.name, step).ok_or(CounterRefusal::NotFound)?;
         let held = self.held(conn, id);

@@ -85,7 +85,7 @@ impl Configure for PoolsSettings {
     }
 }
 
-/// The pools service.
+/// The pools service. Its default is the part that no setting changes.
 #[derive(Default)]
 pub struct PoolsService {
     state: PoolsState,
@@ -108,6 +108,9 @@ pub struct PoolsService {
     /// Time at which the server was started.
     started: Time,
 }
+
+/// Number of bytes of a turn that are consumed, or the end of the turn.
+type Consumed = Result<usize, Served>;
 
 /// Next step after a request.
 enum Handled {
@@ -233,7 +236,7 @@ impl PoolsService {
                 rest = after;
             } else if let Some((mut request, after)) = wire::parse_usual(rest, *max_line) {
                 let holds = || state.holds(conn);
-                if access.is_on() && !access.allows_lock(conn, called.id, (ACQUIRE, request.key), holds, step.now) {
+                if access.is_on && !access.allows_lock(conn, called.id, (ACQUIRE, request.key), holds, step.now) {
                     break;
                 }
                 state.acquire(conn, Ok(&mut request), step);
@@ -249,13 +252,7 @@ impl PoolsService {
     /// Serves one request of any kind, which begins after the consumed bytes, and returns the number of consumed bytes
     /// with its own; `Err` if it is the last of the turn.
     #[inline(never)]
-    fn serve_one(
-        &mut self,
-        conn: ConnId,
-        input: Input<'_>,
-        consumed: usize,
-        context: &mut Context<'_>,
-    ) -> Result<usize, Served> {
+    fn serve_one(&mut self, conn: ConnId, input: Input<'_>, consumed: usize, context: &mut Context<'_>) -> Consumed {
         let Input { bytes: input, seen, may_show } = input;
         if context.output.len(conn) >= NEARLY_FULL_BYTES {
             self.end_turn(context.output);

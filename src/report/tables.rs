@@ -150,6 +150,11 @@ impl Table {
         Table { help: help.into(), ..self }
     }
 
+    /// Returns it with another title.
+    pub fn titled(self, title: impl Into<Text>) -> Table {
+        Table { title: title.into(), ..self }
+    }
+
     /// Returns the same with a text for the case that there are no rows.
     pub fn empty(self, empty: impl Into<Text>) -> Table {
         Table { empty: empty.into(), ..self }

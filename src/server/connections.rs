@@ -345,7 +345,7 @@ impl<S: Stream> Connections<S> {
             Phase::Open | Phase::Closed => {}
         }
         self.idle.remove(id, conn.service);
-        if self.dispatch.access.is_on() {
+        if self.dispatch.access.is_on {
             self.dispatch.access.leave(id);
         }
     }

@@ -121,14 +121,8 @@ impl Services {
         let entries = list.iter().zip(&settings.0).map(|(info, settings)| {
             let mut service = settings.open();
             service.know_operations(&operations);
-            Entry {
-                info,
-                caps: service.caps(),
-                service,
-                traffic: Traffic::default(),
-                is_enabled: true,
-                is_restoring: false,
-            }
+            let (caps, traffic) = (service.caps(), Traffic::default());
+            Entry { info, caps, service, traffic, is_enabled: true, is_restoring: false }
         });
         PerService(entries.collect())
     }

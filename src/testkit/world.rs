@@ -635,7 +635,7 @@ impl World {
         stream_of: impl FnMut(ConnId) -> io::Result<Pipe>,
     ) -> Result<Connections<Pipe>, Unreadable> {
         let (time, random) = ((self.now(), self.epoch), Random::from_seed(self.servers + 1));
-        Connections::restore(self.fresh(), &mut Reader::new(&mut saved), time, random, stream_of)
+        Connections::restore(self.fresh(), &mut Reader::new(&mut saved), time, random, stream_of, false)
     }
 
     /// Makes these the connections of the server.

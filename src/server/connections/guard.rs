@@ -24,7 +24,7 @@ impl<S: Stream> Connections<S> {
     /// checked once the proxy has sent its header.
     pub fn guard(&mut self, rules: Option<Vec<Rule>>) {
         self.dispatch.access = Access::after(&std::mem::take(&mut self.denied), rules);
-        if self.dispatch.access.is_on() {
+        if self.dispatch.access.is_on {
             for (index, conn) in self.slab.iter().filter(|(_, conn)| conn.is_open()) {
                 let Some(identity) = conn.identity() else { continue };
                 let id = ConnId::from_index(index);
@@ -177,7 +177,7 @@ impl<S: Stream> Connections<S> {
     /// Notes the locks and waits of a connection, if some rule limits them.
     #[inline]
     pub(super) fn note_holds(&mut self, id: ConnId) {
-        if self.dispatch.access.counts_holds()
+        if self.dispatch.access.counts_holds
             && let Some(conn) = self.slab.get(id.index()).filter(|conn| conn.is_open())
         {
             let holds = self.dispatch.services[conn.service].service.usage_of(id);
@@ -190,7 +190,7 @@ impl<S: Stream> Connections<S> {
     #[inline]
     pub(super) fn note_usage(&mut self, id: ConnId, now: Time) {
         self.note_holds(id);
-        if self.dispatch.access.counts_memory() && !self.dispatch.output.is_dirty_for(id) {
+        if self.dispatch.access.counts_memory && !self.dispatch.output.is_dirty_for(id) {
             self.note_memory(id, now);
         }
     }

@@ -63,8 +63,9 @@ impl Server {
         };
         let random = Random::from_system().map_err(|error| format!("cannot take over: {error}"))?;
         let mut rest = Reader::new(&mut rest);
-        let connections = Connections::restore(services, &mut rest, (clock.now(), clock.epoch()), random, stream_of)
-            .map_err(|error| format!("cannot take over: {error}"))?;
+        let connections =
+            Connections::restore(services, &mut rest, (clock.now(), clock.epoch()), random, stream_of, false)
+                .map_err(|error| format!("cannot take over: {error}"))?;
         let restore = || -> io::Result<Server> {
             let mut server = Server::with(connections, clock, policy)?;
             server.upgrade.program = program.map(Program::at);

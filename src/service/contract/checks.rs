@@ -13,12 +13,12 @@ impl Context<'_> {
     /// Returns true if there are rules: each request then needs a [`Context::check`].
     #[inline]
     pub fn has_rules(&self) -> bool {
-        self.access.is_on()
+        self.access.is_on
     }
 
     /// Returns the usage of a connection if some rule limits it, else zero.
     pub fn holds_of(&self, holds: impl FnOnce() -> Holds) -> Holds {
-        if self.access.counts_holds() { holds() } else { Holds::default() }
+        if self.access.counts_holds { holds() } else { Holds::default() }
     }
 
     /// Returns true if the rule of a connection allows a verb for each of these keys. Counts nothing.
