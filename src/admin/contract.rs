@@ -33,7 +33,10 @@ impl Handover for Admin {
         (self.drain, self.watchers, level, figures, self.reloads) = saved.take()?;
         self.figures.restore(&figures);
         self.log_level = level.and_then(|level| level.parse().ok());
-        self.reloads.ask_again(context);
+        // The reload had not begun in the previous process.
+        if !self.reloads.asked.is_empty() {
+            context.effects.push(Effect::Reload);
+        }
         if self.drain.is_some() {
             self.go_on_draining(context);
         }
@@ -65,11 +68,11 @@ impl Inquire for Admin {
     }
 
     fn reload_begins(&mut self) {
-        self.reloads.begin();
+        self.reloads.begun.append(&mut self.reloads.asked);
     }
 
     fn reload_ended(&mut self, result: &OperationResult, context: &mut Context<'_>) {
-        end_waits(self.reloads.end(), result, context);
+        end_waits(std::mem::take(&mut self.reloads.begun), result, context);
     }
 
     fn shown(&mut self, from: Requester, shown: Shown<'_>, context: &mut Context<'_>) {

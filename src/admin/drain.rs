@@ -60,12 +60,9 @@ pub(super) fn look(conn: Option<ConnId>, context: &mut Context<'_>) {
 
 impl Admin {
     /// Handles `DRAIN`: starts a drain unless one is in progress, and reports its progress to the connection.
-    pub(super) fn drain_for(
-        &mut self,
-        OperationRequest { from, .. }: &OperationRequest,
-        context: &mut Context<'_>,
-    ) -> Option<OperationResult> {
-        self.end_pending(*from);
+    pub(super) fn drain_for(&mut self, asked: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
+        let from = asked.from;
+        self.end_pending(from);
         if self.drain.is_none() {
             self.drain = Some(Drain { by: who_is(from.conn, context), looks: 0 });
             self.go_on_draining(context);
@@ -89,7 +86,7 @@ impl Admin {
     pub(super) fn note_left(&mut self, from: Requester, telemetry: &Telemetry<'_>, context: &mut Context<'_>) {
         let left = Left((telemetry.at_risk)().into_iter().filter(|(_, count)| *count > 0).collect());
         if from.number == FOR_CONNECTION {
-            return context.output.reply_lines(from.conn, |bytes| wire::write_left(bytes, &left));
+            return context.output.reply_lines(from.conn, |bytes| wire::write_line(bytes, wire::LEFT, &left));
         }
         let Some(drain) = &mut self.drain else { return };
         self.figures.set(Stat::Left, left.total());
@@ -107,7 +104,7 @@ impl Admin {
             // A connection with unsent output gets its next line once that is sent.
             for conn in self.watchers.iter().copied() {
                 if context.output.len(conn) == 0 {
-                    context.output.reply_lines(conn, |bytes| wire::write_left(bytes, &left));
+                    context.output.reply_lines(conn, |bytes| wire::write_line(bytes, wire::LEFT, &left));
                 }
             }
         }

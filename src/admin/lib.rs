@@ -184,21 +184,18 @@ fn write_answer(conn: ConnId, result: &OperationResult, context: &mut Context<'_
 /// Returns the log level of this name; `None` for the one at the start of the process. Levels below `warn` are not
 /// offered, because a log without warnings is useless.
 fn level_of(name: &[u8]) -> Result<Option<LevelFilter>, OperationError> {
-    match name {
-        b"warn" => Ok(Some(LevelFilter::Warn)),
-        b"info" => Ok(Some(LevelFilter::Info)),
-        b"debug" => Ok(Some(LevelFilter::Debug)),
-        b"trace" => Ok(Some(LevelFilter::Trace)),
-        b"default" => Ok(None),
+    match str::from_utf8(name) {
+        Ok(name @ ("warn" | "info" | "debug" | "trace")) => Ok(name.parse().ok()),
+        Ok("default") => Ok(None),
         _ => Err(OperationError::Malformed("the level must be warn, info, debug, trace or default".into())),
     }
 }
 
 /// Returns the user of a connection, for the log.
 fn who_is(conn: ConnId, context: &Context<'_>) -> String {
-    match context.conns.credentials(conn) {
+    match context.conns.peers.credentials(conn) {
         Some(credentials) => credentials.to_string(),
-        None => context.conns.peer(conn),
+        None => context.conns.peers.peer(conn),
     }
 }
 

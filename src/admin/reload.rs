@@ -4,36 +4,18 @@ use super::{Admin, wire};
 use poolcounter_core::ConnId;
 use poolcounter_service::contract::{Context, Effect, OperationRequest, OperationResult};
 use serde::{Deserialize, Serialize};
-use std::mem::take;
 
 /// Connections that wait for the result of a reload.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Reloads {
     /// Connections whose reload has not begun, because another is under way, whose settings may be older than the
     /// request.
-    asked: Vec<ConnId>,
+    pub asked: Vec<ConnId>,
     /// Connections whose reload is under way.
-    begun: Vec<ConnId>,
+    pub begun: Vec<ConnId>,
 }
 
 impl Reloads {
-    /// Notes that the reload begins.
-    pub fn begin(&mut self) {
-        self.begun.append(&mut self.asked);
-    }
-
-    /// Returns the connections whose reload has ended.
-    pub fn end(&mut self) -> Vec<ConnId> {
-        take(&mut self.begun)
-    }
-
-    /// Asks for the reload that had not begun in the previous process.
-    pub fn ask_again(&self, context: &mut Context<'_>) {
-        if !self.asked.is_empty() {
-            context.effects.push(Effect::Reload);
-        }
-    }
-
     /// Removes a closed connection. Its reload goes on.
     pub fn forget(&mut self, conn: ConnId) {
         self.asked.retain(|waiting| *waiting != conn);
@@ -50,10 +32,11 @@ impl Admin {
     /// Handles `RELOAD`: asks for a reload. The reply follows with the result, after the exchange of the process.
     pub(super) fn reload_for(
         &mut self,
-        OperationRequest { from, .. }: &OperationRequest,
+        asked: &OperationRequest,
         context: &mut Context<'_>,
     ) -> Option<OperationResult> {
-        self.end_pending(*from);
+        let from = asked.from;
+        self.end_pending(from);
         self.reloads.asked.push(from.conn);
         context.output.reply_lines(from.conn, |bytes| wire::write_line(bytes, wire::WAIT, &"for the new program"));
         context.effects.push(Effect::Reload);

@@ -28,11 +28,6 @@ pub fn write_answer(bytes: &mut Vec<u8>, answer: Result<&str, &str>) {
     }
 }
 
-/// Writes a progress line with the number of remaining things.
-pub fn write_left(bytes: &mut Vec<u8>, left: &dyn Display) {
-    write_line(bytes, LEFT, left);
-}
-
 /// Writes a word and a text as a line.
 pub fn write_line(bytes: &mut Vec<u8>, word: &str, text: &dyn Display) {
     writeln!(bytes, "{word} {text}").expect("a vector takes every byte");

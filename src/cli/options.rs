@@ -119,7 +119,7 @@ impl Default for DaemonSettings {
         DaemonSettings {
             config: None,
             config_text: None,
-            endpoints: PerService::of(SERVICES, endpoint::default_of),
+            endpoints: PerService::each(SERVICES, endpoint::default_of),
             services: AllSettings::defaults(SERVICES),
             net: net::Options::default(),
             busy_poll: Span::ZERO,

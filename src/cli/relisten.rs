@@ -18,7 +18,7 @@ pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
             return false;
         }
     };
-    let mut succeeds = PerService::of(SERVICES, |_| true);
+    let mut succeeds = PerService::each(SERVICES, |_| true);
     let mut new = Vec::new();
     for (service, address, result) in open_missing(&old, settings) {
         match result {

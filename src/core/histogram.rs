@@ -58,7 +58,7 @@ static SMALL: [u8; 1024] = small();
 /// Counts of values by size. It takes 24 bytes, and 8 for each bucket up to that of its largest value, in steps of 128
 /// bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(try_from = "SavedHistogram", into = "SavedHistogram")]
+#[serde(try_from = "Saved", into = "Saved")]
 pub struct Histogram {
     /// Counts of the first buckets; the further buckets are zero.
     counts: Box<[Count]>,
@@ -77,13 +77,8 @@ pub struct Quantile {
     pub is_beyond: bool,
 }
 
-/// Saved form of a histogram.
-#[derive(Serialize, Deserialize)]
-struct SavedHistogram {
-    /// Counts, without the zeros at their end.
-    counts: Vec<Count>,
-    sum: Count,
-}
+/// Saved form of a histogram: counts without the zeros at their end, and the sum.
+type Saved = (Vec<Count>, Count);
 
 const fn bounds() -> [u64; BOUND_COUNT] {
     let mut bounds = [0; BOUND_COUNT];
@@ -225,22 +220,22 @@ impl PartialEq for Histogram {
 
 impl Eq for Histogram {}
 
-impl From<Histogram> for SavedHistogram {
+impl From<Histogram> for Saved {
     fn from(histogram: Histogram) -> Self {
-        SavedHistogram { counts: histogram.counts[..histogram.filled()].into(), sum: histogram.sum }
+        (histogram.counts[..histogram.filled()].into(), histogram.sum)
     }
 }
 
-impl TryFrom<SavedHistogram> for Histogram {
+impl TryFrom<Saved> for Histogram {
     type Error = &'static str;
 
-    fn try_from(saved: SavedHistogram) -> Result<Self, Self::Error> {
-        if saved.counts.len() > BUCKETS {
+    fn try_from((counts, sum): Saved) -> Result<Self, Self::Error> {
+        if counts.len() > BUCKETS {
             return Err("a histogram has other buckets");
         }
-        let mut histogram = Histogram { sum: saved.sum, ..Histogram::default() };
-        histogram.grow(saved.counts.len());
-        histogram.counts.iter_mut().zip(&saved.counts).for_each(|(here, count)| *here = *count);
+        let mut histogram = Histogram { sum, ..Histogram::default() };
+        histogram.grow(counts.len());
+        histogram.counts[..counts.len()].copy_from_slice(&counts);
         Ok(histogram)
     }
 }
@@ -333,8 +328,7 @@ mod tests {
             assert_eq!(postcard::from_bytes(&saved), Ok(histogram.clone()));
             histogram.record_number(12_345);
         }
-        let damaged =
-            postcard::to_allocvec(&SavedHistogram { counts: vec![Count::MAX; BUCKETS + 1], sum: Count::ZERO });
+        let damaged = postcard::to_allocvec(&(vec![Count::MAX; BUCKETS + 1], Count::ZERO));
         assert!(postcard::from_bytes::<Histogram>(&damaged.expect("is written")).is_err());
     }
 }

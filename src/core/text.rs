@@ -2,30 +2,16 @@
 //! the bytes nor the reader of the text.
 
 use std::borrow::Cow;
-use std::ops::RangeInclusive;
 
 /// Characters that are no control characters and yet cannot be seen, or change the look of those around them, in order:
 /// the default ignorable code points of Unicode, marks of the direction of writing, separators of lines and paragraphs,
 /// annotations, and a Braille pattern without dots.
-const INVISIBLE: [RangeInclusive<char>; 18] = [
-    '\u{ad}'..='\u{ad}',
-    '\u{34f}'..='\u{34f}',
-    '\u{61c}'..='\u{61c}',
-    '\u{115f}'..='\u{1160}',
-    '\u{17b4}'..='\u{17b5}',
-    '\u{180b}'..='\u{180f}',
-    '\u{200b}'..='\u{200f}',
-    '\u{2028}'..='\u{202e}',
-    '\u{2060}'..='\u{206f}',
-    '\u{2800}'..='\u{2800}',
-    '\u{3164}'..='\u{3164}',
-    '\u{fe00}'..='\u{fe0f}',
-    '\u{feff}'..='\u{feff}',
-    '\u{ffa0}'..='\u{ffa0}',
-    '\u{fff0}'..='\u{fffb}',
-    '\u{1bca0}'..='\u{1bca3}',
-    '\u{1d173}'..='\u{1d17a}',
-    '\u{e0000}'..='\u{e0fff}',
+///
+/// First and last code point of each range.
+const INVISIBLE: [u32; 36] = [
+    0xad, 0xad, 0x34f, 0x34f, 0x61c, 0x61c, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x180b, 0x180f, 0x200b, 0x200f, 0x2028,
+    0x202e, 0x2060, 0x206f, 0x2800, 0x2800, 0x3164, 0x3164, 0xfe00, 0xfe0f, 0xfeff, 0xfeff, 0xffa0, 0xffa0, 0xfff0,
+    0xfffb, 0x1bca0, 0x1bca3, 0x1d173, 0x1d17a, 0xe0000, 0xe0fff,
 ];
 
 /// Beginning of the number that the standard library appends to the text of an error of the system.
@@ -79,8 +65,9 @@ pub fn without_passwords(value: &str) -> String {
 
 /// Returns whether a terminal, a page or a log may show the character as it is.
 pub fn is_visible(c: char) -> bool {
+    let is_in = |[first, last]: &[u32; 2]| (*first..=*last).contains(&c.into());
     // Most text needs no search in the table.
-    c.is_ascii_graphic() || c == ' ' || !(c.is_control() || INVISIBLE.iter().any(|range| range.contains(&c)))
+    c.is_ascii_graphic() || c == ' ' || !(c.is_control() || INVISIBLE.as_chunks().0.iter().any(is_in))
 }
 
 /// Returns the bytes as text of at most `most` bytes, with an ellipsis if they are more. Invalid UTF-8 and invisible
@@ -88,20 +75,20 @@ pub fn is_visible(c: char) -> bool {
 pub fn visible(bytes: &[u8], most: usize) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
-        let valid = chunk.valid().chars().map(Piece::of);
-        let invalid = chunk.invalid().iter().map(|byte| Piece::Escape(format!("\\x{byte:02x}")));
+        let valid = chunk.valid().chars().map(Ok);
+        let invalid = chunk.invalid().iter().map(Err);
         for piece in valid.chain(invalid) {
-            let len = match &piece {
-                Piece::Char(c) => c.len_utf8(),
-                Piece::Escape(escape) => escape.len(),
-            };
-            if text.len() + len > most {
+            let end = text.len();
+            match piece {
+                Ok('\\') => text.push_str("\\\\"),
+                Ok(c) if is_visible(c) => text.push(c),
+                Ok(c) => text.extend(c.escape_unicode()),
+                Err(byte) => text += &format!("\\x{byte:02x}"),
+            }
+            if text.len() > most {
+                text.truncate(end);
                 text.push('…');
                 return text;
-            }
-            match piece {
-                Piece::Char(c) => text.push(c),
-                Piece::Escape(escape) => text.push_str(&escape),
             }
         }
     }
@@ -115,22 +102,6 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     }
     let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
     format!("{}…", &text[..end]).into()
-}
-
-/// Text of a character or a byte.
-enum Piece {
-    Char(char),
-    Escape(String),
-}
-
-impl Piece {
-    fn of(c: char) -> Piece {
-        match c {
-            '\\' => Piece::Escape("\\\\".into()),
-            c if is_visible(c) => Piece::Char(c),
-            c => Piece::Escape(c.escape_unicode().to_string()),
-        }
-    }
 }
 
 /// Returns the bytes as one word of a shell: as they are if no shell changes them, else in single quotes.
@@ -286,6 +257,6 @@ mod tests {
 
     #[test]
     fn table_is_in_order() {
-        assert!(INVISIBLE.iter().is_sorted_by(|a, b| a.end() < b.start()));
+        assert!(INVISIBLE.as_chunks::<2>().0.iter().is_sorted_by(|a, b| a[1] < b[0]));
     }
 }

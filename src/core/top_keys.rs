@@ -8,8 +8,6 @@
 //!
 //! All counts are halved every half hour, so that they describe about the last one: an event weighs 1, then 1/2, then
 //! 1/4.
-//!
-//! Invariant: `heap` is a heap of all counters by bound, the smallest first; halving does not change its order.
 
 use crate::count::Count;
 use crate::histogram::Histogram;
@@ -55,16 +53,12 @@ id! {
 struct KeyCounter {
     key: Vec<u8>,
     hash: Hash,
-    /// Upper bound of the key's events.
-    bound: Count,
     /// Refusals since the key has had this counter.
     refusals: Count,
     /// Waits since the key has had this counter.
     waits: Count,
     /// Number of a window, and refusals in it.
     in_window: (u64, Count),
-    /// Its index in the heap.
-    position: usize,
     details: KeyDetails,
 }
 
@@ -82,26 +76,17 @@ pub struct KeyDetails {
 pub struct TopKeys {
     names: Names<KeyCounterId>,
     counters: Vec<KeyCounter>,
-    heap: Vec<KeyCounterId>,
+    /// For each counter, the upper bound of its key's events. They lie together, as all are searched for the smallest.
+    bounds: Vec<Count>,
     /// Time of the last halving, or of the first event.
     halved_at: Time,
     /// Number of the present window.
     window: u64,
 }
 
-/// Handover of a counter.
+/// Handover: of each counter its key, bound, refusals, waits, and refusals in the window; the time of the last halving.
 #[derive(Serialize, Deserialize)]
-pub struct SavedTopKey {
-    key: Vec<u8>,
-    bound: Count,
-    refusals: Count,
-    waits: Count,
-    in_window: Count,
-}
-
-/// Handover of all counters, and the time of the last halving.
-#[derive(Serialize, Deserialize)]
-pub struct SavedTopKeys(Vec<SavedTopKey>, Time);
+pub struct SavedTopKeys(Vec<(Vec<u8>, [Count; 4])>, Time);
 
 /// Returns the first [`KEY_BYTES`] of a key, which are counted and shown in place of the whole.
 pub fn truncated(key: &[u8]) -> &[u8] {
@@ -117,13 +102,11 @@ impl TopKeys {
         let found = self.names.find(hash, |id| self.counters[id.index()].key == key);
         let id = found.unwrap_or_else(|| self.counter_for(hash, key));
         let counter = &mut self.counters[id.index()];
-        counter.bound.bump();
+        self.bounds[id.index()].bump();
         match event {
             KeyEvent::Refusal => counter.refuse(self.window),
             KeyEvent::Wait => counter.waits.bump(),
         }
-        let position = counter.position;
-        self.sift_down(position);
     }
 
     /// Returns the details of a key that is counted.
@@ -173,47 +156,40 @@ impl TopKeys {
     /// Returns the greatest number of events of a key that are not counted, also for a key without a counter.
     pub fn error(&self, now: Time) -> u64 {
         let halvings = self.pending_halvings(now);
-        let unknown = |counter: &KeyCounter| {
+        let bounds = || self.bounds.iter().map(|bound| rounded_up(bound.get(), halvings));
+        let unknown = |(counter, bound): (&KeyCounter, u64)| {
             let known = [counter.refusals, counter.waits].map(|count| count.get() >> halvings);
-            known.into_iter().fold(rounded_up(counter.bound.get(), halvings), u64::saturating_sub)
+            known.into_iter().fold(bound, u64::saturating_sub)
         };
-        let of_others = if self.counters.len() < COUNTERS { 0 } else { rounded_up(self.least_bound(), halvings) };
-        self.counters.iter().map(unknown).max().unwrap_or(0).max(of_others)
+        let of_others = bounds().min().filter(|_| self.counters.len() == COUNTERS).unwrap_or(0);
+        self.counters.iter().zip(bounds()).map(unknown).max().unwrap_or(0).max(of_others)
     }
 
     /// Returns the handover.
     pub fn save(&self) -> SavedTopKeys {
-        let save = |counter: &KeyCounter| SavedTopKey {
-            key: counter.key.clone(),
-            bound: counter.bound,
-            refusals: counter.refusals,
-            waits: counter.waits,
-            in_window: counter.refusals_in(self.window),
+        let save = |(counter, bound): (&KeyCounter, &Count)| {
+            (counter.key.clone(), [*bound, counter.refusals, counter.waits, counter.refusals_in(self.window)])
         };
-        SavedTopKeys(self.counters.iter().map(save).collect(), self.halved_at)
+        SavedTopKeys(self.counters.iter().zip(&self.bounds).map(save).collect(), self.halved_at)
     }
 
     /// Restores a handover. Counters beyond the limit are left out.
     pub fn restore(&mut self, SavedTopKeys(counters, halved_at): SavedTopKeys) {
         *self = TopKeys { halved_at, ..TopKeys::default() };
-        for SavedTopKey { key, bound, refusals, waits, in_window } in counters.into_iter().take(COUNTERS) {
+        for (key, [bound, refusals, waits, in_window]) in counters.into_iter().take(COUNTERS) {
             let hash = self.names.hash(&key);
             let id = self.counter_for(hash, truncated(&key));
             let counter = &mut self.counters[id.index()];
-            (counter.bound, counter.refusals, counter.waits) = (bound, refusals, waits);
-            counter.in_window = (self.window, in_window);
-            let position = counter.position;
-            self.sift_up(position);
-            self.sift_down(self.counters[id.index()].position);
+            (counter.refusals, counter.waits, counter.in_window) = (refusals, waits, (self.window, in_window));
+            self.bounds[id.index()] = bound;
         }
     }
 
     /// Returns a counter for a key that has none: a new one, or the counter with the smallest bound.
     fn counter_for(&mut self, hash: Hash, key: &[u8]) -> KeyCounterId {
-        let id = match self.heap.first() {
-            Some(least) if self.counters.len() == COUNTERS => *least,
-            _ => self.add_counter(),
-        };
+        let least = || (0..COUNTERS).min_by_key(|at| self.bounds[*at]).map(KeyCounterId::from_index);
+        let least = if self.counters.len() < COUNTERS { None } else { least() };
+        let id = least.unwrap_or_else(|| self.add_counter());
         let counter = &mut self.counters[id.index()];
         self.names.remove(counter.hash, id);
         counter.hash = hash;
@@ -226,15 +202,11 @@ impl TopKeys {
     }
 
     fn add_counter(&mut self) -> KeyCounterId {
-        let position = self.heap.len();
-        let id = KeyCounterId::from_index(position);
-        let (key, hash) = (Vec::new(), Hash::default());
-        let (bound, [refusals, waits]) = (Count::default(), [Count::ZERO; 2]);
-        let (in_window, details) = ((0, Count::ZERO), KeyDetails::default());
-        self.counters.push(KeyCounter { key, hash, bound, refusals, waits, in_window, position, details });
-        self.heap.push(id);
-        self.sift_up(position);
-        id
+        let (key, hash, details) = (Vec::new(), Hash::default(), KeyDetails::default());
+        let ([refusals, waits], in_window) = ([Count::ZERO; 2], (0, Count::ZERO));
+        self.counters.push(KeyCounter { key, hash, refusals, waits, in_window, details });
+        self.bounds.push(Count::default());
+        KeyCounterId::from_index(self.counters.len() - 1)
     }
 
     fn halve(&mut self, now: Time) {
@@ -242,8 +214,8 @@ impl TopKeys {
         if self.counters.is_empty() {
             self.halved_at = now;
         } else if halvings > 0 {
+            self.bounds.iter_mut().for_each(|bound| *bound = rounded_up(bound.get(), halvings).into());
             for counter in &mut self.counters {
-                counter.bound = rounded_up(counter.bound.get(), halvings).into();
                 counter.refusals = (counter.refusals.get() >> halvings).into();
                 counter.waits = (counter.waits.get() >> halvings).into();
             }
@@ -257,60 +229,21 @@ impl TopKeys {
         (now.since(self.halved_at).as_micros() / HALF_LIFE.as_micros()).min(63) as u32
     }
 
-    fn least_bound(&self) -> u64 {
-        self.heap.first().map_or(0, |id| self.counters[id.index()].bound.get())
-    }
-
-    /// Restores the heap's order after the bound of a counter has grown.
-    fn sift_down(&mut self, mut position: usize) {
-        loop {
-            let children = [2 * position + 1, 2 * position + 2].into_iter().filter(|child| *child < self.heap.len());
-            let Some(child) = children.min_by_key(|child| self.bound_at(*child)) else { return };
-            if self.bound_at(position) <= self.bound_at(child) {
-                return;
-            }
-            self.swap(position, child);
-            position = child;
-        }
-    }
-
-    /// Restores the heap's order after a counter was added at its end, or its bound has shrunk.
-    fn sift_up(&mut self, mut position: usize) {
-        while position > 0 && self.bound_at(position) < self.bound_at((position - 1) / 2) {
-            self.swap(position, (position - 1) / 2);
-            position = (position - 1) / 2;
-        }
-    }
-
-    fn swap(&mut self, one: usize, other: usize) {
-        self.heap.swap(one, other);
-        for position in [one, other] {
-            self.counters[self.heap[position].index()].position = position;
-        }
-    }
-
-    fn bound_at(&self, position: usize) -> u64 {
-        self.counters[self.heap[position].index()].bound.get()
-    }
-
     /// Compares every table with every other.
     ///
     /// # Panics
     ///
     /// Panics if they contradict each other.
     pub fn check(&self) {
-        assert!(self.counters.len() <= COUNTERS && self.heap.len() == self.counters.len());
+        assert!(self.counters.len() <= COUNTERS && self.bounds.len() == self.counters.len());
         assert_eq!(self.names.len(), self.counters.len(), "each counter has one key");
         for (index, counter) in self.counters.iter().enumerate() {
             let id = KeyCounterId::from_index(index);
             let found =
                 self.names.find(self.names.hash(&counter.key), |id| self.counters[id.index()].key == counter.key);
             assert_eq!(found, Some(id), "a counter is found by its key");
-            assert_eq!(self.heap[counter.position], id, "a counter has its index in the heap");
-            let parent = counter.position.saturating_sub(1) / 2;
-            assert!(self.bound_at(parent) <= counter.bound.get(), "the smallest bound comes first");
             let events: Count = [counter.refusals, counter.waits].into_iter().sum();
-            assert!(events <= counter.bound, "a bound is one");
+            assert!(events <= self.bounds[index], "a bound is one");
         }
     }
 }
@@ -388,7 +321,7 @@ mod tests {
         restored.restore(top_keys.save());
         count::begin_near_the_end(false);
         restored.check();
-        assert_eq!(restored.least_bound(), 1);
+        assert_eq!(restored.bounds.iter().min(), Some(&Count::from(1)));
     }
 
     /// The halves are exact, without rounding.

@@ -197,17 +197,9 @@ impl TimerId {
 
 impl Default for Wheel {
     fn default() -> Self {
-        Wheel {
-            now: 0,
-            timers: Slab::new(),
-            links: Links::default(),
-            slots: std::array::from_fn(|_| std::array::from_fn(|_| List::default())),
-            occupied: [0; LEVELS],
-            levels: 0,
-            moving: None,
-            rounds: Rounds::new(PER_TICK),
-            earliest: 0,
-        }
+        let slots = std::array::from_fn(|_| std::array::from_fn(|_| List::default()));
+        let (timers, links, rounds) = (Slab::new(), Links::default(), Rounds::new(PER_TICK));
+        Wheel { now: 0, timers, links, slots, occupied: [0; LEVELS], levels: 0, moving: None, rounds, earliest: 0 }
     }
 }
 

@@ -61,7 +61,7 @@ impl Configure for CountersSettings {
     }
 }
 
-/// The counters service.
+/// The counters service. Its default is the part that no setting changes.
 #[derive(Default)]
 pub struct CountersService {
     state: CountersState,

@@ -18,12 +18,8 @@ pub struct CountersSettings {
 
 impl Default for CountersSettings {
     fn default() -> Self {
-        CountersSettings {
-            buckets: 1_000_000,
-            interval: Span::from_secs(86_400),
-            max_memory: 1 << 30,
-            warn_refusals: 1,
-        }
+        let interval = Span::from_secs(86_400);
+        CountersSettings { buckets: 1_000_000, interval, max_memory: 1 << 30, warn_refusals: 1 }
     }
 }
 

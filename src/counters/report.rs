@@ -72,8 +72,7 @@ impl Observe for CountersService {
             b"find" => {
                 let finder = Finder::new(&name);
                 let found = self.busiest(|level| finder.find(level.name).is_some());
-                let (title, empty) = ("Counters".into(), "No counter in use matches.".into());
-                ("Search:", vec![Table { title, empty, ..found }])
+                ("Search:", vec![found.titled("Counters").empty("No counter in use matches.")])
             }
             _ => return None,
         };

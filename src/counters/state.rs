@@ -25,12 +25,12 @@ use holdings::Holdings;
 use idle::Idle;
 use loading::Loading;
 use poolcounter_core::id::id;
-use poolcounter_core::slices::Slices;
 use poolcounter_core::wheel::timer_keys;
 use poolcounter_core::{ConnId, Count, Figures, Id, Names, SideTable, Span, Time, TimerId, Timers};
 use poolcounter_protocol::counters::stats::CounterStat as Stat;
 use slab::Slab;
 use std::cell::Cell;
+use std::collections::VecDeque;
 
 /// Memory of a counter besides its name, in bytes: its slot and its entry in the index, with room to grow.
 pub const COUNTER_BYTES: u64 = 64;
@@ -107,7 +107,7 @@ pub struct CountersState {
     clients: SideTable<ConnId, Holdings>,
     holdings: u64,
     /// Holdings of closed connections, until they are released.
-    closing: Slices<Holdings>,
+    closing: VecDeque<Holdings>,
     /// Counters of another process that are not read yet.
     loading: Option<Box<Loading>>,
     /// Number of the interval in which the table was last used.
@@ -121,6 +121,9 @@ pub struct CountersState {
     conflicts: Cell<u64>,
     figures: Figures<Stat>,
 }
+
+/// Answer to a request.
+type Answer<T> = Result<T, CounterRefusal>;
 
 impl CountersState {
     /// Returns a state without counters.
@@ -143,7 +146,7 @@ impl CountersState {
     /// # Errors
     ///
     /// Fails if there is no such counter.
-    pub fn get(&mut self, name: &[u8], step: &mut CountersStep<'_>) -> Result<u32, CounterRefusal> {
+    pub fn get(&mut self, name: &[u8], step: &mut CountersStep<'_>) -> Answer<u32> {
         self.roll_interval(step);
         let id = self.find(name, step).ok_or(CounterRefusal::NotFound)?;
         Ok(self.counters[id.index()].levels().consumption())
@@ -155,12 +158,7 @@ impl CountersState {
     /// # Errors
     ///
     /// Fails if the maximum would be exceeded, or if the held counters leave no memory for a new one.
-    pub fn acquire(
-        &mut self,
-        conn: ConnId,
-        request: AcquireUnits<'_>,
-        step: &mut CountersStep<'_>,
-    ) -> Result<u32, CounterRefusal> {
+    pub fn acquire(&mut self, conn: ConnId, request: AcquireUnits<'_>, step: &mut CountersStep<'_>) -> Answer<u32> {
         self.roll_interval(step);
         let known = self.find(request.name, step);
         if let Some(id) = known {
@@ -194,12 +192,7 @@ impl CountersState {
     /// # Errors
     ///
     /// Fails if there is no such counter, or if the connection holds fewer units of it.
-    pub fn release(
-        &mut self,
-        conn: ConnId,
-        request: ReleaseUnits<'_>,
-        step: &mut CountersStep<'_>,
-    ) -> Result<(), CounterRefusal> {
+    pub fn release(&mut self, conn: ConnId, request: ReleaseUnits<'_>, step: &mut CountersStep<'_>) -> Answer<()> {
         self.roll_interval(step);
         let id = self.find(request.name, step).ok_or(CounterRefusal::NotFound)?;
         let held = self.held(conn, id);
@@ -219,7 +212,7 @@ impl CountersState {
             return;
         }
         self.roll_interval(step);
-        self.closing.push(std::mem::take(self.clients.get_mut(conn)));
+        self.closing.push_back(std::mem::take(self.clients.get_mut(conn)));
         self.work(step);
     }
 
@@ -233,7 +226,7 @@ impl CountersState {
     }
 
     fn release_closed(&mut self, step: &mut CountersStep<'_>) {
-        while let Some(mut holdings) = self.closing.pop() {
+        while let Some(mut holdings) = self.closing.pop_front() {
             while let Some((id, resources)) = holdings.pop() {
                 self.holdings -= 1;
                 let levels = self.counters[id.index()].levels_mut();
@@ -241,7 +234,7 @@ impl CountersState {
                 self.note_if_idle(id);
                 self.drop_if_expired(id, step);
                 if !step.timers.spend(1) {
-                    return self.closing.push(holdings);
+                    return self.closing.push_back(holdings);
                 }
             }
         }
@@ -600,7 +593,7 @@ mod tests {
         while act(&mut other, &mut wheel, now, CountersState::restore_more) == Ok(false) {
             wheel.end_tick();
         }
-        assert_eq!(other.idle.iter().last(), Some(CounterId::from_index(0)));
+        assert_eq!(other.idle.queue.iter().last(), Some(CounterId::from_index(0)));
         assert!(other.counters.len() > 1, "the others expire, too");
     }
 }

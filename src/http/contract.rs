@@ -4,10 +4,10 @@ use super::Http;
 use super::recent::Recent;
 use poolcounter_core::{ConnId, Id, Reader, Time, Writer};
 use poolcounter_service::contract::{
-    Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationResult, Operations, Peers,
-    Requester, Shown, Telemetry, Traffic, Unreadable, Wake, Wanted,
+    Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationResult, Operations, Requester,
+    Shown, Telemetry, Unreadable, Wake, Wanted,
 };
-use poolcounter_service::report::{Report, Series};
+use poolcounter_service::report::Series;
 use std::io;
 
 impl Lifecycle for Http {
@@ -42,11 +42,7 @@ impl Handover for Http {
     }
 }
 
-impl Observe for Http {
-    fn report(&self, _: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report::default()
-    }
-}
+impl Observe for Http {}
 
 impl Operate for Http {}
 

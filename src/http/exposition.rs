@@ -10,7 +10,7 @@ pub const HISTOGRAM: &str = "histogram";
 
 /// Page under construction.
 #[derive(Default)]
-pub struct Exposition(String);
+pub struct Exposition(pub String);
 
 impl Exposition {
     /// Starts the metrics of one name.
@@ -44,11 +44,6 @@ impl Exposition {
         self.line(format_args!("{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {}", histogram.count()));
         self.value(&format!("{name}_sum"), labels, histogram.sum() as f64 / scale);
         self.value(&format!("{name}_count"), labels, histogram.count());
-    }
-
-    /// Returns the page.
-    pub fn into_text(self) -> String {
-        self.0
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {

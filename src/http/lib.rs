@@ -83,7 +83,7 @@ impl Configure for HttpSettings {
 /// Time limit without a page. The limit of connections is low, so silent connections must not shut out other viewers.
 const IDLE_LIMIT: Span = Span::from_secs(10);
 
-/// The status page, as a service.
+/// The status page, as a service. Its default has no samples: they are made when it is opened.
 #[derive(Default)]
 pub struct Http {
     samples: Samples,
@@ -170,7 +170,7 @@ impl Http {
         let wanted = if target.is_some() { Wanted::Reports } else { resource.wanted() };
         let (method, connection) = (request.method, request.connection);
         let service = value_in(request.query, "service").map(String::from);
-        let is_local = context.conns.is_local(conn) && !request.is_forwarded;
+        let is_local = context.conns.peers.is_local(conn) && !request.is_forwarded;
         self.page = Some(PendingPage { conn, resource, service, target, extent, is_local, method, connection });
         let from = Requester { service: context.called.id, conn, number: 0 };
         context.effects.push(Effect::Show(from, wanted));
@@ -201,7 +201,8 @@ impl Http {
         match (&mut self.fleet, &self.wake, snapshot) {
             (Some(fleet), Some(wake), Some(own)) => {
                 if let Some(page) = fleet.ask(page, own, wake) {
-                    self.respond_with_status(&page, Status::ServiceUnavailable, context);
+                    let status = Status::ServiceUnavailable;
+                    self.respond(&page, status, &text_of(status), context);
                 }
             }
             (.., snapshot) => self.respond_with_snapshot(&page, snapshot, context),
@@ -215,17 +216,13 @@ impl Http {
             _ => Some(snapshot),
         };
         let Some(mut snapshot) = snapshot.and_then(part) else {
-            return self.respond_with_status(page, Status::NotFound, context);
+            return self.respond(page, Status::NotFound, &text_of(Status::NotFound), context);
         };
         if page.resource != Resource::Json {
             tabs::show_figures_once(&mut snapshot);
         }
         let body = if page.resource.is_page() { page::render(&snapshot) } else { snapshot.to_json() };
         self.respond(page, Status::Ok, &body, context);
-    }
-
-    fn respond_with_status(&self, page: &PendingPage, status: Status, context: &mut Context<'_>) {
-        self.respond(page, status, &text_of(status), context);
     }
 
     fn respond(&self, page: &PendingPage, status: Status, body: &str, context: &mut Context<'_>) {

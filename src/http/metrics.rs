@@ -45,7 +45,7 @@ pub fn render(moment: &Moment<'_>) -> String {
     let tables = write_tables(&mut page, &moment.overview.services);
     write_left_out(&mut page, conditions, &tables);
     write_loop(&mut page, moment);
-    page.into_text()
+    page.0
 }
 
 /// Writes the level of each service, and a line for each condition that is on. Returns the number of conditions that are
@@ -323,21 +323,14 @@ fn write_loop(page: &mut Exposition, moment: &Moment<'_>) {
     let at = stats.reload.map_or(0.0, |reload| seconds(moment.time_of_day(reload.at)));
     let start = seconds(moment.time_of_day(moment.started));
     let usage = &moment.usage;
+    let own: [(_, _, &dyn Display); 3] = [
+        ("last_reload_success", "1 if the last reload succeeded or there was none, else 0.", &has_worked),
+        ("last_reload_timestamp_seconds", "Time of the last reload, since 1970; 0 if there was none.", &at),
+        ("timers", "Armed timers.", &moment.timers),
+    ];
+    own.into_iter().for_each(|(name, help, value)| page.single(&format!("poolcounter_{name}"), GAUGE, help, value));
     // Metrics of the process have the names that all exporters use.
-    let singles: [(_, _, _, &dyn Display); 8] = [
-        (
-            "poolcounter_last_reload_success",
-            GAUGE,
-            "1 if the last reload succeeded or there was none, else 0.",
-            &has_worked,
-        ),
-        (
-            "poolcounter_last_reload_timestamp_seconds",
-            GAUGE,
-            "Time of the last reload, since 1970; 0 if there was none.",
-            &at,
-        ),
-        ("poolcounter_timers", GAUGE, "Armed timers.", &moment.timers),
+    let singles: [(_, _, _, &dyn Display); 5] = [
         ("process_cpu_seconds_total", COUNTER, "Processor time of the process, user and system together.", &usage.cpu),
         ("process_open_fds", GAUGE, "Open file descriptors of the process.", &usage.open_fds),
         ("process_max_fds", GAUGE, "Limit of file descriptors of the process.", &usage.max_fds),

@@ -33,7 +33,7 @@ impl Http {
         let offered = offered.ok_or(Status::NotFound)?;
         let from = |number| Requester { service: context.called.id, conn, number };
         let argument: Vec<u8> = percent_decode_str(argument).collect();
-        let act = format!("{}, by a button: {service} {name} {}", context.conns.peer(conn), escaped(&argument));
+        let act = format!("{}, by a button: {service} {name} {}", context.conns.peers.peer(conn), escaped(&argument));
         let number = self.pending.begin(conn, (request.connection, act));
         context.effects.push(match offered {
             Ok(offered) => Effect::Operate(offered.request(from(number), argument)),

@@ -18,7 +18,7 @@ pub const KEPT_OF_THINGS: usize = 101;
 /// Time between two samples of these things, and their number: an hour.
 pub const HOUR_OF_THINGS: (Span, usize) = (Span::from_secs(30), 121);
 
-/// Samples of several series.
+/// Samples of several series. The default is a place for them, and takes none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Samples {
     interval: Span,

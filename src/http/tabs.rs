@@ -2,7 +2,7 @@
 //! snapshot.
 
 use super::INFO;
-use poolcounter_service::report::{Column, ShownService, Snapshot, Table};
+use poolcounter_service::report::{Column, Snapshot, Table};
 
 /// Words of the overview and of the daemon's tab, in their paths.
 pub const OVERVIEW: &str = "overview";
@@ -12,16 +12,12 @@ const RATE: &str = "_rate";
 /// Limit of a service's curves on the overview: the first ones are the most important.
 const CURVES: usize = 2;
 
-/// Returns the word of a service in the path of its tab; empty if it has none.
-pub fn word_of(service: &ShownService) -> String {
-    service.title.to_lowercase()
-}
-
 /// Returns the part of a snapshot that the tab of this word shows; `None` if the tab does not exist. Every tab shows
 /// the servers of a fleet.
 pub fn part_of(mut snapshot: Snapshot, word: &str) -> Option<Snapshot> {
     let Snapshot { services, history, .. } = &mut snapshot;
-    let of_tab = services.iter().find(|service| word_of(service) == word).map(|service| service.name.clone());
+    let of_tab =
+        services.iter().find(|service| service.title.to_lowercase() == word).map(|service| service.name.clone());
     if of_tab.is_none() && ![OVERVIEW, DAEMON].contains(&word) {
         return None;
     }

@@ -293,7 +293,7 @@ impl Service for JobQueue {
         self.hung_up.retain(|(_, other)| *other != conn);
         self.driver.forget(conn);
         if let Some(name) = self.state.runner_of(conn) {
-            self.gone_runners.note(name, context.conns.peer(conn), context.time.now);
+            self.gone_runners.note(name, context.conns.peers.peer(conn), context.time.now);
         }
         self.step(context, |state, step| state.close(conn, step));
     }

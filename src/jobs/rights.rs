@@ -141,7 +141,7 @@ impl JobQueue {
             return self.refuses_by_rule(conn, item, context);
         }
         let is_for_admins = matches!(item, Item::Request(command, _) if command.row().verb == Some(ADMIN));
-        let is_refused = is_for_admins && !self.settings.admin && !context.conns.is_local(conn);
+        let is_refused = is_for_admins && !self.settings.admin && !context.conns.peers.is_local(conn);
         if is_refused {
             self.reply(conn, Reply::NotAllowed, context);
         }
@@ -215,7 +215,7 @@ impl JobQueue {
             About::Schedule(name) => words.push(word(name)),
             about => words.extend(self.keys_about(conn, about)?.iter().map(|key| word(key))),
         }
-        let (name, peer) = (self.state.name_of(conn), context.conns.peer(conn));
+        let (name, peer) = (self.state.name_of(conn), context.conns.peers.peer(conn));
         let who = if name.is_empty() { peer } else { format!("{} at {peer}", escaped(name)) };
         Some(format!("{who}: {}", words.join(" ")))
     }

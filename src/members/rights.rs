@@ -147,6 +147,6 @@ impl Members {
 
     /// Returns whether a connection may send requests for operators: by its rule, or without rules by the settings.
     pub(super) fn is_operator(&self, conn: ConnId, context: &Context<'_>) -> bool {
-        context.has_rules() || self.admin.unwrap_or_else(|| context.conns.is_local(conn))
+        context.has_rules() || self.admin.unwrap_or_else(|| context.conns.peers.is_local(conn))
     }
 }

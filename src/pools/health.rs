@@ -99,13 +99,8 @@ impl PoolsService {
     }
 }
 
-fn refuses(
-    info: &'static ConditionInfo,
-    key: &[u8],
-    (refusals, within): (u64, Span),
-    claims: Option<BusyKey<'_>>,
-) -> Condition {
-    let mut sentence = format!("{} refuses {}", name_of(key), per_second(refusals, within));
+fn refuses(info: &'static ConditionInfo, key: &[u8], recent: (u64, Span), claims: Option<BusyKey<'_>>) -> Condition {
+    let mut sentence = format!("{} refuses {}", name_of(key), per_second(recent.0, recent.1));
     if let Some(BusyKey { working, waiting, .. }) = claims {
         sentence.push_str(&format!(": {} working, {} waiting", grouped(working.into()), grouped(waiting.into())));
     }
@@ -152,12 +147,9 @@ impl Refusals {
         self.of_all = (refused, within);
         let looked_at = std::mem::replace(&mut self.looked_at, now);
         for (begun, key, refusals) in state.refusing(now) {
-            let of = self.keys.entry(key.into()).or_insert_with(|| KeyRefusals {
-                in_window: 0,
-                total: 0,
-                growth: Growth::from_zero(RECENT, begun.max(looked_at)),
-                recent: (0, Span::ZERO),
-                seen: now,
+            let of = self.keys.entry(key.into()).or_insert_with(|| {
+                let (growth, recent) = (Growth::from_zero(RECENT, begun.max(looked_at)), (0, Span::ZERO));
+                KeyRefusals { in_window: 0, total: 0, growth, recent, seen: now }
             });
             let before = if refusals < of.in_window { 0 } else { of.in_window };
             of.total = of.total.saturating_add(refusals - before);

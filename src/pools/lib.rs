@@ -85,7 +85,7 @@ impl Configure for PoolsSettings {
     }
 }
 
-/// The pools service.
+/// The pools service. Its default is the part that no setting changes.
 #[derive(Default)]
 pub struct PoolsService {
     state: PoolsState,
@@ -109,20 +109,17 @@ pub struct PoolsService {
     started: Time,
 }
 
+/// Number of bytes of a turn that are consumed, or the end of the turn.
+type Consumed = Result<usize, Served>;
+
 /// Next step after a request.
 enum Handled {
     /// Done: the next request can be served.
     Next,
-    /// Done: other connections are served before the next request.
-    Last,
-    /// Done, but its answer comes later, and no other request is served before.
-    Waits,
-    /// Unfinished: continued in the connection's next turn.
-    Unfinished,
-    /// Needs a turn for snapshots.
-    Shows,
-    /// The connection must be closed.
-    Close,
+    /// Done, and the last request of the turn.
+    Last(Then),
+    /// Continued in the connection's next turn.
+    Later(Then),
 }
 
 impl PoolsService {
@@ -136,7 +133,7 @@ impl PoolsService {
     fn handle(&mut self, conn: ConnId, line: &[u8], may_show: bool, context: &mut Context<'_>) -> Handled {
         let request = wire::parse(line);
         if !may_show && matches!(request, PoolRequest::Report(_)) {
-            return Handled::Shows;
+            return Handled::Later(Then::Show);
         }
         trace!("{conn} > {}", escaped(line));
         // A list under way was checked when it was asked for.
@@ -155,7 +152,7 @@ impl PoolsService {
                     && request.who.is_empty()
                 {
                     // A kept lock outlives its connection, and with it the address.
-                    peer = context.conns.peer(conn);
+                    peer = context.conns.peers.peer(conn);
                     request.who = peer.as_bytes();
                 }
                 self.step(context, |state, step| state.acquire(conn, request.as_mut().map_err(|wrong| *wrong), step));
@@ -169,14 +166,8 @@ impl PoolsService {
     /// Serves a request of an operator, or an unknown request. A function of its own, so that common requests need no
     /// room for it.
     #[cold]
-    fn handle_rare(
-        &mut self,
-        conn: ConnId,
-        line: &[u8],
-        request: &PoolRequest<'_>,
-        context: &mut Context<'_>,
-    ) -> Handled {
-        match *request {
+    fn handle_rare(&mut self, conn: ConnId, line: &[u8], rare: &PoolRequest<'_>, context: &mut Context<'_>) -> Handled {
+        match *rare {
             PoolRequest::Keys(most) => {
                 self.end_turn(context.output);
                 return self.search_keys(conn, most.min(MOST_LINES), context);
@@ -190,15 +181,14 @@ impl PoolsService {
                 // Lossless: a number of rows.
                 let from = Requester { service: context.called.id, conn, number: rows as u64 };
                 context.effects.push(Effect::Show(from, Wanted::Reports));
-                return Handled::Waits;
+                return Handled::Last(Then::Wait);
             }
             PoolRequest::Unknown if is_from_browser(line) => {
                 debug!("{conn} is a browser, and is closed");
-                return Handled::Close;
+                return Handled::Last(Then::Close);
             }
             _ => {
                 self.replies.push((conn, Reply::BadCommand));
-                return Handled::Next;
             }
         }
         Handled::Next
@@ -207,10 +197,8 @@ impl PoolsService {
     /// Runs one step of the state machine, and ends the connections whose locks it has taken back.
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
         let (replies, taken_back) = (&mut self.replies, &mut self.taken_back);
-        take(
-            &mut self.state,
-            &mut PoolsStep { now: context.time.now, timers: &mut context.timers.typed(), replies, taken_back },
-        );
+        let (now, timers) = (context.time.now, &mut context.timers.typed());
+        take(&mut self.state, &mut PoolsStep { now, timers, replies, taken_back });
         if !self.taken_back.is_empty() {
             self.end_taken_back(context);
         }
@@ -248,7 +236,7 @@ impl PoolsService {
                 rest = after;
             } else if let Some((mut request, after)) = wire::parse_usual(rest, *max_line) {
                 let holds = || state.holds(conn);
-                if access.is_on() && !access.allows_lock(conn, called.id, (ACQUIRE, request.key), holds, step.now) {
+                if access.is_on && !access.allows_lock(conn, called.id, (ACQUIRE, request.key), holds, step.now) {
                     break;
                 }
                 state.acquire(conn, Ok(&mut request), step);
@@ -264,13 +252,7 @@ impl PoolsService {
     /// Serves one request of any kind, which begins after the consumed bytes, and returns the number of consumed bytes
     /// with its own; `Err` if it is the last of the turn.
     #[inline(never)]
-    fn serve_one(
-        &mut self,
-        conn: ConnId,
-        input: Input<'_>,
-        consumed: usize,
-        context: &mut Context<'_>,
-    ) -> Result<usize, Served> {
+    fn serve_one(&mut self, conn: ConnId, input: Input<'_>, consumed: usize, context: &mut Context<'_>) -> Consumed {
         let Input { bytes: input, seen, may_show } = input;
         if context.output.len(conn) >= NEARLY_FULL_BYTES {
             self.end_turn(context.output);
@@ -282,11 +264,9 @@ impl PoolsService {
         match first_line(&input[consumed..], seen, self.max_line) {
             Line::Whole(line, len) => match self.handle(conn, line, may_show, context) {
                 Handled::Next => Ok(consumed + len),
-                Handled::Last => Err(Served { consumed: consumed + len, then: Then::Serve }),
-                Handled::Waits => Err(Served { consumed: consumed + len, then: Then::Wait }),
-                Handled::Unfinished => Err(Served { consumed, then: Then::Serve }),
-                Handled::Shows => Err(Served { consumed, then: Then::Show }),
-                Handled::Close => Err(Served { consumed: input.len(), then: Then::Close }),
+                Handled::Last(Then::Close) => Err(Served { consumed: input.len(), then: Then::Close }),
+                Handled::Last(then) => Err(Served { consumed: consumed + len, then }),
+                Handled::Later(then) => Err(Served { consumed, then }),
             },
             Line::Partial => Err(Served { consumed, then: Then::Read }),
             Line::TooLong => {
@@ -303,7 +283,7 @@ impl PoolsService {
         let (searcher, search) = self.search.get_or_insert_with(|| (conn, BusiestSearch::new(most)));
         if *searcher != conn || !self.state.search_busiest(search, KEYS_AT_ONCE) {
             self.listing.insert(conn);
-            return Handled::Unfinished;
+            return Handled::Later(Then::Serve);
         }
         self.listing.remove(&conn);
         if let Some((_, search)) = self.search.take() {
@@ -311,7 +291,7 @@ impl PoolsService {
             let total = most.min(self.state.keys());
             context.output.reply_lines(conn, |bytes| listing::write_keys(bytes, &keys, total, context.time.now));
         }
-        Handled::Last
+        Handled::Last(Then::Serve)
     }
 
     fn reply_stats(&self, conn: ConnId, query: StatsQuery<'_>, context: &mut Context<'_>) {

@@ -7,33 +7,18 @@ use poolcounter_protocol::pools::wire;
 use poolcounter_service::contract::{
     Context, GONE, Operate, Operation, OperationError, OperationRequest, OperationResult,
 };
-use poolcounter_service::operations::descriptions;
+use poolcounter_service::operations::{descriptions, operation_table};
 
 type Run = fn(&mut PoolsService, &[u8], &mut Context<'_>) -> OperationResult;
 
 /// Every operation, with the function that runs it.
-const TABLE: [(Operation, Run); 2] = [
-    (
-        Operation::of_admin(
-            "release-lock",
-            "RELEASE-LOCK",
-            &["KEY", "CLIENT"],
-            "take a lock away from a client, as holders KEY shows it",
-        )
-        .on_pages(),
-        PoolsService::take_locks_from,
-    ),
-    (
-        Operation::of_admin(
-            "ceiling",
-            "CEILING",
-            &["KEYS", "NAME=VALUE,...|none"],
-            "set the upper limits of requests for some keys, until the next upgrade",
-        )
-        .on_pages(),
-        |service, words, _| service.change_ceiling(words),
-    ),
-];
+const TABLE: [(Operation, Run); 2] = operation_table!(
+    "release-lock", "RELEASE-LOCK", ["KEY", "CLIENT"], "take a lock away from a client, as holders KEY shows it",
+        on_pages => PoolsService::take_locks_from;
+    "ceiling", "CEILING", ["KEYS", "NAME=VALUE,...|none"],
+        "set the upper limits of requests for some keys, until the next upgrade",
+        on_pages => |service, words, _| service.change_ceiling(words);
+);
 
 /// Descriptions of the operations.
 pub const OPERATIONS: &[Operation] = &descriptions(&TABLE);
@@ -57,7 +42,7 @@ impl PoolsService {
         let (key, client) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let conns = context.conns;
         let is_asked_for = |conn| {
-            let peer = conns.peer(conn);
+            let peer = conns.peers.peer(conn);
             peer != GONE && peer.as_bytes() == client
         };
         if client == GONE.as_bytes() {

@@ -22,14 +22,9 @@ impl PoolsService {
 
     /// Checks if a connection may send this request now, and returns the refusal if not.
     #[inline]
-    pub(super) fn refusal_of(
-        &self,
-        conn: ConnId,
-        request: &PoolRequest<'_>,
-        context: &mut Context<'_>,
-    ) -> Option<Reply> {
+    pub(super) fn refusal_of(&self, conn: ConnId, asked: &PoolRequest<'_>, context: &mut Context<'_>) -> Option<Reply> {
         // Each variant is matched with all its fields, so that a new one with a key needs a decision here.
-        let (verb, keys) = match request {
+        let (verb, keys) = match asked {
             PoolRequest::Acquire(Ok(acquire)) => return self.refusal_of_acquire(conn, acquire, context),
             PoolRequest::Stats(StatsQuery::Holders(key)) => (Some(STATS), slice::from_ref(key)),
             // A connection releases only its own locks.

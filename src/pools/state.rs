@@ -149,6 +149,9 @@ enum Room {
     Full(PoolId),
 }
 
+/// Request for a lock, whose limits may be lowered.
+type Asked<'r, 'a> = Result<&'r mut AcquireLock<'a>, BadSyntax>;
+
 impl PoolsState {
     /// Returns a state without pools.
     pub fn new(mut settings: PoolsSettings) -> Self {
@@ -158,12 +161,7 @@ impl PoolsState {
 
     /// Handles `ACQ4ME` and `ACQ4ANY`: grants a lock at once, queues the request, or refuses it. Ceilings reduce the
     /// requested limits.
-    pub fn acquire(
-        &mut self,
-        conn: ConnId,
-        request: Result<&mut AcquireLock<'_>, BadSyntax>,
-        step: &mut PoolsStep<'_, '_>,
-    ) {
+    pub fn acquire(&mut self, conn: ConnId, request: Asked<'_, '_>, step: &mut PoolsStep<'_, '_>) {
         let Err(refusal) = self.try_acquire(conn, request, step) else { return };
         match refusal {
             Reply::LockHeld => self.figures.count(Stat::LockMismatch),
@@ -248,26 +246,21 @@ impl PoolsState {
     }
 
     /// Adds a claim, or returns the refusal. The order of the checks is part of the protocol.
-    fn try_acquire(
-        &mut self,
-        conn: ConnId,
-        request: Result<&mut AcquireLock<'_>, BadSyntax>,
-        step: &mut PoolsStep<'_, '_>,
-    ) -> Result<(), Reply> {
+    fn try_acquire(&mut self, conn: ConnId, request: Asked<'_, '_>, step: &mut PoolsStep<'_, '_>) -> Result<(), Reply> {
         self.check_client(conn)?;
         let request = request.map_err(|BadSyntax| Reply::BadSyntax)?;
         if self.refuses_new {
             return Err(Reply::Draining);
         }
         let asked = request.hold;
-        if !self.ceilings.is_empty() {
+        if !self.ceilings.all.is_empty() {
             self.ceilings.lower(request);
         }
         let hold = request.hold.min(self.settings.max_hold);
         if request.keep > hold {
             return Err(Reply::KeepOverHold);
         }
-        if self.background.has_leaving() {
+        if !self.background.leaving.is_empty() {
             self.catch_up(request, step);
         }
         let known = self.find_or_hash(request.key);

@@ -89,15 +89,13 @@ impl PoolsService {
         let more = self.state.occupancy(key).saturating_sub(MOST_CLAIMS);
         let note = (more > 0).then(|| format!("There are {more} more."));
         let ceiling = self.state.ceilings().iter().find(|one| one.ceiling.matches(key));
-        let mut claims = table_of(self.state.claims_on(key).take(MOST_CLAIMS), note, now, peers);
+        let mut claims = listed(self.state.claims_on(key).take(MOST_CLAIMS), note, now, peers);
         claims.columns.truncate(COLUMNS_OF_KEY);
         claims.rows.iter_mut().for_each(|row| row.truncate(COLUMNS_OF_KEY));
         vec![
-            Table {
-                title: "Refused and waited".into(),
-                empty: "No request for this key was refused or had to wait recently.".into(),
-                ..self.hottest(|hot| *hot == *top_keys::truncated(key), now)
-            },
+            self.hottest(|hot| *hot == *top_keys::truncated(key), now)
+                .titled("Refused and waited")
+                .empty("No request for this key was refused or had to wait recently."),
             limits_table(self.state.top_keys.details(key)),
             self.askers_of(key, now, peers),
             claims,
@@ -145,14 +143,14 @@ impl PoolsService {
             types_table([one]),
             self.busiest(WhichKeys::OfType(name), now),
             self.hottest(|key| key.starts_with(&prefix), now),
-            table_of(self.state.longest_holders_of(name, MOST_ROWS).into_iter(), None, now, peers),
+            listed(self.state.longest_holders_of(name, MOST_ROWS).into_iter(), None, now, peers),
         ])
     }
 
     /// Returns the claims of a client: of one connection, of all from an address, or of all with that name.
     fn claims_of_client(&self, who: &[u8], text: &str, now: Time, peers: &dyn Peers) -> Table {
         if let Some(conn) = client_of(text, peers) {
-            return table_of(self.state.claims_with(conn).take(MOST_CLAIMS), None, now, peers);
+            return listed(self.state.claims_with(conn).take(MOST_CLAIMS), None, now, peers);
         }
         let address = text.rsplit_once('@').map_or(text, |(address, _)| address);
         let is_it = |claim: &ClaimInfo<'_>, peer: &str| {
@@ -165,20 +163,12 @@ impl PoolsService {
     fn tables_with(&self, bytes: &[u8], text: &str, now: Time, peers: &dyn Peers) -> Vec<Table> {
         let finder = Finder::new(bytes);
         let has_it = |claim: &ClaimInfo<'_>, peer: &str| finder.find(claim.who).is_some() || peer.contains(text);
-        let named = |title: &'static str, empty: &'static str, table| Table {
-            title: title.into(),
-            empty: empty.into(),
-            ..table
-        };
-        let hottest = self.hottest(|key| finder.find(key).is_some(), now);
         vec![
-            named("Keys in use", "No key in use matches.", self.busiest(WhichKeys::With(bytes), now)),
-            Table { empty: "".into(), ..hottest },
-            named(
-                "Clients",
-                "No client that holds a lock or waits for one matches.",
-                self.claims_where(has_it, now, peers),
-            ),
+            self.busiest(WhichKeys::With(bytes), now).titled("Keys in use").empty("No key in use matches."),
+            self.hottest(|key| finder.find(key).is_some(), now).empty(""),
+            self.claims_where(has_it, now, peers)
+                .titled("Clients")
+                .empty("No client that holds a lock or waits for one matches."),
         ]
     }
 
@@ -197,7 +187,7 @@ impl PoolsService {
             (looked_at == CLIENTS_LOOKED_AT)
                 .then(|| format!("Only the first {CLIENTS_LOOKED_AT} connections are searched."))
         };
-        table_of(claims.into_iter(), note, now, peers)
+        listed(claims.into_iter(), note, now, peers)
     }
 }
 
@@ -214,14 +204,9 @@ fn is_plain(byte: u8) -> bool {
 }
 
 /// Returns a table of claims. Waiters are numbered apart.
-fn table_of<'a>(
-    claims: impl Iterator<Item = ClaimInfo<'a>>,
-    note: Option<String>,
-    now: Time,
-    peers: &dyn Peers,
-) -> Table {
+fn listed<'a>(rows: impl Iterator<Item = ClaimInfo<'a>>, note: Option<String>, now: Time, peers: &dyn Peers) -> Table {
     let mut places = [0_u64, 0];
-    let placed = claims.map(|claim| {
+    let placed = rows.map(|claim| {
         let place = &mut places[usize::from(claim.waits_for.is_some())];
         *place += 1;
         (*place, claim, claim.kept_until.map(|until| until.since(now)))

@@ -71,7 +71,8 @@ pub enum Cell {
 pub struct Client {
     /// Address of the peer.
     pub address: String,
-    /// Path of the page about it, below the path of its column.
+    /// Path of the page about it, below the path of its column: its address, unique at any time, and the index by which
+    /// it is found.
     #[serde(skip)]
     pub key: String,
 }
@@ -147,6 +148,11 @@ impl Table {
     /// Returns the same with an explanation.
     pub fn help(self, help: impl Into<Text>) -> Table {
         Table { help: help.into(), ..self }
+    }
+
+    /// Returns it with another title.
+    pub fn titled(self, title: impl Into<Text>) -> Table {
+        Table { title: title.into(), ..self }
     }
 
     /// Returns the same with a text for the case that there are no rows.
@@ -265,7 +271,7 @@ impl Cell {
 
     /// Returns the cell for a connection whose peer has this address.
     pub fn client_at(address: String, conn: ConnId) -> Cell {
-        Cell::Client(Client { key: client_key(&address, conn), address })
+        Cell::Client(Client { key: format!("{address}@{}", conn.index()), address })
     }
 
     /// Returns the cell of a span.
@@ -335,12 +341,6 @@ impl Serialize for RowByColumn<'_> {
         }
         map.end()
     }
-}
-
-/// Returns the key of a connection in the paths of pages: its peer's address, unique at any time, and the index by
-/// which it is found.
-pub fn client_key(address: &str, conn: ConnId) -> String {
-    format!("{address}@{}", conn.index())
 }
 
 /// Returns the connection with this key; None if it is gone or the key is invalid.

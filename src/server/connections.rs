@@ -17,7 +17,7 @@ use poolcounter_core::time::earliest;
 use poolcounter_core::{ConnId, Id, LogLimit, Owner, Queue, Random, Span, Time};
 use poolcounter_service::access::SavedCounts;
 use poolcounter_service::container::{PerService, ServiceId, Services};
-use poolcounter_service::contract::{OperationResult, Peers, Then};
+use poolcounter_service::contract::{Context, OperationResult, Peers, Service, Then};
 use poolcounter_service::health::{HealthLine, HealthSettings};
 use poolcounter_service::report::LoopStats;
 
@@ -149,9 +149,7 @@ impl<S: Stream> Connections<S> {
 
     /// Makes the services refuse new work, if they can be drained.
     pub fn drain(&mut self, now: Time) {
-        for id in self.dispatch.services.ids() {
-            self.dispatch.call(id, now, &self.slab, |service, context| service.drain(context));
-        }
+        self.call_all(now, |service, context| service.drain(context));
         self.resume(now);
     }
 
@@ -170,9 +168,7 @@ impl<S: Stream> Connections<S> {
 
     /// Passes on the result of a reload.
     pub fn end_reload(&mut self, result: &OperationResult, now: Time) {
-        for id in self.dispatch.services.ids() {
-            self.dispatch.call(id, now, &self.slab, |service, context| service.reload_ended(result, context));
-        }
+        self.call_all(now, |service, context| service.reload_ended(result, context));
         self.resume(now);
     }
 
@@ -237,6 +233,13 @@ impl<S: Stream> Connections<S> {
     /// Returns the loop's own figures.
     pub fn loop_stats(&mut self) -> &mut LoopStats {
         &mut self.dispatch.loop_stats
+    }
+
+    /// Calls each service.
+    fn call_all(&mut self, now: Time, mut call: impl FnMut(&mut dyn Service, &mut Context<'_>)) {
+        for id in self.dispatch.services.ids() {
+            self.dispatch.call(id, now, &self.slab, &mut call);
+        }
     }
 
     /// Gives a connection a turn, unless it is parked.
@@ -342,7 +345,7 @@ impl<S: Stream> Connections<S> {
             Phase::Open | Phase::Closed => {}
         }
         self.idle.remove(id, conn.service);
-        if self.dispatch.access.is_on() {
+        if self.dispatch.access.is_on {
             self.dispatch.access.leave(id);
         }
     }

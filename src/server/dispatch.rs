@@ -286,12 +286,7 @@ impl Dispatch {
 
     /// Restores the services of a handover; in a rehearsal it only fails exactly if that would. Returns the services in
     /// the saved order.
-    pub fn restore(
-        &mut self,
-        saved: &mut Reader<'_>,
-        now: Time,
-        is_rehearsal: bool,
-    ) -> Result<Vec<ServiceId>, Unreadable> {
+    pub fn restore(&mut self, saved: &mut Reader<'_>, now: Time, is_trial: bool) -> Result<Vec<ServiceId>, Unreadable> {
         // Turns the wheel to the present, so that the timers find their slots.
         while self.wheel.expire(now).is_some() {}
         let mut restored = Vec::new();
@@ -300,14 +295,14 @@ impl Dispatch {
             let id = self.services.named(&name).ok_or_else(|| Unreadable(format!("there is no service {name}")))?;
             self.services[id].traffic = traffic;
             self.call(id, now, &NoPeers, |service, context| {
-                meter::exempt(|| match is_rehearsal {
+                meter::exempt(|| match is_trial {
                     true => service.rehearse(saved, context),
                     false => service.restore(saved, context),
                 })
             })?;
             self.services[id].is_restoring = true;
             self.restore_more(id, now, &NoPeers);
-            if is_rehearsal {
+            if is_trial {
                 self.restore_rest(id, now, &NoPeers);
             }
             self.unreadable.take().map_or(Ok(()), Err)?;

@@ -7,10 +7,11 @@
 use super::clock::Clock;
 use super::listener::SavedListener;
 use mio::net::UnixStream;
+use mio::{Interest, Registry, Token};
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::execve;
-use poolcounter_core::{ConnId, Reader, Writer};
+use poolcounter_core::{ConnId, Reader, Span, Time, Writer};
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
@@ -97,6 +98,14 @@ pub struct SavedSocket {
     pub peer: Option<SocketAddr>,
 }
 
+/// Token of the output of a rehearsal, in the poll of either loop. The token above is that of the signals.
+pub const VERDICT: Token = Token(usize::MAX - 1);
+
+/// Time that the new program has for reading the handover.
+const REHEARSAL_TIME: Span = Span::from_secs(10);
+/// Bytes of a longer handover that add a second: a tenth of what a slow machine reads in that time.
+const BYTES_PER_SECOND: u64 = 1024 * 1024;
+
 /// A written handover, in memory.
 pub struct StateFile {
     file: File,
@@ -119,6 +128,10 @@ pub struct Rehearsal {
     /// File that it runs, even if another one is at its path by now.
     executable: OwnedFd,
     state: StateFile,
+    /// True once the child could take over.
+    pub has_succeeded: bool,
+    /// Time at which the rehearsal, or what comes after it, has taken too long.
+    pub deadline: Time,
 }
 
 impl Preamble {
@@ -151,23 +164,17 @@ impl Handover {
     /// Reads the preamble of a handover.
     pub fn read(file: impl Read + 'static) -> Result<Handover, String> {
         let mut input = BufReader::with_capacity(PIECE_BYTES, file);
-        let mut read = |bytes: &mut Vec<u8>, len: usize| {
-            let read = input.by_ref().take(len as u64).read_to_end(bytes);
-            read.map_err(|error| format!("the handover cannot be read: {error}"))
-        };
-        let (mut magic, mut version) = (Vec::new(), Vec::new());
-        read(&mut magic, MAGIC.len())?;
-        if magic != MAGIC {
-            return Err("this is no handover".into());
-        }
-        read(&mut version, size_of::<u32>())?;
-        let version = version.try_into().map_err(|_| "the handover is cut off")?;
-        match u32::from_be_bytes(version) {
-            VERSION => {
+        let mut head = Vec::new();
+        let read = input.by_ref().take((MAGIC.len() + size_of_val(&VERSION)) as u64).read_to_end(&mut head);
+        read.map_err(|error| format!("the handover cannot be read: {error}"))?;
+        let version = head.strip_prefix(&MAGIC).ok_or("this is no handover")?;
+        match version.try_into().map(u32::from_be_bytes) {
+            Ok(VERSION) => {
                 let preamble = Reader::new(&mut input).take().map_err(|error| error.to_string())?;
                 Ok(Handover { preamble, rest: Box::new(input) })
             }
-            other => Err(format!("the handover has version {other}, and this program reads version {VERSION}")),
+            Ok(other) => Err(format!("the handover has version {other}, and this program reads version {VERSION}")),
+            Err(_) => Err("the handover is cut off".into()),
         }
     }
 
@@ -216,14 +223,17 @@ impl Program {
         &self.path
     }
 
-    /// Starts the program as a child that rehearses the takeover.
-    pub fn rehearse(&self, state: StateFile) -> io::Result<Rehearsal> {
+    /// Starts the program as a child that rehearses the takeover. An event with [`VERDICT`] means that it has written
+    /// something, or has ended.
+    pub fn rehearse(&self, state: StateFile, registry: &Registry, clock: Clock) -> io::Result<Rehearsal> {
         let executable = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(&self.path)?;
         let executable = OwnedFd::from(executable);
         // The interpreter of a script opens it again.
         keep_over_exec(executable.as_raw_fd(), true)?;
         let (verdict, theirs) = std::os::unix::net::UnixStream::pair()?;
         verdict.set_nonblocking(true)?;
+        let mut verdict = UnixStream::from_std(verdict);
+        registry.register(&mut verdict, VERDICT, Interest::READABLE)?;
         let child = Command::new(path_of(&executable))
             .arg0(&self.path)
             .args(self.arguments.iter().skip(1))
@@ -232,8 +242,8 @@ impl Program {
             .stderr(Stdio::from(OwnedFd::from(theirs.try_clone()?)))
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
-        let verdict = UnixStream::from_std(verdict);
-        Ok(Rehearsal { child, verdict, output: String::new(), executable, state })
+        let deadline = clock.now() + REHEARSAL_TIME + Span::from_secs(state.bytes / BYTES_PER_SECOND);
+        Ok(Rehearsal { child, verdict, output: String::new(), executable, state, has_succeeded: false, deadline })
     }
 }
 
@@ -280,28 +290,32 @@ impl Rehearsal {
         error
     }
 
-    /// Returns the source of the verdict for the loop's poll.
-    pub fn source(&mut self) -> &mut UnixStream {
-        &mut self.verdict
+    /// Returns None while the child runs, Ok if it could take over, and else the reason of its failure. There is
+    /// something to read if `is_readable`.
+    pub fn verdict(&mut self, is_readable: bool, now: Time) -> Option<Result<(), String>> {
+        let has_ended = is_readable && self.has_ended();
+        if !has_ended && now < self.deadline {
+            return None;
+        }
+        self.end();
+        self.has_succeeded = has_ended && self.output.ends_with(READY);
+        Some(match self.has_succeeded {
+            true => Ok(()),
+            false if has_ended => Err(reason_in(&self.output)),
+            false => Err("it took too long".into()),
+        })
     }
 
-    /// Reads the child's output. Returns None while it runs, Ok if it could take over, and else the reason of its
-    /// failure.
-    pub fn verdict(&mut self) -> Option<Result<(), String>> {
+    /// Reads the child's output. Returns true at its end, or once it is long.
+    fn has_ended(&mut self) -> bool {
         let mut bytes = [0; 1024];
         loop {
             match self.verdict.read(&mut bytes) {
-                Ok(0) => break,
+                Ok(0) => return true,
                 Ok(len) => self.output.push_str(&String::from_utf8_lossy(&bytes[..len])),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.output.len() < 4096 => return None,
-                Err(_) => break,
+                Err(error) => return error.kind() != io::ErrorKind::WouldBlock || self.output.len() >= 4096,
             }
         }
-        self.end();
-        if self.output.ends_with(READY) {
-            return Some(Ok(()));
-        }
-        Some(Err(reason_in(&self.output)))
     }
 
     /// Kills the child.

@@ -2,6 +2,7 @@
 
 use super::socket::Socket;
 use mio::net::{TcpListener, UnixListener};
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::stat::{Mode, umask};
 use poolcounter_core::Address;
@@ -170,36 +171,28 @@ impl Listener {
     /// The system's error.
     pub fn adjust(&mut self, options: &Options) -> io::Result<()> {
         self.backlog = options.backlog;
-        match &self.socket {
-            ListeningSocket::Tcp(listener) => {
-                prepare_tcp(&SockRef::from(listener), options)?;
-                let is_ours = self.bound.is_some() && self.is_open;
-                if is_ours { SockRef::from(listener).listen(options.backlog) } else { Ok(()) }
-            }
-            ListeningSocket::Unix(listener) => {
-                let Some(SocketFile { path, .. }) = self.made.as_ref().filter(|made| made.is_there()) else {
-                    return Ok(());
-                };
-                let mode = options.mode.unwrap_or_else(mode_by_umask);
-                fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-                SockRef::from(listener).listen(options.backlog)
-            }
+        let socket = self.socket();
+        if self.is_tcp() {
+            prepare_tcp(&socket, options)?;
+            let is_ours = self.bound.is_some() && self.is_open;
+            return if is_ours { socket.listen(options.backlog) } else { Ok(()) };
         }
+        let Some(SocketFile { path, .. }) = self.made.as_ref().filter(|made| made.is_there()) else { return Ok(()) };
+        let mode = options.mode.unwrap_or_else(mode_by_umask);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        socket.listen(options.backlog)
     }
 
     /// Sets whether another socket of this user may be bound to the same port.
     fn share_port(&self, is_shared: bool) -> io::Result<()> {
-        match &self.socket {
-            ListeningSocket::Tcp(listener) => SockRef::from(listener).set_reuse_port(is_shared),
-            ListeningSocket::Unix(_) => Ok(()),
-        }
+        if self.is_tcp() { self.socket().set_reuse_port(is_shared) } else { Ok(()) }
     }
 
     /// Returns a listener for a socket that another process has bound; None if the descriptor is no listening socket.
     pub fn inherit(fd: OwnedFd, options: &Options) -> Option<Listener> {
-        let listener = Listener::of(fd, None, None).ok()?;
-        if let ListeningSocket::Tcp(socket) = &listener.socket
-            && let Err(error) = prepare_tcp(&SockRef::from(socket), options)
+        let listener = Listener::of(fd, None, None).ok().filter(Listener::is_open)?;
+        if listener.is_tcp()
+            && let Err(error) = prepare_tcp(&listener.socket(), options)
         {
             log::warn!("cannot set the options of the inherited socket: {error}");
         }
@@ -208,45 +201,42 @@ impl Listener {
 
     /// Returns the handover of the listener.
     pub fn save(&self) -> SavedListener {
-        let fd = match &self.socket {
-            ListeningSocket::Tcp(listener) => listener.as_raw_fd(),
-            ListeningSocket::Unix(listener) => listener.as_raw_fd(),
-        };
-        SavedListener { fd, bound: self.bound.clone(), made: self.made.clone() }
+        SavedListener { fd: self.fd(), bound: self.bound.clone(), made: self.made.clone() }
     }
 
-    /// Returns the listener of a handover, with its descriptor.
+    /// Returns the listener of a handover, with its descriptor. In a drain the socket is closed.
     ///
     /// # Errors
     ///
-    /// Fails if the descriptor is no listening socket.
+    /// Fails if the descriptor is no socket.
     pub fn restore(fd: OwnedFd, saved: SavedListener) -> io::Result<Listener> {
-        let socket = socket2::Socket::from(fd);
-        // In a drain the socket is closed.
-        let is_open = socket.is_listener()?;
-        Listener::with(socket, saved.bound, saved.made, is_open)
+        Listener::of(fd, saved.bound, saved.made)
     }
 
     fn of(fd: OwnedFd, bound: Option<Address>, made: Option<SocketFile>) -> io::Result<Listener> {
         let socket = socket2::Socket::from(fd);
-        if !socket.is_listener()? {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "not a listening socket"));
-        }
-        Listener::with(socket, bound, made, true)
-    }
-
-    fn with(
-        socket: socket2::Socket,
-        bound: Option<Address>,
-        made: Option<SocketFile>,
-        is_open: bool,
-    ) -> io::Result<Listener> {
+        let is_open = socket.is_listener()?;
         socket.set_nonblocking(true)?;
         let socket = match socket.local_addr()?.domain() {
             Domain::UNIX => ListeningSocket::Unix(UnixListener::from_std(socket.into())),
             _ => ListeningSocket::Tcp(TcpListener::from_std(socket.into())),
         };
         Ok(Listener { socket, bound, made, is_open, backlog: Options::default().backlog })
+    }
+
+    fn is_tcp(&self) -> bool {
+        matches!(self.socket, ListeningSocket::Tcp(_))
+    }
+
+    fn socket(&self) -> SockRef<'_> {
+        match &self.socket {
+            ListeningSocket::Tcp(listener) => listener.into(),
+            ListeningSocket::Unix(listener) => listener.into(),
+        }
+    }
+
+    fn fd(&self) -> RawFd {
+        self.socket().as_raw_fd()
     }
 
     /// Returns whether clients can connect.
@@ -261,8 +251,8 @@ impl Listener {
     ///
     /// The system's error.
     pub fn close(&mut self) -> io::Result<()> {
-        if let ListeningSocket::Tcp(listener) = &self.socket {
-            SockRef::from(listener).shutdown(Shutdown::Read)?;
+        if self.is_tcp() {
+            self.socket().shutdown(Shutdown::Read)?;
             self.is_open = false;
         }
         Ok(())
@@ -274,8 +264,8 @@ impl Listener {
     ///
     /// The system's error.
     pub fn reopen(&mut self) -> io::Result<()> {
-        if let (ListeningSocket::Tcp(listener), false) = (&self.socket, self.is_open) {
-            SockRef::from(listener).listen(self.backlog)?;
+        if self.is_tcp() && !self.is_open {
+            self.socket().listen(self.backlog)?;
             self.is_open = true;
         }
         Ok(())
@@ -327,10 +317,7 @@ impl Listener {
     ///
     /// The system's error.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        match &mut self.socket {
-            ListeningSocket::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
-            ListeningSocket::Unix(listener) => registry.register(listener, token, Interest::READABLE),
-        }
+        registry.register(&mut SourceFd(&self.fd()), token, Interest::READABLE)
     }
 
     /// Removes it from the poll.
@@ -339,10 +326,7 @@ impl Listener {
     ///
     /// The system's error.
     pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        match &mut self.socket {
-            ListeningSocket::Tcp(listener) => registry.deregister(listener),
-            ListeningSocket::Unix(listener) => registry.deregister(listener),
-        }
+        registry.deregister(&mut SourceFd(&self.fd()))
     }
 }
 

@@ -2,7 +2,7 @@
 //! an idle connection owns no buffer. A long rest stays in its own buffer, and new bytes are appended there: a long
 //! request that comes byte by byte is not copied again with each byte.
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 
 /// Bytes of a connection that are read in one turn: many requests of a pipelining client, at most a millisecond's work.
 const READ_BYTES: usize = 64 * 1024;
@@ -27,19 +27,6 @@ pub struct ReadBuffer {
     kept: Vec<u8>,
     /// Longest request of the connection whose turn it is, in bytes.
     request_bytes: usize,
-}
-
-/// Result of one read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ReadOutcome {
-    /// As many bytes as were asked for: there may be more.
-    Filled,
-    /// Fewer bytes than were asked for: the socket is drained.
-    Short,
-    /// No bytes.
-    Nothing,
-    /// The end of file: the peer has closed its side.
-    End,
 }
 
 /// State of a stream after a turn.
@@ -87,40 +74,29 @@ impl ReadBuffer {
         self.len <= self.request_bytes
     }
 
-    /// Reads once, behind the present bytes.
-    fn read(&mut self, stream: &mut impl Read) -> io::Result<ReadOutcome> {
-        let room = self.request_bytes + READ_BYTES - self.len;
-        let start = if self.kept.is_empty() { self.len } else { 0 };
-        let room = &mut self.buffer[start..start + room];
-        let len = match stream.read(room) {
-            Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadOutcome::Nothing),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(ReadOutcome::Filled),
-            Err(error) => return Err(error),
-        };
-        let received = match len {
-            0 => ReadOutcome::End,
-            len if len == room.len() => ReadOutcome::Filled,
-            _ => ReadOutcome::Short,
-        };
-        if !self.kept.is_empty() {
-            self.kept.extend_from_slice(&room[..len]);
-        }
-        self.len += len;
-        Ok(received)
-    }
-
-    /// Reads once. If the peer has closed its side, the end of file behind its last data is read too, so that it takes
-    /// effect in this turn and not in a later one.
+    /// Reads once, behind the present bytes. If the peer has closed its side, the end of file behind its last data is read
+    /// too, so that it takes effect in this turn and not in a later one.
     #[inline]
     pub fn read_turn(&mut self, stream: &mut impl Read, has_peer_closed: bool) -> io::Result<Left> {
         for _ in 0..READS_TO_EOF {
-            match self.read(stream)? {
-                // Data and the end that arrive together are announced together: then the end must still be read.
-                ReadOutcome::Short if has_peer_closed => {}
-                ReadOutcome::Filled => break,
-                ReadOutcome::Short | ReadOutcome::Nothing => return Ok(Left::Nothing),
-                ReadOutcome::End => return Ok(Left::Ended),
+            let room = self.request_bytes + READ_BYTES - self.len;
+            let start = if self.kept.is_empty() { self.len } else { 0 };
+            let room = &mut self.buffer[start..start + room];
+            let len = match stream.read(room) {
+                Ok(0) => return Ok(Left::Ended),
+                Ok(len) => len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Left::Nothing),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Left::Something),
+                Err(error) => return Err(error),
+            };
+            let is_filled = len == room.len();
+            if !self.kept.is_empty() {
+                self.kept.extend_from_slice(&room[..len]);
+            }
+            self.len += len;
+            // Data and the end that arrive together are announced together: then the end must still be read.
+            if is_filled || !has_peer_closed {
+                return Ok(if is_filled { Left::Something } else { Left::Nothing });
             }
         }
         Ok(Left::Something)
@@ -188,7 +164,7 @@ mod tests {
                 arrived += stream.len();
                 read_buffer.load(&mut unserved, LONGEST);
                 assert!(read_buffer.wants_more());
-                assert_eq!(read_buffer.read(&mut stream).expect("a slice can be read"), ReadOutcome::Short);
+                assert_eq!(read_buffer.read_turn(&mut stream, false).expect("a slice can be read"), Left::Nothing);
                 assert_eq!(read_buffer.bytes(), &sent[..arrived]);
                 unserved = read_buffer.unserved(0);
             }
@@ -208,7 +184,7 @@ mod tests {
         let mut unserved = Some(Box::new(bytes));
         for _ in 0..1_000 {
             read_buffer.load(&mut unserved, 1 << 20);
-            read_buffer.read(&mut &b"y"[..]).expect("a slice can be read");
+            read_buffer.read_turn(&mut &b"y"[..], false).expect("a slice can be read");
             unserved = read_buffer.unserved(0);
         }
         let bytes = unserved.expect("nothing is consumed");

@@ -41,10 +41,8 @@ words! {
 #[derive(Default)]
 pub struct Notifier {
     socket: Option<NotifySocket>,
-    /// Time between two keep-alives; None if the supervisor wants none.
-    watchdog_interval: Option<Span>,
-    /// Time of the next keep-alive.
-    watchdog_due: Option<Time>,
+    /// Time between two keep-alives, and time of the next one; None if the supervisor wants none.
+    watchdog: Option<(Span, Time)>,
     /// State that must still be sent, and the time of the next attempt.
     pending: Option<(DaemonState, Time)>,
 }
@@ -58,22 +56,11 @@ impl Notifier {
     /// Returns the notifier for the supervisor in the environment, or a notifier without effect.
     pub fn from_environment() -> Notifier {
         let Some(name) = env::var_os(VARIABLE) else { return Notifier::default() };
-        match NotifySocket::to(name.as_bytes()) {
-            Ok(socket) => {
-                let wants = ::sd_notify::watchdog_enabled().filter(|within| !within.is_zero());
-                let interval = wants.map(|within| watchdog_interval_of(within.into()));
-                Notifier {
-                    socket: Some(socket),
-                    watchdog_interval: interval,
-                    watchdog_due: interval.map(|_| Time::START),
-                    pending: None,
-                }
-            }
-            Err(error) => {
-                debug!("{VARIABLE} is of no use: {error}");
-                Notifier::default()
-            }
-        }
+        let socket = NotifySocket::to(name.as_bytes());
+        let socket = socket.inspect_err(|error| debug!("{VARIABLE} is of no use: {error}")).ok();
+        let wants = ::sd_notify::watchdog_enabled().filter(|within| socket.is_some() && !within.is_zero());
+        let watchdog = wants.map(|within| (watchdog_interval_of(within.into()), Time::START));
+        Notifier { socket, watchdog, pending: None }
     }
 
     /// Sends the daemon's state; later, if the queue is full at the moment.
@@ -87,7 +74,7 @@ impl Notifier {
     /// Returns the time of the next call of [`Notifier::notify_due`].
     pub fn next_deadline(&self) -> Option<Time> {
         self.socket.as_ref()?;
-        earliest(self.pending.map(|(_, at)| at), self.watchdog_due)
+        earliest(self.pending.map(|(_, at)| at), self.watchdog.map(|(_, at)| at))
     }
 
     /// Sends the state and the keep-alive that are due.
@@ -96,8 +83,8 @@ impl Notifier {
         if let Some((state, _)) = self.pending.filter(|(_, at)| *at <= now) {
             self.pending = if socket.try_send(state.text()) { None } else { Some((state, now + RETRY_INTERVAL)) };
         }
-        if let Some(interval) = self.watchdog_interval.filter(|_| self.watchdog_due.is_some_and(|at| at <= now)) {
-            self.watchdog_due = Some(now + if socket.try_send("WATCHDOG=1") { interval } else { RETRY_INTERVAL });
+        if let Some((interval, at)) = self.watchdog.as_mut().filter(|(_, at)| *at <= now) {
+            *at = now + if socket.try_send("WATCHDOG=1") { *interval } else { RETRY_INTERVAL };
         }
     }
 }
@@ -161,15 +148,8 @@ mod tests {
         let receiver = UnixDatagram::bind_addr(&address).expect("the name is free");
         receiver.set_nonblocking(true).expect("an option");
         let socket = NotifySocket::to(format!("@{name}").as_bytes()).expect("a socket");
-        (
-            Notifier {
-                socket: Some(socket),
-                watchdog_interval: interval,
-                watchdog_due: interval.map(|_| Time::START),
-                pending: None,
-            },
-            receiver,
-        )
+        let watchdog = interval.map(|interval| (interval, Time::START));
+        (Notifier { socket: Some(socket), watchdog, pending: None }, receiver)
     }
 
     fn received(receiver: &UnixDatagram) -> Option<String> {

@@ -3,6 +3,7 @@
 use super::clock::Clock;
 use super::connection::Readiness;
 use super::connections::{Connections, Host};
+use super::handover::VERDICT;
 use super::listener::{Listener, Options};
 use super::process::System;
 use super::reserve::Reserve;
@@ -21,7 +22,7 @@ use poolcounter_service::health::HealthSettings;
 use poolcounter_service::report::Budget;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
-use upgrade::{Upgrade, VERDICT};
+use upgrade::Upgrade;
 
 mod accept;
 mod reload;
@@ -55,7 +56,7 @@ impl Policy {
     /// Returns the defaults for a list of services.
     pub fn of(list: &[&'static Info]) -> Self {
         Policy {
-            max_connections: PerService::of(list, |info| info.max_connections),
+            max_connections: PerService::each(list, |info| info.max_connections),
             busy_poll: Span::ZERO,
             health: HealthSettings::default(),
             rules: Some(Vec::new()),
@@ -326,21 +327,13 @@ impl Server {
         let time = self.policy.busy_poll.min(longest);
         let mut now = begun;
         while now.since(begun) < time {
-            self.poll(Some(Duration::ZERO))?;
+            poll(&mut self.poll, &mut self.events, Some(Duration::ZERO))?;
             if !self.events.is_empty() {
                 return Ok(None);
             }
             now = self.clock.now();
         }
         Ok(Some(now))
-    }
-
-    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        match self.poll.poll(&mut self.events, timeout) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => self.events.clear(),
-            result => result?,
-        }
-        Ok(())
     }
 
     /// Returns the time for which the poll may sleep; None without a limit.
@@ -368,10 +361,7 @@ impl Server {
         let mut events = Events::with_capacity(ids.len().max(1));
         let mut found = Vec::with_capacity(ids.len());
         for _ in 0..2 {
-            match self.poll.poll(&mut events, Some(Duration::ZERO)) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),
-                result => result?,
-            }
+            poll(&mut self.poll, &mut events, Some(Duration::ZERO))?;
             found.extend(events.iter().map(|event| (ConnId::from_index(event.token().0), readiness_of(event))));
         }
         self.connections.mark_unordered(found);
@@ -400,7 +390,8 @@ impl Host for Server {
         self.notifier.notify_due(now);
         let looked = if self.policy.busy_poll == Span::ZERO { Some(now) } else { self.busy_poll_events(now)? };
         if let Some(now) = looked {
-            self.poll(self.poll_timeout(now))?;
+            let timeout = self.poll_timeout(now);
+            poll(&mut self.poll, &mut self.events, timeout)?;
         }
         self.mark_events();
         Ok(())
@@ -412,6 +403,15 @@ impl Host for Server {
             self.accept_ready();
         }
     }
+}
+
+/// Waits for events. A signal ends the wait without any.
+pub fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+    match poll.poll(events, timeout) {
+        Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),
+        result => result?,
+    }
+    Ok(())
 }
 
 /// Returns the readiness in an event of the poll.

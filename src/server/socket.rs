@@ -105,12 +105,8 @@ impl Socket {
     ///
     /// Fails if the peer is unknown, or it is no TCP connection; else the system's error.
     pub fn ends(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        match self {
-            Socket::Tcp { stream, .. } => {
-                Ok((self.peer_address().ok_or(io::ErrorKind::NotConnected)?, stream.local_addr()?))
-            }
-            Socket::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
-        }
+        let Socket::Tcp { stream, .. } = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        Ok((self.peer_address().ok_or(io::ErrorKind::NotConnected)?, stream.local_addr()?))
     }
 
     /// Limits the system's buffer of unread bytes to about `bytes`.
@@ -135,10 +131,7 @@ impl Socket {
 
     /// Returns the address of the peer, if it is known and a TCP connection.
     fn peer_address(&self) -> Option<SocketAddr> {
-        match self {
-            Socket::Tcp { peer, .. } => peer.map(SocketAddr::from),
-            Socket::Unix(_) => None,
-        }
+        if let Socket::Tcp { peer, .. } = self { peer.map(SocketAddr::from) } else { None }
     }
 }
 
@@ -182,10 +175,7 @@ impl Stream for Socket {
     }
 
     fn is_local(&self) -> bool {
-        match self {
-            Socket::Tcp { .. } => self.ip().is_some_and(|ip| ip.is_loopback()),
-            Socket::Unix(_) => true,
-        }
+        self.ip().map_or(matches!(self, Socket::Unix(_)), |ip| ip.is_loopback())
     }
 
     fn ip(&self) -> Option<IpAddr> {
@@ -197,14 +187,10 @@ impl Stream for Socket {
     }
 
     fn credentials(&self) -> Option<Credentials> {
-        match self {
-            Socket::Tcp { .. } => None,
-            Socket::Unix(stream) => {
-                let peer = getsockopt(stream, sockopt::PeerCredentials).ok()?;
-                let ids = id_maps::here();
-                Some(Credentials { uid: ids.uid(peer.uid()), gid: ids.gid(peer.gid()), pid: peer.pid() })
-            }
-        }
+        let Socket::Unix(stream) = self else { return None };
+        let peer = getsockopt(stream, sockopt::PeerCredentials).ok()?;
+        let ids = id_maps::here();
+        Some(Credentials { uid: ids.uid(peer.uid()), gid: ids.gid(peer.gid()), pid: peer.pid() })
     }
 }
 

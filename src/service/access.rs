@@ -75,10 +75,11 @@ pub struct Takes {
 #[derive(Debug)]
 pub struct Access {
     /// False without rules.
-    is_on: bool,
-    /// True if some rule limits locks or waiting requests.
-    counts_holds: bool,
-    counts_memory: bool,
+    pub is_on: bool,
+    /// True if some rule limits locks or waiting requests, which must be reported.
+    pub counts_holds: bool,
+    /// True if some rule limits memory, which must be reported.
+    pub counts_memory: bool,
     /// True if some rule limits the rate of requests.
     counts_requests: bool,
     rules: Vec<Rule>,
@@ -170,12 +171,6 @@ impl Access {
         access
     }
 
-    /// Returns true if there are rules.
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        self.is_on
-    }
-
     /// Returns true if some rule can match; false if the rules could not be read.
     pub fn are_known(&self) -> bool {
         self.rules.iter().any(|rule| !rule.who.is_empty())
@@ -187,29 +182,13 @@ impl Access {
         rule.is_some_and(|rule| self.rules[usize::from(rule)].rights[service.index()].include(verb, keys))
     }
 
-    /// Returns true if the locks of connections must be reported.
-    #[inline]
-    pub fn counts_holds(&self) -> bool {
-        self.counts_holds
-    }
-
-    /// Returns true if the memory of connections must be reported.
-    #[inline]
-    pub fn counts_memory(&self) -> bool {
-        self.counts_memory
-    }
-
     /// Returns the rule for a new connection, None without rules, or the reason of its denial. No rule matches an
     /// unknown identity.
-    pub fn rule_of_new(
-        &mut self,
-        service: ServiceId,
-        identity: Option<&Identity<'_>>,
-    ) -> Result<Option<usize>, Denial> {
+    pub fn rule_of_new(&mut self, service: ServiceId, client: Option<&Identity<'_>>) -> Result<Option<usize>, Denial> {
         if !self.is_on {
             return Ok(None);
         }
-        let rule = identity.and_then(|identity| self.rule_for(identity));
+        let rule = client.and_then(|identity| self.rule_for(identity));
         let Some(at) = rule.filter(|at| !self.rules[*at].rights[service.index()].are_none()) else {
             return Err(self.count(rule, Denial::Stranger));
         };

@@ -20,7 +20,7 @@ pub struct PerService<T>(Vec<T>);
 pub type AllSettings = PerService<Box<dyn ServiceSettings>>;
 
 /// Services of a server.
-pub struct Services(Vec<Entry>);
+pub type Services = PerService<Entry>;
 
 /// Service, with the loop's data about it.
 pub struct Entry {
@@ -57,7 +57,7 @@ impl ServiceId {
 
 impl<T> PerService<T> {
     /// Returns the value of `of` for each service of a list.
-    pub fn of(list: &[&'static Info], of: impl FnMut(&'static Info) -> T) -> Self {
+    pub fn each(list: &[&'static Info], of: impl FnMut(&'static Info) -> T) -> Self {
         PerService(list.iter().copied().map(of).collect())
     }
 
@@ -70,7 +70,7 @@ impl<T> PerService<T> {
 impl AllSettings {
     /// Returns the defaults of each service of a list.
     pub fn defaults(list: &[&'static Info]) -> Self {
-        PerService::of(list, |info| (info.settings)())
+        PerService::each(list, |info| (info.settings)())
     }
 
     /// Returns the same with other settings for one service.
@@ -121,16 +121,10 @@ impl Services {
         let entries = list.iter().zip(&settings.0).map(|(info, settings)| {
             let mut service = settings.open();
             service.know_operations(&operations);
-            Entry {
-                info,
-                caps: service.caps(),
-                service,
-                traffic: Traffic::default(),
-                is_enabled: true,
-                is_restoring: false,
-            }
+            let (caps, traffic) = (service.caps(), Traffic::default());
+            Entry { info, caps, service, traffic, is_enabled: true, is_restoring: false }
         });
-        Services(entries.collect())
+        PerService(entries.collect())
     }
 
     /// Returns the ids of all services.
@@ -289,32 +283,14 @@ impl Entry {
     }
 }
 
-impl Index<ServiceId> for Services {
-    type Output = Entry;
-
-    fn index(&self, id: ServiceId) -> &Entry {
-        &self.0[id.index()]
-    }
-}
-
-impl IndexMut<ServiceId> for Services {
-    fn index_mut(&mut self, id: ServiceId) -> &mut Entry {
-        &mut self.0[id.index()]
-    }
-}
-
 /// Helpers of tests of services.
 #[cfg(any(test, feature = "testing"))]
 pub mod tests {
     use super::*;
     use crate::access::Access;
-    use crate::contract::{CallTime, Called, Conns, Context, Input, Peers, Traffic};
+    use crate::contract::{CallTime, Called, Conns, Context, Input};
     use crate::output::Output;
-    use crate::report::Report;
-    use poolcounter_core::id::{ConnId, Id};
-    use poolcounter_core::random::Random;
-    use poolcounter_core::time::{Span, Time};
-    use poolcounter_core::wheel::Wheel;
+    use poolcounter_core::{Id, Random, Span, Wheel};
 
     /// Connections whose peers have their numbers in their addresses.
     pub struct Numbered;
@@ -349,11 +325,8 @@ pub mod tests {
                 effects: &mut Vec::new(),
                 conns: Conns { peers, traffic },
             };
-            service.serve(
-                ConnId::from_index(conn),
-                Input { bytes: line.as_bytes(), seen: 0, may_show: true },
-                &mut context,
-            );
+            let input = Input { bytes: line.as_bytes(), seen: 0, may_show: true };
+            service.serve(ConnId::from_index(conn), input, &mut context);
         }
         service.report(now, traffic, peers)
     }

@@ -267,7 +267,9 @@ pub trait Handover {
 /// Figures of a service for operators.
 pub trait Observe {
     /// Returns statistics and tables, as [`crate::report`] describes; the series come from [`Observe::sample`].
-    fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report;
+    fn report(&self, _now: Time, _traffic: &Traffic, _peers: &dyn Peers) -> Report {
+        Report::default()
+    }
 
     /// Returns the page about one thing, selected by a path that starts with the kind of the thing; `None` if it does
     /// not exist. `find/TEXT` lists the things with that text in their names. Made in one piece, so it may visit only a

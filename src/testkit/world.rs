@@ -280,7 +280,7 @@ impl World {
 
     /// Limits each service to this many connections.
     pub fn limit(&mut self, places: u64) {
-        self.limit_each(PerService::of(&self.list, |_| places));
+        self.limit_each(PerService::each(&self.list, |_| places));
     }
 
     /// Limits each service to its own number of connections.
@@ -635,7 +635,7 @@ impl World {
         stream_of: impl FnMut(ConnId) -> io::Result<Pipe>,
     ) -> Result<Connections<Pipe>, Unreadable> {
         let (time, random) = ((self.now(), self.epoch), Random::from_seed(self.servers + 1));
-        Connections::restore(self.fresh(), &mut Reader::new(&mut saved), time, random, stream_of)
+        Connections::restore(self.fresh(), &mut Reader::new(&mut saved), time, random, stream_of, false)
     }
 
     /// Makes these the connections of the server.

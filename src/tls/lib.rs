@@ -14,8 +14,9 @@ mod terminator;
 
 pub use certificates::Files;
 pub use common_name::Nameless;
+pub use poolcounter_server::check_listeners as check;
 pub use terminator::Terminator;
-pub use terminator::upgrade::{check, inherited};
+pub use terminator::upgrade::inherited;
 
 use poolcounter_core::{Address, Span};
 

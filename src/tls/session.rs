@@ -46,14 +46,8 @@ impl Session {
     /// Fails if rustls rejects the settings.
     pub fn new(config: Arc<ServerConfig>) -> Result<Session, Error> {
         let tls = UnbufferedServerConnection::new(config)?;
-        Ok(Session {
-            tls,
-            unserved: None,
-            has_answered: false,
-            is_established: false,
-            has_peer_closed: false,
-            has_failed: false,
-        })
+        let [has_answered, is_established, has_peer_closed, has_failed] = [false; 4];
+        Ok(Session { tls, unserved: None, has_answered, is_established, has_peer_closed, has_failed })
     }
 
     /// Returns the certificates of the peer, which were verified in the handshake.

@@ -10,7 +10,9 @@ use mio::{Events, Poll, Registry, Token};
 use nix::sys::signal::Signal;
 use poolcounter_core::time::earliest;
 use poolcounter_core::{ConnId, Id, LogLimit, Span, Time, Wheel};
-use poolcounter_server::{Address, Clock, DaemonState, Listener, Notifier, Receiver, Signals, readiness_of};
+use poolcounter_server::{
+    Address, Clock, DaemonState, Listener, Notifier, Receiver, Signals, VERDICT, poll, readiness_of,
+};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -38,10 +40,6 @@ const CONFIRMED_PER_TICK: usize = 16;
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
 const SIGNALS: Token = Token(usize::MAX);
-/// Token of an upgrade's rehearsal.
-pub(super) const VERDICT: Token = Token(SIGNALS.0 - 1);
-/// Token of the first listener; further listeners count down from it, far above the tokens of connections, which have
-/// two each.
 const FIRST_LISTENER: usize = VERDICT.0 - 1;
 
 /// Loop with all connections.
@@ -200,7 +198,7 @@ impl Terminator {
             self.ready.pop_front().into_iter().for_each(|id| self.serve(id));
         }
         for _ in 0..HANDSHAKES_PER_TICK {
-            self.handshakes.next_turn().into_iter().for_each(|id| self.serve(id));
+            self.handshakes.turns.pop_front().into_iter().for_each(|id| self.serve(id));
         }
         self.confirm_some();
         self.expire();
@@ -242,10 +240,7 @@ impl Terminator {
         let now = self.clock.now();
         self.notifier.notify_due(now);
         let timeout = self.next_work().map(|at| Duration::from(at.since(now)));
-        match self.poll.poll(&mut self.events, timeout) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => self.events.clear(),
-            result => result?,
-        }
+        poll(&mut self.poll, &mut self.events, timeout)?;
         for event in &self.events {
             match event.token() {
                 SIGNALS => self.is_signalled = true,
@@ -267,7 +262,7 @@ impl Terminator {
 
     /// Returns the time of the next work without an event; [`Time::START`] for at once.
     fn next_work(&self) -> Option<Time> {
-        if !self.ready.is_empty() || self.handshakes.has_turns() || self.unconfirmed.is_some() {
+        if !self.ready.is_empty() || !self.handshakes.turns.is_empty() || self.unconfirmed.is_some() {
             return Some(Time::START);
         }
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.accept_paused_until.unwrap_or_default());
@@ -311,5 +306,5 @@ fn queue(connection: &mut Connection, id: ConnId, ready: &mut VecDeque<ConnId>, 
         return;
     }
     connection.is_queued = true;
-    if let Phase::Handshake { .. } = connection.phase { handshakes.queue(id) } else { ready.push_back(id) }
+    if let Phase::Handshake { .. } = connection.phase { handshakes.turns.push_back(id) } else { ready.push_back(id) }
 }

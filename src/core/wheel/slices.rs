@@ -1,6 +1,6 @@
 //! Work in slices: work that would make a step long is done in parts, between which other clients are served.
 //!
-//! An owner of timers keeps its unfinished tasks in [`Slices`] and asks the wheel for its next slice
+//! An owner of timers keeps its unfinished tasks in a queue and asks the wheel for its next slice
 //! ([`Timers::go_on`](crate::wheel::Timers::go_on)). In each tick every owner that has asked gets one, through the same
 //! call as a timer that is due. All share one budget: an owner spends from it for each entry that it visits, in a slice
 //! as in a request, and stops when its part is used up ([`Timers::spend`](crate::wheel::Timers::spend)). While an owner
@@ -12,59 +12,6 @@ use std::collections::VecDeque;
 /// Most cost of the background work of a tick: about a millisecond. The unit is a visit of an entry; longer work costs
 /// more.
 pub const PER_TICK: u32 = 4096;
-
-/// Unfinished tasks of one owner, first come, first served.
-pub struct Slices<T> {
-    tasks: VecDeque<T>,
-}
-
-impl<T> Default for Slices<T> {
-    fn default() -> Self {
-        Slices { tasks: VecDeque::new() }
-    }
-}
-
-impl<T> Slices<T> {
-    /// Returns the number of tasks.
-    pub fn len(&self) -> usize {
-        self.tasks.len()
-    }
-
-    /// Returns true if there are no tasks.
-    pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
-    }
-
-    /// Returns the tasks, the next first.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.tasks.iter()
-    }
-
-    /// Adds a task at the end.
-    pub fn push(&mut self, task: T) {
-        self.tasks.push_back(task);
-    }
-
-    /// Removes and returns the next task. Its owner pushes it again if it is unfinished after this slice.
-    pub fn pop(&mut self) -> Option<T> {
-        self.tasks.pop_front()
-    }
-
-    /// Removes and returns the tasks for which `is_over` is true.
-    pub fn remove(&mut self, mut is_over: impl FnMut(&T) -> bool) -> Vec<T> {
-        let (removed, kept): (Vec<T>, Vec<T>) = self.tasks.drain(..).partition(|task| is_over(task));
-        self.tasks = kept.into();
-        removed
-    }
-
-    /// Asks for a slice in the next tick, if there are tasks. The owner is called with `key`, as for a timer of this
-    /// key.
-    pub fn go_on<K: TimerKey>(&self, key: K, timers: &mut Timers<'_, K>) {
-        if !self.is_empty() {
-            timers.go_on(key);
-        }
-    }
-}
 
 impl<K: TimerKey> Timers<'_, K> {
     /// Asks for a slice of background work in the next tick: [`Wheel::expire`] then returns `key`, or the key of an
@@ -245,22 +192,23 @@ mod tests {
 
     #[test]
     fn tasks_go_on_until_none_is_left() {
-        let (mut wheel, mut tasks, mut ticks) = (Wheel::default(), Slices::default(), 0);
-        [3 * PER_TICK, 10].into_iter().for_each(|entries| tasks.push(entries));
-        tasks.go_on(ConnId::from_index(7), &mut wheel.of(Owner(1)));
+        let (mut wheel, mut tasks, mut ticks) = (Wheel::default(), VecDeque::from([3 * PER_TICK, 10]), 0);
+        go_on(&mut wheel, 1);
         while wheel.next().is_some() {
             while let Some(due) = wheel.expire(Time::START) {
-                assert_eq!(due.key::<ConnId>().index(), 7);
+                assert_eq!(due.owner, Owner(1));
                 let mut timers = wheel.of::<ConnId>(due.owner);
-                while let Some(entries) = tasks.pop() {
+                while let Some(entries) = tasks.pop_front() {
                     let done = timers.budget().min(entries);
                     timers.spend(done);
                     if done < entries {
-                        tasks.push(entries - done);
+                        tasks.push_back(entries - done);
                         break;
                     }
                 }
-                tasks.go_on(due.key::<ConnId>(), &mut timers);
+                if !tasks.is_empty() {
+                    go_on(&mut wheel, 1);
+                }
             }
             ticks += 1;
         }

@@ -33,11 +33,11 @@ impl CountersState {
             name_bytes += name.len() as u64;
             idle_bytes += if consumption == 0 { bytes_of(name) } else { 0 };
         }
-        let idle = || self.idle.iter().map(|id| self.counters[id.index()].levels());
+        let idle = || self.idle.queue.iter().map(|id| self.counters[id.index()].levels());
         assert!(idle().all(|levels| levels.consumption() == 0), "an idle counter has no units in use");
         let is_sorted = idle().is_sorted_by_key(|levels| !levels.is_expired(self.interval));
         assert!(is_sorted, "expired counters are first in the idle queue");
-        assert_eq!(self.idle.bytes(), idle_bytes, "the memory of idle counters is counted");
+        assert_eq!(self.idle.bytes, idle_bytes, "the memory of idle counters is counted");
         assert_eq!(self.names.len(), self.counters.len(), "each counter has one name");
         assert_eq!(self.name_bytes, name_bytes, "the bytes of the names are counted");
         assert!(self.sweep.is_none() || !self.counters.is_empty(), "a sweep has counters left");

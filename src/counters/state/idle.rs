@@ -11,16 +11,11 @@ const FORGOTTEN_AT_ONCE: usize = 1024;
 /// table, with expired counters first.
 #[derive(Default)]
 pub(super) struct Idle {
-    queue: Queue<CounterId>,
-    bytes: u64,
+    pub queue: Queue<CounterId>,
+    pub bytes: u64,
 }
 
 impl Idle {
-    /// Returns the counter that has been unused for the longest time.
-    pub fn first(&self) -> Option<CounterId> {
-        self.queue.front()
-    }
-
     /// Appends a counter, unless it is queued.
     pub fn add(&mut self, id: CounterId, name: &[u8]) {
         if !self.queue.contains(id) {
@@ -45,16 +40,6 @@ impl Idle {
             self.bytes -= bytes_of(name);
         }
     }
-
-    /// Returns the counters in their order.
-    pub fn iter(&self) -> impl Iterator<Item = CounterId> {
-        self.queue.iter()
-    }
-
-    /// Returns the memory of the queued counters, in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
 }
 
 impl CountersState {
@@ -77,12 +62,12 @@ impl CountersState {
         let is_idle = |id: &CounterId| self.counters[id.index()].levels().consumption() == 0;
         let wanted = wanted.filter(is_idle);
         let wanted_bytes = wanted.map_or(0, |id| bytes_of(self.counters[id.index()].name()));
-        if self.used_memory() - self.idle.bytes() + wanted_bytes + bytes > self.settings.max_memory {
+        if self.used_memory() - self.idle.bytes + wanted_bytes + bytes > self.settings.max_memory {
             return false;
         }
         wanted.into_iter().for_each(|id| self.idle.remove(id, self.counters[id.index()].name()));
         for _ in 0..FORGOTTEN_AT_ONCE {
-            let Some(first) = self.idle.first() else { break };
+            let Some(first) = self.idle.queue.front() else { break };
             if self.used_memory() + bytes <= self.settings.max_memory {
                 break;
             }

@@ -87,12 +87,8 @@ impl CountersState {
                 }
             }
             let LoadingClient { conn, read, .. } = loading.client.take().expect("it was read just now");
-            self.restore_client(conn, read);
+            self.holdings += read.len() as u64;
+            *self.clients.get_mut(conn) = read.into();
         }
-    }
-
-    fn restore_client(&mut self, conn: ConnId, holdings: Vec<(CounterId, u32)>) {
-        self.holdings += holdings.len() as u64;
-        *self.clients.get_mut(conn) = holdings.into();
     }
 }

@@ -15,7 +15,7 @@ impl CountersState {
     /// Drops expired counters, as far as the budget of the tick lasts.
     pub(super) fn continue_sweep(&mut self, step: &mut CountersStep<'_>) {
         while self.sweep.is_some() && step.timers.spend(1) {
-            match self.idle.first() {
+            match self.idle.queue.front() {
                 Some(first) if self.drop_if_expired(first, step) => {}
                 _ => self.end_sweep(step.now),
             }

@@ -6,8 +6,7 @@ use super::history::{End, Ending};
 use super::waiters::Place;
 use super::{AgentId, GroupId, HoldingId, Lost, MemberId, NoMembers, Phase, PoolId, Stat, State, Step, Timer, What};
 use poolcounter_core::Timers;
-use poolcounter_core::slices::Slices;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Cost of a member that is stopped, lost, returned or timed anew: half a microsecond, or a whole one with a holder.
@@ -35,7 +34,7 @@ pub(super) enum Task {
 /// Queue of the tasks.
 #[derive(Default)]
 pub(super) struct Background {
-    tasks: Slices<Task>,
+    tasks: VecDeque<Task>,
     queued: BTreeSet<Task>,
 }
 
@@ -50,13 +49,15 @@ impl Background {
 
     /// Asks for a slice, if there are tasks.
     pub fn go_on(&self, timers: &mut Timers<'_, Timer>) {
-        self.tasks.go_on(Timer::Background, timers);
+        if !self.tasks.is_empty() {
+            timers.go_on(Timer::Background);
+        }
     }
 
     /// Adds a task as the last one, unless it is queued.
     pub fn push(&mut self, task: Task) {
         if self.queued.insert(task) {
-            self.tasks.push(task);
+            self.tasks.push_back(task);
         }
     }
 }
@@ -79,7 +80,7 @@ impl State {
     /// Continues each task in turn, as far as the budget lasts. Those whose turn does not come are the first next time.
     pub(super) fn resume_background(&mut self, step: &mut Step<'_, '_>) {
         for _ in 0..self.background.tasks.len() {
-            let Some(task) = self.background.tasks.pop() else { return };
+            let Some(task) = self.background.tasks.pop_front() else { return };
             self.background.queued.remove(&task);
             self.begin(task, step);
             if step.timers.budget() < COST {

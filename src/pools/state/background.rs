@@ -5,11 +5,10 @@
 use super::{
     AcquireLock, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep, PoolsTimer, Purpose, Reply, Withdrawn,
 };
-use poolcounter_core::slices::Slices;
 use poolcounter_core::{ConnId, Id, Links, Span, meter};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use slab::Slab;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Number of locks of a lost connection that are released at once.
 const BACK_AT_ONCE: usize = 64;
@@ -28,10 +27,10 @@ const SLICE: usize = 256;
 /// The work that goes on in slices.
 #[derive(Default)]
 pub(super) struct Background {
-    tasks: Slices<Task>,
+    tasks: VecDeque<Task>,
     /// Connections that are gone and whose locks come back.
-    leaving: BTreeSet<ConnId>,
-    searches: BTreeMap<PoolId, Search>,
+    pub leaving: BTreeSet<ConnId>,
+    pub searches: BTreeMap<PoolId, Search>,
     wakes: BTreeMap<PoolId, Wake>,
 }
 
@@ -43,7 +42,7 @@ enum Task {
 }
 
 /// Search for waiters that can have all of their locks, in a pool with released locks.
-struct Search {
+pub(super) struct Search {
     /// Its place in the queues of the pool; None at their end.
     next: Option<ClaimId>,
     /// Number of locks that were held before.
@@ -60,12 +59,6 @@ struct Wake {
 }
 
 impl Background {
-    /// Returns true while locks of lost connections are being released.
-    #[inline]
-    pub fn has_leaving(&self) -> bool {
-        !self.leaving.is_empty()
-    }
-
     /// Returns whether nothing is left to do.
     pub fn is_settled(&self) -> bool {
         self.leaving.is_empty() && self.searches.is_empty() && self.wakes.is_empty()
@@ -108,14 +101,6 @@ impl Background {
         let is_last_for_me = pools[pool.index()].waiting_for_me.back() == Some(id);
         if is_last_for_me { self.first_for_anyone(pool, pools, links) } else { links.after(id) }
     }
-
-    /// Ends the search in a pool that is dropped.
-    #[inline]
-    pub fn end_search(&mut self, pool: PoolId) {
-        if !self.searches.is_empty() {
-            self.searches.remove(&pool);
-        }
-    }
 }
 
 impl PoolsState {
@@ -127,7 +112,7 @@ impl PoolsState {
             }
         }
         if self.has_claims(conn) && self.background.leaving.insert(conn) {
-            self.background.tasks.push(Task::Leave(conn));
+            self.background.tasks.push_back(Task::Leave(conn));
             self.work(step);
         }
     }
@@ -153,17 +138,19 @@ impl PoolsState {
     /// Gives each task a part of the slice.
     pub(super) fn work(&mut self, step: &mut PoolsStep<'_, '_>) {
         for _ in 0..self.background.tasks.len() {
-            let Some(task) = self.background.tasks.pop() else { break };
+            let Some(task) = self.background.tasks.pop_front() else { break };
             let is_done = match task {
                 Task::Leave(conn) => self.leave_on(conn, step),
                 Task::Search(pool) => self.search_on(pool, step),
                 Task::Wake(pool) => self.wake_on(pool, step),
             };
             if !is_done {
-                self.background.tasks.push(task);
+                self.background.tasks.push_back(task);
             }
         }
-        self.background.tasks.go_on(PoolsTimer::Work, step.timers);
+        if !self.background.tasks.is_empty() {
+            step.timers.go_on(PoolsTimer::Work);
+        }
     }
 
     /// Releases some more locks of a lost connection. Returns true after the last one.
@@ -220,9 +207,9 @@ impl PoolsState {
             search.next = search.next.filter(|next| !is_woken(next));
         }
         if self.background.wakes.insert(id, Wake { last, worked }).is_none() {
-            self.background.tasks.push(Task::Wake(id));
+            self.background.tasks.push_back(Task::Wake(id));
         }
-        self.background.tasks.go_on(PoolsTimer::Work, step.timers);
+        step.timers.go_on(PoolsTimer::Work);
     }
 
     /// Wakes some more waiters for a result. Returns true after the last one.
@@ -288,10 +275,10 @@ impl PoolsState {
             }
             None => {
                 self.background.searches.insert(id, Search { next, held_before, is_repeated: false });
-                self.background.tasks.push(Task::Search(id));
+                self.background.tasks.push_back(Task::Search(id));
             }
         }
-        self.background.tasks.go_on(PoolsTimer::Work, step.timers);
+        step.timers.go_on(PoolsTimer::Work);
         None
     }
 

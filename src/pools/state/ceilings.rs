@@ -8,12 +8,12 @@ use poolcounter_core::{Id, List, Span, Time};
 /// Ceilings, in the order in which they are tried.
 #[derive(Default)]
 pub(super) struct Ceilings {
-    all: Vec<CeilingInUse>,
+    pub all: Vec<CeilingInUse>,
     /// True if any of them can make a key shed.
     can_shed: bool,
     /// Per pool: latest time since which its oldest waiter, whichever that was, has been late. Stored only when a late
     /// waiter leaves; otherwise derived from the present oldest waiter.
-    late_since: HashMap<PoolId, Time>,
+    pub late_since: HashMap<PoolId, Time>,
 }
 
 /// A ceiling, and the numbers of its effects.
@@ -49,17 +49,6 @@ impl Ceilings {
         if !self.can_shed {
             self.late_since = HashMap::new();
         }
-    }
-
-    /// Returns all, in their order.
-    pub fn all(&self) -> &[CeilingInUse] {
-        &self.all
-    }
-
-    /// Returns true if there are no ceilings.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
     }
 
     /// Reduces a request to the limits of its keys' ceilings.
@@ -107,7 +96,7 @@ fn find<'a>(all: &'a mut [CeilingInUse], key: &[u8]) -> Option<&'a mut CeilingIn
 impl PoolsState {
     /// Returns the ceilings, in the order in which they are tried, with the numbers of their effects.
     pub fn ceilings(&self) -> &[CeilingInUse] {
-        self.ceilings.all()
+        &self.ceilings.all
     }
 
     /// Returns whether a pool refuses requests because its oldest waiters have been late throughout the interval.
@@ -166,11 +155,5 @@ impl PoolsState {
     fn oldest_wait(&self, id: PoolId) -> Option<Time> {
         let fronts = self.pool_at(id).queues().skip(1).filter_map(List::front);
         fronts.map(|waiter| self.claims[waiter.index()].since).min()
-    }
-
-    pub(super) fn check_ceilings(&self) {
-        for id in self.ceilings.late_since.keys() {
-            assert!(self.pools.contains(id.index()), "each pool with a late waiter exists");
-        }
     }
 }

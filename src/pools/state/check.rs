@@ -34,7 +34,8 @@ impl PoolsState {
         self.check_clients();
         self.check_parts();
         self.check_background();
-        self.check_ceilings();
+        let has_pool = |id: &PoolId| self.pools.contains(id.index());
+        assert!(self.ceilings.late_since.keys().all(has_pool), "each pool with a late waiter exists");
         self.check_held();
         self.check_kept();
         self.check_types();
@@ -58,7 +59,7 @@ impl PoolsState {
                 claims_seen += 1;
             }
         }
-        let wholes = self.claims.len() as u64 - self.parts.count() - self.kept.len();
+        let wholes = self.claims.len() as u64 - self.parts.count - self.kept.len();
         assert_eq!(claims_seen, wholes, "each claim that is whole and not kept belongs to one connection");
         let named = self.claims.iter().filter(|(index, _)| !self.whos.get(ClaimId::from_index(*index)).is_empty());
         let names = self.whos.iter().filter(|(_, who)| !who.is_empty());

@@ -18,7 +18,7 @@ pub(super) struct Parts {
     /// None for claims without parts.
     by_claim: SideTable<ClaimId, Option<Box<Several>>>,
     /// Number of parts.
-    count: u64,
+    pub count: u64,
     /// Number of parts of each connection that has any.
     by_conn: SideTable<ConnId, u32>,
     /// Claims on several pools that wait, by pool and in the order in which they came.
@@ -60,11 +60,6 @@ impl Several {
 }
 
 impl Parts {
-    /// Returns the number of all parts.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
     /// Returns the parts of a claim on several pools; None for a claim without parts.
     #[inline]
     pub fn of(&self, id: ClaimId) -> Option<&Several> {
@@ -169,7 +164,7 @@ impl PoolsState {
     /// Makes the parts of a newly granted claim hold their locks.
     #[inline]
     pub(super) fn hold_parts(&mut self, whole: ClaimId) {
-        if self.parts.count() == 0 {
+        if self.parts.count == 0 {
             return;
         }
         let Some(Several { parts, came, .. }) = self.parts.of(whole) else { return };
@@ -228,7 +223,7 @@ impl PoolsState {
     /// long. The rest of many waiters is searched in slices.
     #[inline]
     pub(super) fn next_waiter(&mut self, pool: PoolId, step: &mut PoolsStep<'_, '_>) -> Option<ClaimId> {
-        if self.parts.count() == 0 { self.first_waiter(pool) } else { self.search_waiters(pool, step) }
+        if self.parts.count == 0 { self.first_waiter(pool) } else { self.search_waiters(pool, step) }
     }
 
     /// Returns the first waiter in the order of service, behind the waiters that are being woken.
@@ -293,7 +288,7 @@ impl PoolsState {
         });
         let waiting: BTreeMap<_, _> = waiting.collect();
         assert!(waiting == self.parts.waiting, "each claim that waits in several pools is queued");
-        assert_eq!(count, self.parts.count(), "the parts are counted");
+        assert_eq!(count, self.parts.count, "the parts are counted");
         let parts = self.claims.iter().filter(|(_, claim)| matches!(claim.phase, ClaimPhase::Part { .. }));
         assert_eq!(parts.count() as u64, count, "each part belongs to a claim");
     }

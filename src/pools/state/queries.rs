@@ -105,7 +105,8 @@ impl PoolsState {
     /// Returns the figures, with the levels as they are now. Figures of the server and of the connections' traffic are
     /// missing.
     pub fn figures(&self) -> Figures<Stat> {
-        let mut figures = self.counted();
+        let mut figures = self.figures.clone();
+        SUMS.iter().for_each(|(stat, _)| figures.set(*stat, self.count_of(*stat)));
         let locks_back = figures.of(Stat::ProcessedCount).max(1);
         figures.set(Stat::AverageProcessingTime, figures.of(Stat::ProcessingTime) / locks_back);
         figures.set(
@@ -119,13 +120,6 @@ impl PoolsState {
         figures
     }
 
-    /// Returns the figures that only counting changes, with the sums over the types of work.
-    pub(super) fn counted(&self) -> Figures<Stat> {
-        let mut figures = self.figures.clone();
-        SUMS.iter().for_each(|stat| figures.set(*stat, self.count_of(*stat)));
-        figures
-    }
-
     /// Returns the number of locks that are held.
     pub fn working(&self) -> u64 {
         self.held.len().into()
@@ -133,7 +127,7 @@ impl PoolsState {
 
     /// Returns the number of requests that wait.
     pub fn waiting(&self) -> u64 {
-        self.claims.len() as u64 - self.parts.count() - self.working() - self.kept.len()
+        self.claims.len() as u64 - self.parts.count - self.working() - self.kept.len()
     }
 
     /// Returns the number of waits that have ended with TIMEOUT.
@@ -193,7 +187,7 @@ impl PoolsState {
     /// waiting requests.
     #[inline(always)]
     pub fn holds(&self, conn: ConnId) -> Holds {
-        if self.parts.count() == 0 {
+        if self.parts.count == 0 {
             let claims = self.clients.get(conn);
             let newest = claims.back().map(|id| &self.claims[id.index()].phase);
             let waits = u32::from(matches!(newest, Some(ClaimPhase::Waiting { .. })));

@@ -136,8 +136,11 @@ impl PoolsState {
         parts.sort_unstable();
         parts.into_iter().try_for_each(|(rank, part, id)| self.restore_part(&wholes, rank, part, id))?;
         wholes.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn));
-        self.restore_held();
-        self.restore_awaited();
+        let held = self.oldest_first(|_, phase| matches!(phase, ClaimPhase::Holding { .. }));
+        held.into_iter().for_each(|id| self.held.push_back(id));
+        let waits = |id, phase: &ClaimPhase| matches!(phase, ClaimPhase::Waiting { .. }) && self.parts.of(id).is_some();
+        let waiting = self.oldest_first(waits);
+        waiting.into_iter().for_each(|id| self.await_parts(id));
         Ok(())
     }
 
@@ -207,22 +210,13 @@ impl PoolsState {
         Ok(())
     }
 
-    /// Queues the claims that wait for several keys, in the order in which they came.
-    fn restore_awaited(&mut self) {
-        let waits = |(_, claim): &(usize, &Claim)| matches!(claim.phase, ClaimPhase::Waiting { .. });
-        let waiting = self.claims.iter().filter(waits).map(|(index, claim)| (claim.since, ClaimId::from_index(index)));
-        let mut several: Vec<(Time, ClaimId)> = waiting.filter(|(_, id)| self.parts.of(*id).is_some()).collect();
-        several.sort_unstable();
-        several.into_iter().for_each(|(_, id)| self.await_parts(id));
-    }
-
-    /// Queues the locks that are held, in the order of their grants.
-    fn restore_held(&mut self) {
-        let held = self.claims.iter().filter(|(_, claim)| matches!(claim.phase, ClaimPhase::Holding { .. }));
-        let mut by_grant: Vec<(Time, ClaimId)> =
-            held.map(|(index, claim)| (claim.since, ClaimId::from_index(index))).collect();
-        by_grant.sort_unstable();
-        by_grant.into_iter().for_each(|(_, id)| self.held.push_back(id));
+    /// Returns the claims that are meant, in the order of their times.
+    fn oldest_first(&self, is_meant: impl Fn(ClaimId, &ClaimPhase) -> bool) -> Vec<ClaimId> {
+        let claims = self.claims.iter().map(|(index, claim)| (ClaimId::from_index(index), claim));
+        let meant = claims.filter(|(id, claim)| is_meant(*id, &claim.phase));
+        let mut meant: Vec<(Time, ClaimId)> = meant.map(|(id, claim)| (claim.since, id)).collect();
+        meant.sort_unstable();
+        meant.into_iter().map(|(_, id)| id).collect()
     }
 
     /// Returns, by claim, the number of newer claims of its connection.

@@ -140,7 +140,7 @@ impl PoolsState {
             }
             ClaimPhase::Kept { .. } | ClaimPhase::Part { .. } => unreachable!("it belongs to no client"),
         }
-        if self.parts.count() > 0 {
+        if self.parts.count > 0 {
             self.detach_parts(id, (claim.conn, claim.pool), now);
         }
         claim
@@ -179,7 +179,7 @@ impl PoolsState {
 
     fn drop_pool(&mut self, id: PoolId) {
         self.forget_late(id);
-        self.background.end_search(id);
+        self.background.searches.remove(&id);
         let Pool { mut key, hash, .. } = self.pools.remove(id.index());
         self.names.remove(hash, id);
         if self.spare_keys.len() < SPARE_KEYS && key.capacity() <= SPARE_KEY_BYTES {

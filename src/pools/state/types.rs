@@ -12,14 +12,16 @@ pub const MOST_TYPES: usize = 256;
 pub const TYPE_BYTES: usize = 64;
 /// Type of all keys whose types came after the table was full.
 pub const OTHER: &[u8] = b"other";
+/// Statistic that is a sum over the types, and its value for one.
+type Sum = (Stat, fn(&WorkType) -> u64);
 /// Statistics that are sums over the types: a request counts them once.
-pub const SUMS: &[Stat] = &[
-    Stat::TotalAcquired,
-    Stat::ProcessedCount,
-    Stat::ProcessingTime,
-    Stat::LostLocks,
-    Stat::ExpiredHolds,
-    Stat::GivenUpWaits,
+pub const SUMS: [Sum; 6] = [
+    (Stat::TotalAcquired, |one| one.acquired.get()),
+    (Stat::ProcessedCount, |one| one.holds.count()),
+    (Stat::ProcessingTime, |one| one.holds.sum()),
+    (Stat::LostLocks, |one| one.lost.get()),
+    (Stat::ExpiredHolds, |one| one.expired.get()),
+    (Stat::GivenUpWaits, |one| one.given_up.get()),
 ];
 /// Type of keys without one.
 pub const NONE: &[u8] = b"-";
@@ -109,15 +111,7 @@ impl Types {
 
     /// Returns the sum over all types for one of [`SUMS`]; zero for another statistic.
     pub fn total(&self, stat: Stat) -> u64 {
-        let of_one: fn(&WorkType) -> u64 = match stat {
-            Stat::TotalAcquired => |one| one.acquired.get(),
-            Stat::ProcessedCount => |one| one.holds.count(),
-            Stat::ProcessingTime => |one| one.holds.sum(),
-            Stat::LostLocks => |one| one.lost.get(),
-            Stat::ExpiredHolds => |one| one.expired.get(),
-            Stat::GivenUpWaits => |one| one.given_up.get(),
-            _ => return 0,
-        };
+        let Some((_, of_one)) = SUMS.iter().find(|(sum, _)| *sum == stat) else { return 0 };
         self.types.iter().map(|one| Count::from(of_one(one))).sum::<Count>().get()
     }
 

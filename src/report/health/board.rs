@@ -88,14 +88,9 @@ pub struct HealthLine {
 
 impl Default for Board {
     fn default() -> Self {
-        Board {
-            services: Vec::new(),
-            past: VecDeque::new(),
-            settings: HealthSettings::default(),
-            next: Time::START,
-            wake_at: Time::NEVER,
-            logs: [const { LogLimit::new(MOST_LINES, Span::from_secs(60)) }; 2],
-        }
+        let logs = [const { LogLimit::new(MOST_LINES, Span::from_secs(60)) }; 2];
+        let (services, past, settings) = (Vec::new(), VecDeque::new(), HealthSettings::default());
+        Board { services, past, settings, next: Time::START, wake_at: Time::NEVER, logs }
     }
 }
 

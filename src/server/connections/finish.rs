@@ -7,9 +7,7 @@ use poolcounter_core::Time;
 impl<S: Stream> Connections<S> {
     /// Makes the services finish their work under way: [`finish`](poolcounter_service::contract::Lifecycle::finish).
     pub fn finish(&mut self, now: Time) {
-        for id in self.dispatch.services.ids() {
-            self.dispatch.call(id, now, &self.slab, |service, context| service.finish(context));
-        }
+        self.call_all(now, |service, context| service.finish(context));
         self.commit(now);
         self.resume(now);
     }

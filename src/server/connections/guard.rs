@@ -24,7 +24,7 @@ impl<S: Stream> Connections<S> {
     /// checked once the proxy has sent its header.
     pub fn guard(&mut self, rules: Option<Vec<Rule>>) {
         self.dispatch.access = Access::after(&std::mem::take(&mut self.denied), rules);
-        if self.dispatch.access.is_on() {
+        if self.dispatch.access.is_on {
             for (index, conn) in self.slab.iter().filter(|(_, conn)| conn.is_open()) {
                 let Some(identity) = conn.identity() else { continue };
                 let id = ConnId::from_index(index);
@@ -63,7 +63,10 @@ impl<S: Stream> Connections<S> {
         }
         let conn = Connection::new(stream, service);
         match self.dispatch.access.rule_of_new(service, conn.identity().as_ref()) {
-            Err(denial) => self.refuse(conn, denial, now),
+            Err(denial) => {
+                let id = ConnId::from_index(self.slab.insert(conn));
+                self.refuse(id, denial, now).then_some(id)
+            }
             Ok(rule) if self.has_place(service, now) => {
                 let id = self.open(conn.stream, service, now);
                 self.dispatch.access.enter(id, rule);
@@ -90,16 +93,9 @@ impl<S: Stream> Connections<S> {
         let service = conn.service;
         match self.dispatch.access.rule_of_new(service, conn.identity().as_ref()) {
             Err(denial) => {
-                conn.place = Place::Refused;
                 self.awaited[service] -= 1;
-                self.refused += 1;
-                if self.turn_away(id, denial, now) {
-                    self.slab[id.index()].phase = self.lingering(id, now);
+                if self.refuse(id, denial, now) {
                     self.make_ready(id);
-                } else {
-                    // A client that waits for a descriptor should not wait for the end of this connection.
-                    self.fail(id, &"it was refused by the rules of access", now);
-                    self.drop(id);
                 }
             }
             Ok(rule) if self.has_place(service, now) => {
@@ -113,35 +109,26 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Refuses a new connection. Returns its id if it may stay to read the refusal.
-    fn refuse(&mut self, conn: Connection<S>, denial: Denial, now: Time) -> Option<ConnId> {
-        let id = ConnId::from_index(self.slab.insert(Connection { place: Place::Refused, ..conn }));
+    /// Refuses a new connection. Returns whether it lingers, to read the refusal, which is written at once: a new one has
+    /// room for so few bytes, or else gets none. It ends now if too many linger: a client that waits for a descriptor
+    /// should not wait for the end of this connection.
+    fn refuse(&mut self, id: ConnId, denial: Denial, now: Time) -> bool {
+        let (peer, conn) = (self.slab.peer(id), &mut self.slab[id.index()]);
+        conn.place = Place::Refused;
         self.refused += 1;
-        if self.turn_away(id, denial, now) {
-            self.slab[id.index()].phase = self.lingering(id, now);
-            return Some(id);
-        }
-        self.drop(id);
-        None
-    }
-
-    /// Writes the refusal to a connection at once: a new one has room for so few bytes, or else gets none. Returns
-    /// whether it may linger.
-    fn turn_away(&mut self, id: ConnId, denial: Denial, now: Time) -> bool {
-        let service = self.slab[id.index()].service;
-        let info = self.dispatch.services[service].info;
-        let peer = self.slab.peer(id);
-        let identity = self.slab[id.index()].identity();
-        let rule = identity.and_then(|identity| self.dispatch.access.rule_for(&identity));
+        let (service, info) = (conn.service, self.dispatch.services[conn.service].info);
+        let rule = conn.identity().and_then(|identity| self.dispatch.access.rule_for(&identity));
         self.log_denial(rule, denial, now, &peer, || format!("is refused by the {}", info.name));
         self.count_error(service);
-        let stream = &mut self.slab[id.index()].stream;
-        let told = stream.write(info.refusal).and_then(|_| stream.finish());
-        told.is_ok() && self.refused <= MOST_REFUSED
-    }
-
-    fn lingering(&mut self, id: ConnId, now: Time) -> Phase {
-        Phase::Lingering { linger_timer: self.dispatch.wheel.of(LOOP).arm(now + LINGER, id) }
+        let conn = &mut self.slab[id.index()];
+        let told = conn.stream.write(info.refusal).and_then(|_| conn.stream.finish());
+        let lingers = told.is_ok() && self.refused <= MOST_REFUSED;
+        if lingers {
+            conn.phase = Phase::Lingering { linger_timer: self.dispatch.wheel.of(LOOP).arm(now + LINGER, id) };
+        } else {
+            self.drop(id);
+        }
+        lingers
     }
 
     /// Returns whether a service may have one more connection. With a limit of idle time, the connection idle for
@@ -182,22 +169,15 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    fn log_denial(
-        &mut self,
-        rule: Option<usize>,
-        denial: Denial,
-        now: Time,
-        peer: &str,
-        what: impl FnOnce() -> String,
-    ) {
-        let line = self.dispatch.access.denial_line(rule, denial, (peer, what), now);
+    fn log_denial(&mut self, rule: Option<usize>, denial: Denial, now: Time, who: &str, what: impl FnOnce() -> String) {
+        let line = self.dispatch.access.denial_line(rule, denial, (who, what), now);
         line.into_iter().for_each(|line| warn!("{line}"));
     }
 
     /// Notes the locks and waits of a connection, if some rule limits them.
     #[inline]
     pub(super) fn note_holds(&mut self, id: ConnId) {
-        if self.dispatch.access.counts_holds()
+        if self.dispatch.access.counts_holds
             && let Some(conn) = self.slab.get(id.index()).filter(|conn| conn.is_open())
         {
             let holds = self.dispatch.services[conn.service].service.usage_of(id);
@@ -210,7 +190,7 @@ impl<S: Stream> Connections<S> {
     #[inline]
     pub(super) fn note_usage(&mut self, id: ConnId, now: Time) {
         self.note_holds(id);
-        if self.dispatch.access.counts_memory() && !self.dispatch.output.is_dirty_for(id) {
+        if self.dispatch.access.counts_memory && !self.dispatch.output.is_dirty_for(id) {
             self.note_memory(id, now);
         }
     }

@@ -30,9 +30,7 @@ impl<S: Stream> Connections<S> {
     }
 
     fn settle(&mut self, settles: bool, now: Time) {
-        for id in self.dispatch.services.ids() {
-            self.dispatch.call(id, now, &self.slab, |service, context| service.settle(settles, context));
-        }
+        self.call_all(now, |service, context| service.settle(settles, context));
         self.commit(now);
         self.resume(now);
     }
@@ -42,9 +40,7 @@ impl<S: Stream> Connections<S> {
         self.is_paused = true;
         self.restore_rest(now);
         self.end_drained(now);
-        for id in self.dispatch.services.ids() {
-            self.dispatch.call(id, now, &self.slab, |service, context| service.quiesce(context));
-        }
+        self.call_all(now, |service, context| service.quiesce(context));
         // These changes need not wait for a tick, which nothing may start.
         self.commit(now);
         self.resume(now);

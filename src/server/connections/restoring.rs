@@ -106,7 +106,7 @@ impl<S: Stream> Connections<S> {
     /// Notes what the connections of a service hold for the rules of access.
     fn count_holdings(&mut self, service: ServiceId) {
         let Dispatch { access, services, .. } = &mut self.dispatch;
-        if access.counts_holds() {
+        if access.counts_holds {
             let state = &services[service].service;
             let of_service = self.slab.iter().filter(|(_, conn)| conn.service == service && conn.is_open());
             let ids = of_service.map(|(index, _)| ConnId::from_index(index));

@@ -104,23 +104,13 @@ impl<S: Stream> Connections<S> {
         lasting.map(|(index, _)| ConnId::from_index(index))
     }
 
-    /// Restores the connections of a handover, each with the stream that `stream_of` returns for it. `time` is the
-    /// present time, and the time of day at the start since 1970.
+    /// Restores the connections of a handover, each with the stream that `stream_of` returns for it, in earnest or in a
+    /// rehearsal. The pair is the present time, and the time of day at the start since 1970.
     ///
     /// # Errors
     ///
     /// Fails if the handover contradicts itself, or a stream is missing.
     pub fn restore(
-        services: Services,
-        saved: &mut Reader<'_>,
-        time: (Time, Span),
-        random: Random,
-        stream_of: impl FnMut(ConnId) -> io::Result<S>,
-    ) -> Result<Self, Unreadable> {
-        Connections::read(services, saved, time, random, stream_of, false)
-    }
-
-    fn read(
         services: Services,
         saved: &mut Reader<'_>,
         (now, epoch): (Time, Span),
@@ -200,7 +190,7 @@ pub fn rehearse(
 ) -> Result<bool, Unreadable> {
     let random = Random::from_seed(0);
     let stream_of = |id| has_socket(id).then_some(NullStream).ok_or(ErrorKind::NotFound.into());
-    let mut connections = Connections::read(services, saved, (now, epoch), random, stream_of, true)?;
+    let mut connections = Connections::restore(services, saved, (now, epoch), random, stream_of, true)?;
     connections.check();
     connections.configure(now);
     connections.serve(&|| now);
@@ -258,7 +248,7 @@ mod tests {
         let mut records = &records[..records.len() - cut];
         let (services, random) =
             (Services::of(SERVICES, &AllSettings::defaults(SERVICES).in_memory()), Random::from_seed(0));
-        Connections::restore(services, &mut Reader::new(&mut records), (now, epoch), random, |_| Ok(NullStream))
+        Connections::restore(services, &mut Reader::new(&mut records), (now, epoch), random, |_| Ok(NullStream), false)
     }
 
     #[test]

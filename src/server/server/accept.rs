@@ -4,7 +4,7 @@ use super::{Port, Server};
 use crate::reserve::is_lack;
 use crate::socket::Socket;
 use log::debug;
-use poolcounter_core::{Span, Time};
+use poolcounter_core::Span;
 use poolcounter_service::container::ServiceId;
 use poolcounter_service::report::Budget;
 use std::io::{self, ErrorKind};
@@ -28,7 +28,7 @@ impl Server {
         self.reserve_for_operators();
         for port in 0..self.ports.len() {
             let is_private = self.connections.services()[self.ports[port].service].info.is_private;
-            if self.is_accept_paused(now) && (!is_private || self.operators.is_empty()) {
+            if self.accept_paused_until.is_some_and(|until| now < until) && (!is_private || self.operators.is_empty()) {
                 continue;
             }
             let mut budget = ACCEPTS_PER_TICK;
@@ -78,10 +78,6 @@ impl Server {
             let open = services[service].traffic.open;
             self.operators.fill(OPERATORS.saturating_sub(open) as usize);
         }
-    }
-
-    fn is_accept_paused(&self, now: Time) -> bool {
-        self.accept_paused_until.is_some_and(|until| now < until)
     }
 
     /// Pauses accepting: the system has no descriptors or memory for another connection, and the loop must not spin.

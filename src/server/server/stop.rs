@@ -28,8 +28,7 @@ impl Server {
     /// Begins the stop, which ends an upgrade, and returns its deadline.
     fn begin_stop(&mut self, now: Time) -> Time {
         self.notify_supervisor(DaemonState::Stopping);
-        let upgrade = self.upgrade.rehearsal.take().or(self.upgrade.accepted.take());
-        upgrade.into_iter().for_each(|(mut rehearsal, _)| rehearsal.end());
+        self.upgrade.rehearsal.take().into_iter().for_each(|mut rehearsal| rehearsal.end());
         self.connections.finish(now);
         *self.stop_deadline.insert(now + FINISH_TIME)
     }

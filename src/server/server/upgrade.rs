@@ -9,25 +9,18 @@ use crate::sd_notify::{DaemonState, Notifier};
 use crate::signals::Signals;
 use crate::socket::Socket;
 use log::{info, warn};
-use mio::{Interest, Token};
 use poolcounter_core::{ConnId, Random, Reader, Span, Time};
 use poolcounter_service::container::Services;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 
-/// Time that the new program has for reading a short handover before it counts as broken.
-const REHEARSAL_TIME: Span = Span::from_secs(10);
-/// Bytes of a longer handover that add a second: a tenth of what a slow machine reads in that time.
-const BYTES_PER_SECOND: u64 = 1024 * 1024;
 /// Longest time that the services have for finishing work under way, such as a commit. Only requests that would need
 /// another wait meanwhile.
 const QUIESCE_TIME: Span = Span::from_secs(5);
 /// Descriptors that are kept for an upgrade when clients have taken all the rest: for the handover, the program, the
 /// verdict's two ends, and what the system needs to run a child.
 const RESERVED: usize = 10;
-/// Token of the rehearsal's output; the token above is the signals'.
-pub(super) const VERDICT: Token = Token(usize::MAX - 1);
 
 /// Progress of an upgrade.
 #[derive(Default)]
@@ -37,10 +30,8 @@ pub(super) struct Upgrade {
     /// True if SIGUSR1 may be pending. It is read when an upgrade can begin: once the services have read all of the
     /// last one, and none is under way. A signal that comes after the configuration was read is for the next upgrade.
     pub is_asked: bool,
-    /// Child that rehearses the takeover, and its deadline.
-    pub rehearsal: Option<(Rehearsal, Time)>,
-    /// Rehearsal that succeeded, and the deadline for the services to be quiet.
-    pub accepted: Option<(Rehearsal, Time)>,
+    /// Child that rehearses the takeover. Once it has succeeded, the services come to rest until its deadline.
+    pub rehearsal: Option<Rehearsal>,
     /// True once the child has written something or has exited.
     pub is_readable: bool,
     /// Descriptors that are closed when an upgrade needs some.
@@ -72,8 +63,9 @@ impl Server {
         };
         let random = Random::from_system().map_err(|error| format!("cannot take over: {error}"))?;
         let mut rest = Reader::new(&mut rest);
-        let connections = Connections::restore(services, &mut rest, (clock.now(), clock.epoch()), random, stream_of)
-            .map_err(|error| format!("cannot take over: {error}"))?;
+        let connections =
+            Connections::restore(services, &mut rest, (clock.now(), clock.epoch()), random, stream_of, false)
+                .map_err(|error| format!("cannot take over: {error}"))?;
         let restore = || -> io::Result<Server> {
             let mut server = Server::with(connections, clock, policy)?;
             server.upgrade.program = program.map(Program::at);
@@ -129,13 +121,7 @@ impl Server {
         let Some(program) = &self.upgrade.program else {
             return self.refuse_upgrade("the system does not say which program this is");
         };
-        let begin = |state: StateFile| {
-            let timeout = REHEARSAL_TIME + Span::from_secs(state.bytes / BYTES_PER_SECOND);
-            let mut rehearsal = program.rehearse(state)?;
-            self.poll.registry().register(rehearsal.source(), VERDICT, Interest::READABLE)?;
-            io::Result::Ok((rehearsal, self.clock.now() + timeout))
-        };
-        match begun.and_then(begin) {
+        match begun.and_then(|state| program.rehearse(state, self.poll.registry(), self.clock)) {
             Ok(rehearsal) => {
                 info!("an upgrade begins: {} rehearses the takeover", program.path().display());
                 self.upgrade.rehearsal = Some(rehearsal);
@@ -158,34 +144,27 @@ impl Server {
     }
 
     fn continue_begun_upgrade(&mut self) {
-        let is_readable = std::mem::take(&mut self.upgrade.is_readable);
-        let now = self.clock.now();
-        if let Some((mut rehearsal, deadline)) = self.upgrade.rehearsal.take() {
-            let verdict = if is_readable { rehearsal.verdict() } else { None };
-            match verdict {
-                Some(Ok(())) => self.upgrade.accepted = Some((rehearsal, now + QUIESCE_TIME)),
-                Some(Err(reason)) => self.abort_upgrade(&format!("cannot take over: {reason}")),
-                None if now < deadline => self.upgrade.rehearsal = Some((rehearsal, deadline)),
-                None => {
-                    rehearsal.end();
-                    self.abort_upgrade("cannot take over: it took too long");
-                }
+        let (is_readable, now) = (std::mem::take(&mut self.upgrade.is_readable), self.clock.now());
+        let Some(mut rehearsal) = self.upgrade.rehearsal.take() else { return };
+        if !rehearsal.has_succeeded {
+            match rehearsal.verdict(is_readable, now) {
+                Some(Ok(())) => rehearsal.deadline = now + QUIESCE_TIME,
+                Some(Err(reason)) => return self.abort_upgrade(&format!("cannot take over: {reason}")),
+                None => return self.upgrade.rehearsal = Some(rehearsal),
             }
         }
-        if let Some((rehearsal, deadline)) = self.upgrade.accepted.take() {
-            if self.connections.come_to_rest(now) {
-                self.replace_process(rehearsal);
-            } else if now < deadline {
-                self.upgrade.accepted = Some((rehearsal, deadline));
-            } else {
-                self.abort_upgrade("is not run: a commit that is under way takes too long");
-            }
+        if self.connections.come_to_rest(now) {
+            self.replace_process(rehearsal);
+        } else if now < rehearsal.deadline {
+            self.upgrade.rehearsal = Some(rehearsal);
+        } else {
+            self.abort_upgrade("is not run: a commit that is under way takes too long");
         }
     }
 
     /// Returns the deadline of the upgrade under way.
     pub(super) fn upgrade_deadline(&self) -> Option<Time> {
-        self.upgrade.rehearsal.as_ref().or(self.upgrade.accepted.as_ref()).map(|(_, deadline)| *deadline)
+        self.upgrade.rehearsal.as_ref().map(|rehearsal| rehearsal.deadline)
     }
 
     /// Ends the upgrade without effect, and logs the reason.

@@ -149,11 +149,8 @@ impl Rights {
 
     /// Returns true if the verb is allowed for all keys in general, or for each of these keys.
     pub(super) fn include(&self, verb: Verb, keys: &[&[u8]]) -> bool {
-        let of_key = |key: &&[u8]| {
-            let mut allowed = self.of_keys.iter().filter(|(verbs, _)| verbs & verb.bit() != 0);
-            allowed.any(|(_, keys)| keys.include(key))
-        };
-        self.verbs & verb.bit() != 0 || !keys.is_empty() && keys.iter().all(of_key)
+        let includes = |key: &&[u8]| self.include_key(verb, key);
+        self.verbs & verb.bit() != 0 || !keys.is_empty() && keys.iter().all(includes)
     }
 }
 

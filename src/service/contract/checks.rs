@@ -13,12 +13,12 @@ impl Context<'_> {
     /// Returns true if there are rules: each request then needs a [`Context::check`].
     #[inline]
     pub fn has_rules(&self) -> bool {
-        self.access.is_on()
+        self.access.is_on
     }
 
     /// Returns the usage of a connection if some rule limits it, else zero.
     pub fn holds_of(&self, holds: impl FnOnce() -> Holds) -> Holds {
-        if self.access.counts_holds() { holds() } else { Holds::default() }
+        if self.access.counts_holds { holds() } else { Holds::default() }
     }
 
     /// Returns true if the rule of a connection allows a verb for each of these keys. Counts nothing.
@@ -57,7 +57,7 @@ impl Context<'_> {
     }
 
     fn log(&mut self, conn: ConnId, denial: Denial, what: impl FnOnce() -> String) {
-        let (peer, rule) = (self.conns.peer(conn), self.access.rule_at(conn));
+        let (peer, rule) = (self.conns.peers.peer(conn), self.access.rule_at(conn));
         let line = self.access.denial_line(rule, denial, (&peer, what), self.time.now);
         line.into_iter().for_each(|line| warn!("{line}"));
     }

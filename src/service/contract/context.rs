@@ -5,7 +5,7 @@ use super::effects::Effect;
 use crate::access::Access;
 use crate::id::ServiceId;
 use crate::output::{Output, Promise};
-use crate::peer::{Credentials, Peers, Traffic};
+use crate::peer::{Peers, Traffic};
 use poolcounter_core::{ConnId, OwnTimers, Random, Span, Time};
 use std::sync::Arc;
 
@@ -59,23 +59,6 @@ pub struct Conns<'a> {
     pub peers: &'a dyn Peers,
     /// Counts of the service's connections.
     pub traffic: &'a Traffic,
-}
-
-impl Conns<'_> {
-    /// Returns the address of a connection's peer, as [`Peers::peer`] does.
-    pub fn peer(&self, conn: ConnId) -> String {
-        self.peers.peer(conn)
-    }
-
-    /// Returns true if a connection's peer is on this machine.
-    pub fn is_local(&self, conn: ConnId) -> bool {
-        self.peers.is_local(conn)
-    }
-
-    /// Returns the identity of the process at the other end of a Unix socket.
-    pub fn credentials(&self, conn: ConnId) -> Option<Credentials> {
-        self.peers.credentials(conn)
-    }
 }
 
 impl Context<'_> {

@@ -35,21 +35,25 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Returns an operation that is a command of the administration.
-    pub const fn of_admin(
-        name: &'static str,
-        command: &'static str,
-        parameters: &'static [&'static str],
-        summary: &'static str,
-    ) -> Operation {
-        Operation { name, parameters, summary, is_on_pages: false, command: Some(command) }
-    }
-
     /// Returns the same as an operation that pages offer, too.
     pub const fn on_pages(self) -> Operation {
         Operation { is_on_pages: true, ..self }
     }
 }
+
+/// Makes a table of operations that are commands of the administration, each with the function that runs it: name,
+/// command, parameters, summary, and `on_pages` if pages offer it, too.
+#[macro_export]
+macro_rules! operation_table {
+    ($($name:literal, $command:literal, $parameters:expr, $summary:literal $(, $on_pages:ident)? => $run:expr;)*) => {
+        [$(({
+            let (parameters, command) = (&$parameters, Some($command));
+            $crate::operations::Operation { name: $name, parameters, summary: $summary, is_on_pages: false, command }
+                $(.$on_pages())?
+        }, $run)),*]
+    };
+}
+pub use operation_table;
 
 /// Place of an operation in the table of its service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

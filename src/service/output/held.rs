@@ -1,7 +1,7 @@
 //! Replies that are held until a commit of their service.
 
 use super::Output;
-use super::buffer::{Buffer, HeldReply, Promise};
+use super::buffer::{HeldReply, Promise};
 use crate::id::ServiceId;
 use poolcounter_core::{ConnId, Id};
 
@@ -40,9 +40,12 @@ impl Output {
     /// Releases the replies held until this commit of the service or an earlier one.
     pub fn release_up_to(&mut self, service: ServiceId, commit: u64) {
         while let Some(pending) = self.pop_pending(service, commit) {
-            let Some(buffer) = self.buffer_with_first(&pending) else { continue };
-            buffer.held.pop_front();
-            self.touch(pending.conn);
+            if let Some(buffer) = self.buffer_mut(pending.conn)
+                && buffer.held.front().is_some_and(|held| held.number == pending.number)
+            {
+                buffer.held.pop_front();
+                self.touch(pending.conn);
+            }
         }
     }
 
@@ -115,11 +118,5 @@ impl Output {
         // With a single service that has a store, this is the first entry.
         let first = self.pending.iter().position(|pending| pending.service == service)?;
         is_due(&self.pending[first]).then(|| self.pending.remove(first)).flatten()
-    }
-
-    /// Returns the buffer whose first held reply is this one.
-    fn buffer_with_first(&mut self, pending: &PendingReply) -> Option<&mut Buffer> {
-        let buffer = self.buffer_mut(pending.conn)?;
-        buffer.held.front().is_some_and(|held| held.number == pending.number).then_some(buffer)
     }
 }

@@ -10,9 +10,9 @@ const MOST_BYTES: usize = 32 << 20;
 #[derive(Default)]
 pub struct Handshakes {
     /// All handshakes, the oldest first.
-    all: Queue<ConnId>,
+    pub all: Queue<ConnId>,
     /// Handshakes that have a turn to come.
-    turns: Queue<ConnId>,
+    pub turns: Queue<ConnId>,
     /// Bytes that each handshake holds, if any, and the same in order.
     bytes: SideTable<ConnId, usize>,
     by_bytes: BTreeSet<(usize, ConnId)>,
@@ -21,21 +21,6 @@ pub struct Handshakes {
 }
 
 impl Handshakes {
-    /// Returns the number of handshakes.
-    pub fn len(&self) -> usize {
-        self.all.len() as usize
-    }
-
-    /// Returns the connection that was accepted first.
-    pub fn oldest(&self) -> Option<ConnId> {
-        self.all.front()
-    }
-
-    /// Adds a newly accepted connection.
-    pub fn begin(&mut self, id: ConnId) {
-        self.all.push_back(id);
-    }
-
     /// Removes a connection. Returns whether it had a turn to come.
     pub fn end(&mut self, id: ConnId) -> bool {
         self.all.remove(id);
@@ -60,21 +45,6 @@ impl Handshakes {
         let (_, largest) = self.by_bytes.last()?;
         (self.all_bytes > MOST_BYTES).then_some(*largest)
     }
-
-    /// Queues a turn of a connection that has none to come.
-    pub fn queue(&mut self, id: ConnId) {
-        self.turns.push_back(id);
-    }
-
-    /// Returns whether any has a turn to come.
-    pub fn has_turns(&self) -> bool {
-        !self.turns.is_empty()
-    }
-
-    /// Removes and returns the next connection with a turn to come.
-    pub fn next_turn(&mut self) -> Option<ConnId> {
-        self.turns.pop_front()
-    }
 }
 
 #[cfg(test)]
@@ -88,7 +58,7 @@ mod tests {
         let large = 64 << 10;
         for index in 0..1000 {
             let id = ConnId::from_index(index);
-            handshakes.begin(id);
+            handshakes.all.push_back(id);
             handshakes.note_bytes(id, 1);
             handshakes.note_bytes(id, if index % 2 == 0 { large + index } else { 2000 });
             while let Some(largest) = handshakes.largest_beyond() {
@@ -97,8 +67,8 @@ mod tests {
             }
             assert!(handshakes.all_bytes <= MOST_BYTES);
         }
-        assert!((900..1000).contains(&handshakes.len()), "{}", handshakes.len());
-        while let Some(id) = handshakes.oldest() {
+        assert!((900..1000).contains(&handshakes.all.len()), "{}", handshakes.all.len());
+        while let Some(id) = handshakes.all.front() {
             handshakes.end(id);
         }
         assert!(

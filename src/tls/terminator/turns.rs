@@ -24,7 +24,7 @@ impl Terminator {
     /// and if there is no place, the oldest unfinished handshake ends.
     pub(super) fn open(&mut self, socket: Socket, now: Time) {
         let most = self.settings.max_connections;
-        if self.connections.len() >= most || self.handshakes.len() >= (most / 2).max(1) {
+        if self.connections.len() >= most || self.handshakes.all.len() as usize >= (most / 2).max(1) {
             self.end_oldest_handshake();
         }
         if self.connections.len() >= most {
@@ -41,7 +41,7 @@ impl Terminator {
         let id = ConnId::from_index(entry.key());
         let deadline = timers(&mut self.wheel).arm(now + self.settings.setup_time, id);
         let connection = entry.insert(Connection::new(socket, session, &self.credentials, deadline));
-        self.handshakes.begin(id);
+        self.handshakes.all.push_back(id);
         let client = &mut connection.client.socket;
         // Without it more is read of a client that has closed its side, and the client is given up sooner.
         let _ = client.bound_receive_buffer(RECEIVE_BUFFER);
@@ -53,7 +53,7 @@ impl Terminator {
     }
 
     fn end_oldest_handshake(&mut self) {
-        let Some(id) = self.handshakes.oldest() else { return };
+        let Some(id) = self.handshakes.all.front() else { return };
         let peer = self.connections[id.index()].peer();
         self.end(id);
         self.log_refusal(&peer, &"its handshake gives way to a newer one");

@@ -2,42 +2,29 @@
 //! with the open connections, and ends with the last of them; the parent executes the program on disk, under the same
 //! pid and with the same listeners. Before that the program rehearses it, as with the daemon.
 
-use super::{Terminator, VERDICT};
+use super::Terminator;
 use log::{info, warn};
-use mio::Interest;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
-use poolcounter_core::{Span, Time};
-use poolcounter_server::{DaemonState, Handover, Listener, Notifier, Program, Rehearsal, StateFile, check_listeners};
+use poolcounter_core::Time;
+use poolcounter_server::{DaemonState, Handover, Listener, Notifier, Program, Rehearsal, StateFile};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::process;
-
-/// Time that the new program has for reading the handover and the certificates.
-const REHEARSAL_TIME: Span = Span::from_secs(10);
 
 /// Progress of an upgrade.
 #[derive(Default)]
 pub(super) struct Upgrade {
     /// Program that would take over; None for the running program.
     program: Option<Program>,
-    /// Child that rehearses, and its deadline.
-    rehearsal: Option<(Rehearsal, Time)>,
+    /// Child that rehearses.
+    rehearsal: Option<Rehearsal>,
     /// True once the child has written something or has exited.
     pub is_readable: bool,
     /// True if this process is a child that only goes on with the old connections.
     pub is_detached: bool,
-}
-
-/// Runs the child of a rehearsal, whose certificates were read.
-///
-/// # Errors
-///
-/// One sentence with the reason for which it could not take over.
-pub fn check() -> Result<(), String> {
-    check_listeners()
 }
 
 /// Returns the listeners of the previous process, and sets the program of the terminator.
@@ -59,12 +46,12 @@ impl Upgrade {
 
     /// Returns the deadline of the rehearsal.
     pub fn deadline(&self) -> Option<Time> {
-        self.rehearsal.as_ref().map(|(_, deadline)| *deadline)
+        self.rehearsal.as_ref().map(|rehearsal| rehearsal.deadline)
     }
 
     /// Makes the detached children read the certificates again. The child of a rehearsal has just read them.
     pub fn pass_on_reload(&self) {
-        let rehearsing = self.rehearsal.as_ref().map(|(rehearsal, _)| rehearsal.child.id().to_string());
+        let rehearsing = self.rehearsal.as_ref().map(|rehearsal| rehearsal.child.id().to_string());
         // The process has one thread, which has all children.
         let children = match fs::read_to_string(format!("/proc/self/task/{}/children", getpid())) {
             Ok(children) => children,
@@ -79,7 +66,7 @@ impl Upgrade {
 
     /// Ends the rehearsal, if there is one.
     pub fn end(&mut self) {
-        self.rehearsal.take().iter_mut().for_each(|(rehearsal, _)| rehearsal.end());
+        self.rehearsal.take().iter_mut().for_each(Rehearsal::end);
     }
 
     /// Reaps children that earlier upgrades forked: they stay children over exec. The rehearsal waits for its own child.
@@ -107,30 +94,21 @@ impl Terminator {
         let program = self.upgrade.program.take().map_or_else(Program::current, Ok)?;
         let program = self.upgrade.program.insert(program);
         let (state, _) = StateFile::of_listeners(self.ports.iter().map(|port| &port.listener), program)?;
-        let mut rehearsal = program.rehearse(state)?;
-        self.poll.registry().register(rehearsal.source(), VERDICT, Interest::READABLE)?;
-        self.upgrade.rehearsal = Some((rehearsal, self.clock.now() + REHEARSAL_TIME));
+        self.upgrade.rehearsal = Some(program.rehearse(state, self.poll.registry(), self.clock)?);
         Ok(program.path().display().to_string())
     }
 
     /// Continues the upgrade under way. Once the program is ready, this returns in the child only, unless it fails.
     pub(super) fn continue_upgrade(&mut self) {
-        let Some((mut rehearsal, deadline)) = self.upgrade.rehearsal.take() else { return };
+        let Some(mut rehearsal) = self.upgrade.rehearsal.take() else { return };
         let is_readable = std::mem::take(&mut self.upgrade.is_readable);
-        let failure = match is_readable.then(|| rehearsal.verdict()).flatten() {
+        let failure = match rehearsal.verdict(is_readable, self.clock.now()) {
+            None => return self.upgrade.rehearsal = Some(rehearsal),
+            Some(Err(reason)) => format!("cannot take over: {reason}"),
             Some(Ok(())) => match self.fork_and_take_over(rehearsal) {
                 Ok(()) => return,
                 Err(error) => format!("cannot be run: {error}"),
             },
-            Some(Err(reason)) => format!("cannot take over: {reason}"),
-            None if self.clock.now() < deadline => {
-                self.upgrade.rehearsal = Some((rehearsal, deadline));
-                return;
-            }
-            None => {
-                rehearsal.end();
-                "cannot take over: it took too long".into()
-            }
         };
         let path = self.upgrade.program.as_ref().map(|program| program.path().display().to_string());
         warn!("no upgrade: {} {failure}", path.unwrap_or_default());

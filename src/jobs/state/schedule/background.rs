@@ -5,9 +5,9 @@ use crate::state::ids::{GateId, SweepId};
 use crate::state::watches::Watches;
 use crate::state::{JobState, Reply, Step, Timer};
 use poolcounter_core::id::index_by;
-use poolcounter_core::slices::Slices;
 use poolcounter_core::{ConnId, Id, Span, Time, TimerId, Timers};
 use slab::Slab;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Greatest inaccuracy of a timer: one turn of the wheel.
@@ -82,8 +82,8 @@ pub(in crate::state) struct Background {
     /// Number of these without a client.
     abandoned_sweeps: usize,
     /// Commands that are not done, each once, and other tasks, at most one of a kind.
-    pub queued_sweeps: Slices<SweepId>,
-    tasks: Slices<Task>,
+    pub queued_sweeps: VecDeque<SweepId>,
+    tasks: VecDeque<Task>,
     /// True if the next slice begins with the commands.
     begins_with_sweeps: bool,
     /// Watches of connections that have ended.
@@ -165,15 +165,15 @@ impl Background {
     /// was removed for its slice.
     pub fn push(&mut self, task: Task) {
         match task {
-            Task::Sweep(id) => self.queued_sweeps.push(id),
+            Task::Sweep(id) => self.queued_sweeps.push_back(id),
             task if self.has(task) => {}
-            task => self.tasks.push(task),
+            task => self.tasks.push_back(task),
         }
     }
 
     /// Removes and returns the next other task of a slice.
     pub fn pop(&mut self) -> Option<Task> {
-        self.tasks.pop()
+        self.tasks.pop_front()
     }
 
     /// Asks for the next slice, if there are tasks: at once, or a little later while the store is as busy as it may be.

@@ -96,7 +96,7 @@ impl State {
             if !step.timers.spend(COST) {
                 return;
             }
-            let Some(id) = self.background.queued_sweeps.pop() else { return };
+            let Some(id) = self.background.queued_sweeps.pop_front() else { return };
             self.run(id, may_wait, step);
         }
     }
