@@ -1,10 +1,13 @@
 //! Limits of tubes and groups: gates, which count reserved jobs and close when the limit is reached.
 
+pub(super) mod rates;
+mod starts;
+
 use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
-use super::rates::{OF_GROUP, Rate, Rates};
 use super::setting::{SettingKind, Settings};
 use super::{Limit, Scope, State};
 use poolcounter_core::{Id, Names, meter};
+use rates::{OF_GROUP, Rate, Rates};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
 

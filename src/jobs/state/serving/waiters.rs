@@ -1,6 +1,6 @@
 //! Connections that wait for a job. The connection that has waited longest is served first.
 
-use super::NextJob;
+use super::reserve::NextJob;
 use crate::state::ids::{FeedId, SetId};
 use crate::state::{FEW, SLICE, State, Step, Task};
 use poolcounter_core::{Id, meter};

@@ -13,15 +13,15 @@ const LOG_BYTES: usize = 200;
 const ENTRY_BYTES: usize = size_of::<Starts>();
 
 /// Entries of a log in a handover: the first start, the end, and the number.
-pub(super) type SavedStarts = Vec<(Time, Time, u32)>;
+pub(in crate::state) type SavedStarts = Vec<(Time, Time, u32)>;
 
 /// First bytes of the names of logs.
-pub(super) const OF_TUBE: u8 = b't';
-pub(super) const OF_PATTERN: u8 = b'p';
-pub(super) const OF_GROUP: u8 = b'g';
+pub(in crate::state) const OF_TUBE: u8 = b't';
+pub(in crate::state) const OF_PATTERN: u8 = b'p';
+pub(in crate::state) const OF_GROUP: u8 = b'g';
 
 /// Rate of a tube or of a gate.
-pub(super) struct Rate {
+pub(in crate::state) struct Rate {
     pub log: Box<[u8]>,
     pub limit: Limit,
     /// True while as many jobs have started as may.
@@ -44,7 +44,7 @@ struct Log {
 
 /// The starts that count.
 #[derive(Default)]
-pub(super) struct Rates {
+pub(in crate::state) struct Rates {
     logs: BTreeMap<Box<[u8]>, Log>,
     /// Logs by the end of their first starts, or an earlier time.
     ends: BTreeSet<(Time, Box<[u8]>)>,
