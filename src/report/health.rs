@@ -66,8 +66,8 @@ words! {
 /// Declares the conditions of a service, and the list of all.
 #[macro_export]
 macro_rules! conditions {
-    ($(#[$about:meta])* $vis:vis static $all:ident; $($name:ident = $level:ident $word:literal, $meaning:literal;)*) => {
-        $(static $name: $crate::ConditionInfo = $crate::ConditionInfo::$level($word, $meaning);)*
+    ($(#[$about:meta])* $vis:vis static $all:ident; $($name:ident = $level:ident $word:literal $($labelled:ident)?, $meaning:literal;)*) => {
+        $(static $name: $crate::ConditionInfo = $crate::ConditionInfo::$level($word, $meaning)$(.$labelled())?;)*
         $(#[$about])*
         $vis static $all: &[&$crate::ConditionInfo] = &[$(&$name),*];
     };
