@@ -5,7 +5,7 @@ use crate::state::background::keep_timer_at;
 use crate::state::ids::{GateId, GroupId, TubeId};
 use crate::state::job::JobKey;
 use crate::state::limits::{Gate, Group, Limits, RATES, place_of};
-use crate::state::rates::{OF_GROUP, OF_PATTERN, OF_TUBE, Rate, Rates, SavedStarts};
+use crate::state::rates::{OF_GROUP, OF_PATTERN, OF_TUBE, Rate, Rates, Starts};
 use crate::state::setting::SettingKind;
 use crate::state::{Limit, Scope, State, Step, Timer};
 use poolcounter_core::{Id, SmallCount, Time, TimerId};
@@ -132,8 +132,8 @@ impl State {
         }
     }
 
-    /// Restores starts that [`Rates::save`] has visited.
-    pub(in crate::state) fn restore_starts(&mut self, log: &[u8], starts: SavedStarts, step: &mut Step<'_, '_>) {
+    /// Restores the starts of a log, as [`Rates::saved`] has returned them.
+    pub(in crate::state) fn restore_starts(&mut self, log: &[u8], starts: Vec<Starts>, step: &mut Step<'_, '_>) {
         self.limits.rates.restore(log, starts);
         self.note_starts(log, self.limits.rates.sum(log));
         self.arm_rates(None, step);

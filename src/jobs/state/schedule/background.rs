@@ -3,7 +3,7 @@
 
 use crate::state::ids::{GateId, SweepId};
 use crate::state::watches::Watches;
-use crate::state::{JobState, Reply, Step, Timer};
+use crate::state::{Reply, Step, Timer};
 use poolcounter_core::id::index_by;
 use poolcounter_core::slices::Slices;
 use poolcounter_core::{ConnId, Id, Span, Time, TimerId, Timers};
@@ -46,20 +46,36 @@ pub(in crate::state) enum DeadlinePlace {
     Jobs(usize),
 }
 
+/// Queue of a tube.
+#[derive(Clone, Copy)]
+pub(in crate::state) enum Queue {
+    Ready,
+    Delayed,
+    Buried,
+    /// Ready dead letters.
+    Dead,
+}
+
 /// Work on each tube or job.
 pub(in crate::state) enum Work {
     /// Update the tube's settings; a gate may be removed at the end.
-    Refresh { reply: Reply, retired: Option<GateId> },
+    Refresh(Option<GateId>),
     /// Update the limits of the groups up to this position.
-    Groups { reply: Reply, end: usize },
-    /// Delete waiting jobs, all or the jobs in this state.
-    Clear(Option<JobState>),
-    /// Move waiting jobs to this tube, all or the jobs in this state.
-    Move(Box<[u8]>, Option<JobState>),
+    Groups(usize),
     /// Delete reserved jobs, for this client. They are found in the table of jobs.
-    Cancel { who: Arc<[u8]>, reply: fn(u64) -> Reply },
-    /// Make this many jobs ready: buried ones, delayed ones or both.
-    Kick { left: u32, buried: bool, delayed: bool },
+    Cancel(Arc<[u8]>),
+    /// Delete the jobs of these queues, one queue after the other.
+    Clear(&'static [Queue]),
+    /// Move them to this tube.
+    Move(&'static [Queue], Box<[u8]>),
+    /// Make this many of them ready.
+    Kick(&'static [Queue], u32),
+}
+
+/// Reply to a command that goes through tubes, with the number of its jobs or without.
+pub(in crate::state) enum Answer {
+    Fixed(Reply),
+    Count(fn(u64) -> Reply),
 }
 
 /// A command under way.
@@ -72,6 +88,7 @@ pub(in crate::state) struct Sweep {
     /// Position of the next tube, group or job.
     pub next: usize,
     pub work: Work,
+    pub answer: Answer,
     pub count: u64,
 }
 

@@ -1,7 +1,8 @@
 //! Requests of operators about single jobs or all jobs of some tubes: move, set-job, cancel.
 
-use crate::state::background::Work;
+use crate::state::background::{Answer, Work};
 use crate::state::job::{JobId, JobKey, JobPlacement, To};
+use crate::state::schedule::sweeps::queues_of;
 use crate::state::{JobChange, JobState, JobsOf, Reply, State, Step, TubeName};
 use poolcounter_core::{ConnId, SmallCount, Span};
 use std::collections::VecDeque;
@@ -30,7 +31,8 @@ impl State {
         }
         match what {
             JobsOf::Pattern(pattern) => {
-                self.begin_sweep(Some(conn), pattern, Work::Move(name.bytes().into(), state), step);
+                let work = Work::Move(queues_of(state), name.bytes().into());
+                self.begin_sweep(Some(conn), pattern, work, Answer::Count(Reply::Moved), step);
             }
             JobsOf::Job(id) => {
                 let is_meant = |key: &JobKey| state.is_none_or(|state| self.jobs[*key].state() == Some(state));
@@ -106,7 +108,7 @@ impl State {
         let who = self.who(conn, step);
         let id = match what {
             JobsOf::Pattern(pattern) => {
-                return self.begin_sweep(Some(conn), pattern, Work::Cancel { who, reply: Reply::Cancelled }, step);
+                return self.begin_sweep(Some(conn), pattern, Work::Cancel(who), Answer::Count(Reply::Cancelled), step);
             }
             JobsOf::Job(id) => id,
         };

@@ -47,7 +47,7 @@ impl State {
             return step.reply(id, Reply::TimedOut);
         }
         let until = request.timeout.map(|seconds| step.now + Span::from_secs(u64::from(seconds)));
-        let wait = Wait { ticket: self.sets.next_ticket(), until, many: request.many };
+        let wait = Wait { ticket: self.sets.tickets.draw(), until, many: request.many };
         self.begin_wait(id, set, wait, is_known);
         self.arm_conn(id, step.timers);
         if !is_known {
@@ -61,7 +61,7 @@ impl State {
         self.conns[id].wait = Some(wait);
         self.sets.begin_wait(set, id);
         if !is_known {
-            self.sets.keep_awake(set, first.unwrap_or(wait).ticket);
+            self.sets.awake.set(set, first.unwrap_or(wait).ticket);
         } else if first.is_none() {
             self.register(set, wait.ticket);
         }
@@ -69,21 +69,21 @@ impl State {
 
     /// Returns whether the search for jobs for the waiting connections of a set is unfinished.
     pub(in crate::state) fn is_later(&self, set: SetId) -> bool {
-        let set = &self.sets[set];
+        let (is_awake, set) = (self.sets.awake.of(set).is_some(), &self.sets[set]);
         let is_every_set_woken = self.sets.waking.is_some() || !self.limits.opened.is_empty();
         let has_fresh = || {
-            self.feeds.first_fresh().is_some()
-                && set.turns.iter().metered().any(|turn| self.feeds[turn.feed].is_fresh())
+            self.feeds.fresh.first().is_some()
+                && set.turns.iter().metered().any(|turn| self.feeds.fresh.of(turn.feed).is_some())
         };
         let is_woken = || !set.waiting.is_empty() && (is_every_set_woken || has_fresh());
-        !self.is_shut && (set.awake.is_some() || is_woken())
+        !self.is_shut && (is_awake || is_woken())
     }
 
     /// Returns whether there is news for waiting connections: jobs, opened limits, or unfinished searches.
     pub(in crate::state) fn has_news(&self) -> bool {
-        self.feeds.first_fresh().is_some()
+        self.feeds.fresh.first().is_some()
             || !self.limits.opened.is_empty()
-            || self.sets.first_awake().is_some()
+            || self.sets.awake.first().is_some()
             || self.sets.waking.is_some()
     }
 

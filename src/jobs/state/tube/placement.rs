@@ -231,7 +231,7 @@ impl State {
             meter::visit();
             let entry = &mut self.tubes[bucket];
             if entry.held_since == 0 {
-                entry.held_since = self.feeds.next_stamp();
+                entry.held_since = self.feeds.stamps.draw();
             }
             let place = (first.pri(), entry.held_since);
             entry.parked = Some(place);
@@ -264,7 +264,7 @@ impl State {
             return;
         }
         let before = tube.standing(id);
-        tube.stand_at(first.map(Rank::pri), || feeds.next_stamp());
+        tube.stand_at(first.map(Rank::pri), || feeds.stamps.draw());
         self.move_in_feeds(id, before);
         if old.is_none() {
             self.note_comes(id);
