@@ -3,12 +3,11 @@
 use super::messages::{Answer, Reach};
 use super::owner::BEAT;
 use super::place::Place;
-use super::session::{ANSWER_TIME, SqlSession, Trouble, connect};
+use super::session::{ANSWER_TIME, SqlSession, Trouble, connect, within};
 use poolcounter_core::Time;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
 /// The lease, during one request.
 pub struct Renewals<'a> {
@@ -27,14 +26,13 @@ impl Renewals<'_> {
         work: impl Future<Output = Result<T, Trouble>>,
         second: &mut Option<SqlSession>,
         place: &Place,
-        address: &str,
     ) -> Result<T, Trouble> {
         let Some(epoch) = self.epoch else { return work.await };
         let mut work = pin!(work);
         let mut renewals = pin!(async {
             loop {
-                tokio::time::sleep(Duration::from_micros(BEAT.as_micros())).await;
-                self.renew(epoch, second, place, address).await;
+                tokio::time::sleep(BEAT.into()).await;
+                self.renew(epoch, second, place).await;
             }
         });
         poll_fn(|context| match work.as_mut().poll(context) {
@@ -45,18 +43,18 @@ impl Renewals<'_> {
     }
 
     /// Renews once. After a failure, the next attempt uses another connection.
-    async fn renew(&mut self, epoch: u64, second: &mut Option<SqlSession>, place: &Place, address: &str) {
+    async fn renew(&mut self, epoch: u64, second: &mut Option<SqlSession>, place: &Place) {
         if second.as_ref().is_none_or(SqlSession::is_closed) {
-            *second = tokio::time::timeout(ANSWER_TIME, connect(place)).await.ok().and_then(Result::ok);
+            *second = within(ANSWER_TIME, connect(place)).await.ok();
         }
         let Some(session) = second else { return };
         session.forget_warning();
         let asked = (self.clock)();
-        match tokio::time::timeout(ANSWER_TIME, session.renew(epoch, address)).await {
-            Ok(Ok(Answer::Renewed(Some(_), Reach::Kept))) => (self.renewed)(asked),
+        match within(ANSWER_TIME, session.renew(epoch)).await {
+            Ok(Answer::Renewed(Some(_), Reach::Kept)) => (self.renewed)(asked),
             // Another daemon may own the queue: the request under way finds out.
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => {
+            Ok(_) => {}
+            Err(_) => {
                 if let Some(session) = second.take() {
                     session.end().await;
                 }

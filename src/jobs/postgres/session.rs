@@ -44,6 +44,8 @@ pub struct SqlSession {
     /// Task that carries its messages.
     carrier: JoinHandle<()>,
     tls: MakeRustlsConnect,
+    /// Address of this process in the row `owner`.
+    address: String,
     /// Microseconds by which the server's clock is ahead of this machine's.
     pub ahead: i64,
 }
@@ -146,32 +148,43 @@ impl SqlSession {
         })
     }
 
-    pub async fn renew(&self, epoch: u64, address: &str) -> Result<Answer, Trouble> {
-        let params: [&(dyn ToSql + Sync); 2] = [&epoch.cast_signed(), &address];
-        let row = self.client.query_opt(&self.prepared(sql::RENEW).await?, &params).await?;
+    /// Takes the queue by a statement, whose parameters behind this process's address are these.
+    pub async fn take(&self, statement: &'static str, of: &[&(dyn ToSql + Sync)]) -> Result<Answer, Trouble> {
+        let params: Vec<&(dyn ToSql + Sync)> = [&self.address as _].into_iter().chain(of.iter().copied()).collect();
+        let taken = self.client.execute(&self.prepared(statement).await?, &params).await?;
+        let reach = self.reach();
+        let row = self.look().await?;
+        Ok(if taken == 0 { Answer::Seen(row) } else { Answer::Took(row, reach) })
+    }
+
+    /// Ends the lease.
+    pub async fn release(&self, epoch: u64) -> Result<(), Trouble> {
+        let statement = self.prepared(sql::RELEASE).await?;
+        self.client.execute(&statement, &[&epoch.cast_signed(), &self.address]).await?;
+        Ok(())
+    }
+
+    /// Renews the lease.
+    pub async fn renew(&self, epoch: u64) -> Result<Answer, Trouble> {
+        let statement = self.prepared(sql::RENEW).await?;
+        let row = self.client.query_opt(&statement, &[&epoch.cast_signed(), &self.address]).await?;
         let batch = row.map(|row| number_of(row.try_get(0)?, "batch of the owner")).transpose()?;
         Ok(Answer::Renewed(batch, self.reach()))
     }
 
     /// Sets the row to a batch, and returns true if the row was as the fence demands. If not, the transaction has
     /// failed.
-    pub async fn fence(&self, fence: &Fence, next_id: Option<u64>, address: &str) -> Result<bool, Error> {
-        self.set_owner(&sql::FENCE, Vec::new(), fence, next_id, address).await
+    pub async fn fence(&self, fence: &Fence, next_id: Option<u64>) -> Result<bool, Error> {
+        self.set_owner(&sql::FENCE, Vec::new(), fence, next_id).await
     }
 
     /// Commits a batch by one statement, if it only puts, only changes or only deletes jobs. Returns true if it is
     /// committed; if not, nothing is written.
-    pub async fn commit_at_once(
-        &self,
-        rows: &Rows<'_>,
-        fence: &Fence,
-        next_id: Option<u64>,
-        address: &str,
-    ) -> Result<bool, Error> {
+    pub async fn commit_at_once(&self, rows: &Rows<'_>, fence: &Fence, next_id: Option<u64>) -> Result<bool, Error> {
         let mut changes = rows.changes();
         let (Some((change, columns)), true) = (changes.pop(), changes.is_empty()) else { return Ok(false) };
         let Some((_, at_once)) = sql::AT_ONCE.iter().find(|(of, _)| *of == change) else { return Ok(false) };
-        self.set_owner(at_once, columns, fence, next_id, address).await
+        self.set_owner(at_once, columns, fence, next_id).await
     }
 
     /// Runs a statement that sets the row, and returns true if the row was as the fence demands.
@@ -181,12 +194,11 @@ impl SqlSession {
         mut params: Vec<&(dyn ToSql + Sync)>,
         fence: &Fence,
         next_id: Option<u64>,
-        address: &str,
     ) -> Result<bool, Error> {
         let Fence { epoch, from, to, attempt } = *fence;
         let [epoch, from, to, attempt] = [epoch, from, to, attempt].map(u64::cast_signed);
         let next_id = next_id.map(u64::cast_signed);
-        let of_fence: [&(dyn ToSql + Sync); 6] = [&to, &attempt, &next_id, &epoch, &from, &address];
+        let of_fence: [&(dyn ToSql + Sync); 6] = [&to, &attempt, &next_id, &epoch, &from, &self.address];
         params.extend(of_fence);
         match self.client.execute(&self.known(statement), &params).await {
             Err(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => Ok(false),
@@ -280,7 +292,8 @@ pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     let own = between.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros();
     let ahead = clock.saturating_sub(i64::try_from(own).unwrap_or(i64::MAX));
     check_format(&client).await?;
-    Ok(SqlSession { client, warning, statements: RefCell::default(), carrier, tls: place.tls.clone(), ahead })
+    let (statements, tls, address) = (RefCell::default(), place.tls.clone(), place.address.clone());
+    Ok(SqlSession { client, warning, statements, carrier, tls, address, ahead })
 }
 
 /// Refuses a place behind which two connections are one session of the server: settings of a session do not stay, and
@@ -320,17 +333,9 @@ fn refused(error: Error) -> Trouble {
     }
 }
 
-pub fn within<T>(
-    runtime: &Runtime,
-    time: Duration,
-    future: impl Future<Output = Result<T, Trouble>>,
-) -> Result<T, Trouble> {
-    runtime.block_on(async {
-        match tokio::time::timeout(time, future).await {
-            Ok(result) => result,
-            Err(_) => Err(Trouble::TooLate),
-        }
-    })
+/// Waits for something, and at most for this time.
+pub async fn within<T>(time: Duration, work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    tokio::time::timeout(time, work).await.unwrap_or(Err(Trouble::TooLate))
 }
 
 /// Returns the results of requests that are sent together, in order, or the first error. All are sent before the first
