@@ -228,29 +228,24 @@ impl JobQueue {
         self.step(context, |_, _| {});
         self.await_end_of_lease(context);
         self.set_from_file(context);
-        let begins_to_fail = !was_failing && self.store.is_failing();
-        if (self.store.ownership() == Ownership::Reads || self.driver.is_settling) && !begins_to_fail {
+        self.resume_due(!was_failing && self.store.is_failing(), context);
+    }
+
+    /// Serves connections again that have not to be held back any more, or all.
+    pub(super) fn resume_due(&mut self, all: bool, context: &mut Context<'_>) {
+        if (self.store.ownership() == Ownership::Reads || self.driver.is_settling) && !all {
             return;
         }
         let has_room = !self.state.is_backed_up();
         let (done, is_crowded) = (self.state.last_committed(), self.state.is_crowded());
         let is_due = |(until, _): &mut (HeldUntil, ConnId)| {
-            begins_to_fail
-                || match *until {
-                    HeldUntil::Room => has_room,
-                    HeldUntil::Committed(commit) => commit <= done,
-                    HeldUntil::Uncrowded => !is_crowded,
-                }
+            all || match *until {
+                HeldUntil::Room => has_room,
+                HeldUntil::Committed(commit) => commit <= done,
+                HeldUntil::Uncrowded => !is_crowded,
+            }
         };
         self.driver.held_back.extract_if(.., is_due).for_each(|(_, conn)| context.resume(conn));
-    }
-
-    /// Serves connections again that were held back, once enough commands whose clients have gone are done.
-    pub(super) fn resume_crowd(&mut self, context: &mut Context<'_>) {
-        if !self.state.is_crowded() && !self.driver.is_settling {
-            let crowd = self.driver.held_back.extract_if(.., |(until, _)| *until == HeldUntil::Uncrowded);
-            crowd.for_each(|(_, conn)| context.resume(conn));
-        }
     }
 
     /// Applies the settings of tubes in the configuration file, once the stored settings are known.
