@@ -74,7 +74,7 @@ use limits::{Limits, rates};
 use periodic::Schedules;
 use reading::Reading;
 use roots::Roots;
-use schedule::{background, bulk, burials};
+use schedule::{background, bulk, expiry};
 use serving::manage;
 use setting::Settings;
 use tube::{index, placement, tubes};
@@ -146,10 +146,8 @@ timer_keys! {
         Periodic,
         /// A period of a rate ends.
         Rate,
-        /// The oldest root job is forgotten, or a tube's rates are.
+        /// The oldest root job is forgotten, a tube's rates are, or the job that has been buried for longest expires.
         Forget,
-        /// The job that has been buried for longest expires.
-        Expire,
         /// The adapter checks its store.
         Store,
         /// The lease of the store's place may have run out.
@@ -221,7 +219,7 @@ pub struct State {
     /// True while this daemon ends connections: that counts as no attempt at the jobs that they hold.
     pub ends_connections: bool,
     commits: commits::Commits,
-    burials: burials::Burials,
+    burials: expiry::Burials,
     cancelled: manage::Cancelled,
     /// Jobs that are being read from a store beside the jobs that were handed over; None otherwise.
     reading: Option<Box<Reading>>,
@@ -273,11 +271,7 @@ impl State {
             Timer::Rate => self.end_rates(step),
             Timer::Forget => {
                 self.background.forget.take().into_iter().for_each(TimerId::fired);
-                self.forget(step);
-            }
-            Timer::Expire => {
-                self.background.expiry.take().into_iter().for_each(TimerId::fired);
-                self.expire_buried(true, step);
+                self.forget(true, step);
             }
             // A timer of the adapter.
             Timer::Store | Timer::Lease | Timer::Memory => {}
@@ -294,8 +288,7 @@ impl State {
             match self.background.pop() {
                 Some(Task::Orphans) => self.give_orphans_back(may_wait, step),
                 Some(Task::Unwatch) => self.unwatch_left(step),
-                Some(Task::Forget) => self.forget(step),
-                Some(Task::Expire) => self.expire_buried(may_wait, step),
+                Some(Task::Forget) => self.forget(may_wait, step),
                 Some(Task::Deadlines) => self.go_on_with_deadlines(may_wait, step),
                 Some(Task::Serve) => self.go_on_serving(step),
                 Some(Task::Sweep(_)) | None => {}

@@ -2,7 +2,7 @@
 
 pub(super) mod background;
 pub(super) mod bulk;
-pub(super) mod burials;
 pub(super) mod deadlines;
+pub(super) mod expiry;
 pub mod periodic;
 pub(super) mod sweeps;

@@ -28,10 +28,8 @@ pub(in crate::state) enum Task {
     Orphans,
     /// Remove watches of connections that have ended.
     Unwatch,
-    /// Forget root jobs and hidden tubes.
+    /// Forget root jobs and hidden tubes, and delete buried jobs that expire.
     Forget,
-    /// Buried jobs expire.
-    Expire,
     /// Store delays and pauses anew.
     Deadlines,
     /// Serve waiting connections.
@@ -109,10 +107,8 @@ pub(in crate::state) struct Background {
     pub deadlines: Option<DeadlinePlace>,
     /// Timer of the next slice while the store is as busy as it may be.
     pub pause: Option<TimerId>,
-    /// Timer of the next root job or tube that is forgotten.
+    /// Timer of the next root job or tube that is forgotten, or buried job that expires.
     pub forget: Option<TimerId>,
-    /// Timer of the buried job that expires next.
-    pub expiry: Option<TimerId>,
 }
 
 impl Background {
@@ -167,7 +163,7 @@ impl Background {
 
     /// Returns whether all work that a handover cannot contain is done.
     pub fn is_settled(&self) -> bool {
-        self.queued_sweeps.is_empty() && self.tasks.iter().all(|task| matches!(task, Task::Forget | Task::Expire))
+        self.queued_sweeps.is_empty() && self.tasks.iter().all(|task| *task == Task::Forget)
     }
 
     /// Returns the tasks of a slice: the number of commands, and of other tasks, and whether the commands come first,
@@ -218,12 +214,12 @@ impl Background {
 
     /// Returns the number of armed timers.
     pub fn timers(&self) -> usize {
-        [&self.pause, &self.forget, &self.expiry].into_iter().flatten().count()
+        [&self.pause, &self.forget].into_iter().flatten().count()
     }
 
     /// Takes out and returns all timers.
     pub fn take_timers(&mut self) -> impl Iterator<Item = TimerId> {
-        [self.pause.take(), self.forget.take(), self.expiry.take()].into_iter().flatten()
+        [self.pause.take(), self.forget.take()].into_iter().flatten()
     }
 }
 
