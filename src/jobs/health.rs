@@ -6,7 +6,7 @@ use super::options::Warnings;
 use super::state::health::PartHealth;
 use super::state::views::RunnerConn;
 use super::state::{Counted, JobState, Part, State};
-use super::store::Ownership;
+use super::store::{Health, Ownership};
 use poolcounter_core::{Span, Time};
 use poolcounter_service::health::{Growth, Sweep, TOTAL, grouped, in_words, name_of, per_second, quoted};
 use poolcounter_service::report::{Condition, Look, conditions};
@@ -94,19 +94,17 @@ impl JobQueue {
         let [put, deleted, ready] = self.state.totals();
         let now = look.now;
         let ([put, deleted], within) = self.watcher.minute.growth(now, [put, deleted]);
-        let health = self.health();
-        let owner = health.as_ref().and_then(|health| health.owner.clone()).map(|owner| owner.address);
-        if let Some((refused, why)) = health.as_ref().and_then(|health| health.refused.as_ref()) {
+        let Health { owner, refused, fault, .. } = self.health().unwrap_or_default();
+        let owner = owner.map(|owner| owner.address).filter(|owner| !owner.is_empty());
+        if let Some((refused, why)) = refused {
             let sentence = match refused {
                 0 => format!("inbox: it cannot be read: {why}"),
                 number => format!("inbox: rows refused: {number}; one has this reason: {why}"),
             };
             look.note(Condition::of_service(&INBOX, "/jobs", sentence));
         }
-        let fault = health.and_then(|health| health.fault);
         let is_reached = fault.is_none();
         self.watcher.note_fault(fault, now, look);
-        let owner = owner.filter(|owner| !owner.is_empty());
         match self.store.ownership() {
             Ownership::Owns => self.watcher.note_jobs(&self.state, &self.settings.part_names.path(1), look),
             // A daemon that has never reached the database does not know if another serves.

@@ -2,10 +2,10 @@
 
 use super::messages::{Answer, Fence, OwnerRow, Reach};
 use super::place::{Place, said};
-use super::rows::{Change, Rows};
+use super::rows::Rows;
 use super::schema;
 use super::statements as sql;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use poolcounter_core::Span;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -67,10 +67,7 @@ impl From<Error> for Trouble {
 }
 
 /// Requests that are sent together, each with the number of rows it changes.
-pub type Parts<'a> = Vec<Asked<'a, u64, Error>>;
-
-/// A request under way.
-type Asked<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
+pub type Parts<'a> = Vec<Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>>;
 
 impl SqlSession {
     pub fn is_closed(&self) -> bool {
@@ -90,11 +87,9 @@ impl SqlSession {
     /// Prepares those statements that are not prepared yet, in one round trip. It waits for locks of their tables.
     pub async fn prepare(&self, statements: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {
         let is_missing = |statement: &&'static str| !self.statements.borrow().contains_key(*statement);
-        let prepared = statements.into_iter().filter(is_missing).map(|statement| {
-            Box::pin(async move { Ok((statement, self.client.prepare(statement).await?)) })
-                as Pin<Box<dyn Future<Output = _>>>
-        });
-        let prepared = all_of::<(&'static str, Statement), Error>(prepared.collect()).await?;
+        let prepare = |statement| async move { Ok((statement, self.client.prepare(statement).await?)) };
+        let prepared = join_all(statements.into_iter().filter(is_missing).map(prepare)).await;
+        let prepared = prepared.into_iter().collect::<Result<Vec<_>, Error>>()?;
         self.statements.borrow_mut().extend(prepared);
         Ok(())
     }
@@ -208,11 +203,12 @@ impl SqlSession {
 
     /// Returns the statements that write rows in the transaction that is under way.
     pub fn write<'a>(&'a self, rows: &'a Rows<'a>) -> Parts<'a> {
-        let execute = |(change, columns): Change<'a>| {
+        let mut parts: Parts<'a> = Vec::new();
+        for (change, columns) in rows.changes() {
             let statement = self.known(change);
-            Box::pin(async move { self.client.execute(&statement, &columns).await }) as Asked<'a, u64, Error>
-        };
-        rows.changes().into_iter().map(execute).collect()
+            parts.push(Box::pin(async move { self.client.execute(&statement, &columns).await }));
+        }
+        parts
     }
 }
 
@@ -273,21 +269,21 @@ pub fn number_of(number: i64, name: &str) -> Result<u64, Trouble> {
 /// Connects. The tables must be of a known format.
 pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     let (client, warning, carrier) = open(place).await?;
-    let is_optional = |statement| sql::LIMITS.contains(&statement);
     let set = |statement: &'static str| {
         let set = client.batch_execute(statement);
-        Box::pin(async move {
+        async move {
             match set.await {
                 // The server does not know this setting.
-                Err(error) if error.as_db_error().is_some() && is_optional(statement) => Ok(0_i64),
-                set => set.map(|()| 0_i64),
+                Err(error) if error.as_db_error().is_some() && sql::LIMITS.contains(&statement) => Ok(()),
+                set => set,
             }
-        }) as Asked<'_, i64, Error>
+        }
     };
-    let mut parts: Vec<_> = sql::LIMITS.into_iter().chain([sql::GREETING, sql::DURABLE]).map(set).collect();
     let asked = SystemTime::now();
-    parts.push(Box::pin(async { client.query_one(sql::CLOCK, &[]).await?.try_get(0) }));
-    let clock = all_of(parts).await?.pop().unwrap_or_default();
+    let settings = join_all(sql::LIMITS.into_iter().chain([sql::GREETING, sql::DURABLE]).map(set));
+    let (set, clock) = join(settings, client.query_one(sql::CLOCK, &[])).await;
+    set.into_iter().collect::<Result<(), Error>>()?;
+    let clock: i64 = clock?.try_get(0)?;
     let between = asked + asked.elapsed().unwrap_or_default() / 2;
     let own = between.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros();
     let ahead = clock.saturating_sub(i64::try_from(own).unwrap_or(i64::MAX));
@@ -340,7 +336,7 @@ pub async fn within<T>(time: Duration, work: impl Future<Output = Result<T, Trou
 
 /// Returns the results of requests that are sent together, in order, or the first error. All are sent before the first
 /// is awaited.
-pub async fn all_of<T, E>(parts: Vec<Asked<'_, T, E>>) -> Result<Vec<T>, E> {
+pub async fn all_of(parts: Parts<'_>) -> Result<Vec<u64>, Error> {
     join_all(parts).await.into_iter().collect()
 }
 

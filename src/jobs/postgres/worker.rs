@@ -1,10 +1,9 @@
 //! The thread of the store: it runs the next action of the [`Owner`] on the database, and sends events to the loop.
 
 use super::bell::Bell;
-use super::link::Link;
+use super::link::{Link, Renewals};
 use super::owner::{Next, Owner, StoreEvent, StoreRequest, TRUST};
 use super::place::{Place, said};
-use super::renewals::Renewals;
 use super::session::{NO_TABLES, Trouble, check_format, new_runtime, open};
 use super::{Ends, Start, schema};
 use crate::store::HandedOver;
