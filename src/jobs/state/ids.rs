@@ -66,7 +66,7 @@ pub(super) struct Tickets<T> {
 }
 
 impl<T: Ord + Copy> Tickets<T> {
-    /// Adds a thing with this ticket, or gives it this one.
+    /// Gives a thing this ticket.
     pub fn set(&mut self, id: T, ticket: u64) {
         self.remove(id);
         self.of.insert(id, ticket);

@@ -56,8 +56,8 @@ impl Feed {
 pub(in crate::state) struct Feeds {
     all: Slab<Feed>,
     pub by_pattern: PatternMap<FeedId>,
-    /// Number that changes when a pattern is added or removed: tubes then look for their feeds anew, as those do whose own
-    /// is not the one after it.
+    /// Number that changes when a pattern is added or removed. A tube looks for its feeds anew if the number after it is
+    /// not its own.
     pub epoch: u64,
     /// Feeds that may have a job for a waiting set, by the ticket of the first set or an earlier one.
     pub fresh: Tickets<FeedId>,
