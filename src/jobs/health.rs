@@ -6,10 +6,10 @@ use super::options::Warnings;
 use super::state::health::PartHealth;
 use super::state::views::RunnerConn;
 use super::state::{Counted, JobState, Part, State};
-use super::store::Ownership;
+use super::store::{Health, Ownership};
 use poolcounter_core::{Span, Time};
 use poolcounter_service::health::{Growth, Sweep, TOTAL, grouped, in_words, name_of, per_second, quoted};
-use poolcounter_service::report::{Condition, ConditionInfo, Look};
+use poolcounter_service::report::{Condition, Look, conditions};
 use std::collections::BTreeMap;
 
 /// Most last parts, and connections, that one step examines.
@@ -28,41 +28,25 @@ const MOST_PAUSES: usize = 64;
 /// Most last parts whose failures are followed.
 const MOST_FOLLOWED: usize = 1024;
 
-static NO_RUNNER: ConditionInfo = ConditionInfo::critical(
-    "no runner",
-    "Jobs have been ready for more than a minute, and no connection reserves jobs.",
-);
-static NOT_KEPT: ConditionInfo = ConditionInfo::critical("not kept", "The store fails, or its jobs cannot be read.");
-static FULL: ConditionInfo = ConditionInfo::critical("full", "Jobs use all of jobs.max_memory: puts are refused.");
-static VERY_LATE: ConditionInfo =
-    ConditionInfo::critical("very late", "A job has been ready for longer than jobs.alarm_age.").labelled();
-static LATE: ConditionInfo =
-    ConditionInfo::warning("late", "A job has been ready for longer than jobs.warn_age.").labelled();
-static UNWATCHED: ConditionInfo = ConditionInfo::warning(
-    "unwatched",
-    "Jobs of a type have been ready for more than a minute, and none of that type was reserved in that time.",
-)
-.labelled();
-static FAILS: ConditionInfo = ConditionInfo::warning(
-    "fails",
-    "More than jobs.warn_failures of at least ten attempts have failed in five minutes.",
-)
-.labelled();
-static BURIED: ConditionInfo = ConditionInfo::warning("buried", "Jobs were buried in the last day.").labelled();
-static STUCK: ConditionInfo =
-    ConditionInfo::warning("stuck", "A runner has held a job for longer than jobs.warn_hold.").labelled();
-static INBOX: ConditionInfo = ConditionInfo::warning(
-    "inbox",
-    "Rows of the inbox in PostgreSQL are refused, as they are not valid, or it cannot be read.",
-);
-static DRAINS: ConditionInfo = ConditionInfo::warning("drains", "Puts are refused by a drain.");
-static PAUSED: ConditionInfo = ConditionInfo::warning("paused", "Tubes are paused for more than an hour.").labelled();
-static STANDBY: ConditionInfo = ConditionInfo::warning("standby", "Another daemon serves the jobs of the store.");
-
-pub(super) static CONDITIONS: &[&ConditionInfo] = &[
-    &NO_RUNNER, &NOT_KEPT, &FULL, &VERY_LATE, &LATE, &UNWATCHED, &FAILS, &BURIED, &STUCK, &PAUSED, &INBOX, &DRAINS,
-    &STANDBY,
-];
+conditions! {
+    pub(super) static CONDITIONS;
+    NO_RUNNER = critical "no runner",
+        "Jobs have been ready for more than a minute, and no connection reserves jobs.";
+    NOT_KEPT = critical "not kept", "The store fails, or its jobs cannot be read.";
+    FULL = critical "full", "Jobs use all of jobs.max_memory: puts are refused.";
+    VERY_LATE = critical "very late" labelled, "A job has been ready for longer than jobs.alarm_age.";
+    LATE = warning "late" labelled, "A job has been ready for longer than jobs.warn_age.";
+    UNWATCHED = warning "unwatched" labelled,
+        "Jobs of a type have been ready for more than a minute, and none of that type was reserved in that time.";
+    FAILS = warning "fails" labelled,
+        "More than jobs.warn_failures of at least ten attempts have failed in five minutes.";
+    BURIED = warning "buried" labelled, "Jobs were buried in the last day.";
+    STUCK = warning "stuck" labelled, "A runner has held a job for longer than jobs.warn_hold.";
+    PAUSED = warning "paused" labelled, "Tubes are paused for more than an hour.";
+    INBOX = warning "inbox", "Rows of the inbox in PostgreSQL are refused, as they are not valid, or it cannot be read.";
+    DRAINS = warning "drains", "Puts are refused by a drain.";
+    STANDBY = warning "standby", "Another daemon serves the jobs of the store.";
+}
 
 /// State of earlier looks that the conditions need.
 #[derive(Default)]
@@ -110,19 +94,17 @@ impl JobQueue {
         let [put, deleted, ready] = self.state.totals();
         let now = look.now;
         let ([put, deleted], within) = self.watcher.minute.growth(now, [put, deleted]);
-        let health = self.health();
-        let owner = health.as_ref().and_then(|health| health.owner.clone()).map(|owner| owner.address);
-        if let Some((refused, why)) = health.as_ref().and_then(|health| health.refused.as_ref()) {
+        let Health { owner, refused, fault, .. } = self.health().unwrap_or_default();
+        let owner = owner.map(|owner| owner.address).filter(|owner| !owner.is_empty());
+        if let Some((refused, why)) = refused {
             let sentence = match refused {
                 0 => format!("inbox: it cannot be read: {why}"),
                 number => format!("inbox: rows refused: {number}; one has this reason: {why}"),
             };
             look.note(Condition::of_service(&INBOX, "/jobs", sentence));
         }
-        let fault = health.and_then(|health| health.fault);
         let is_reached = fault.is_none();
         self.watcher.note_fault(fault, now, look);
-        let owner = owner.filter(|owner| !owner.is_empty());
         match self.store.ownership() {
             Ownership::Owns => self.watcher.note_jobs(&self.state, &self.settings.part_names.path(1), look),
             // A daemon that has never reached the database does not know if another serves.

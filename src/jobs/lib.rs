@@ -279,7 +279,7 @@ impl Service for JobQueue {
                 let was_crowded = self.state.is_crowded();
                 self.step(context, |state, step| state.expire(timer, step));
                 if was_crowded {
-                    self.resume_crowd(context);
+                    self.resume_due(false, context);
                 }
             }
         }

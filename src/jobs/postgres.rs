@@ -2,13 +2,11 @@
 //! of them owns the queue, and the other daemons stand by. A thread asks the database and sends events to the loop.
 
 mod bell;
-mod inbox;
 mod link;
 mod messages;
 pub mod owner;
 mod place;
 mod reading;
-mod renewals;
 pub mod rows;
 pub mod schema;
 mod serving;

@@ -71,7 +71,7 @@ impl JobQueue {
         context: &mut Context<'_>,
         head: impl FnOnce(&State, &mut Vec<u8>, usize),
     ) {
-        let state = &self.state;
+        let JobQueue { state, sessions, awaited, .. } = self;
         let bytes = match &body {
             ReplyBody::None => None,
             ReplyBody::Job(id) => Some(state.body(*id).expect("a job is there when a connection is told of it")),
@@ -80,47 +80,26 @@ impl JobQueue {
         let len = bytes.map_or(0, <[u8]>::len);
         // All replies to a request are in one place, so that one can replace them.
         let follows = after.is_some_and(|promise| promise.follows);
-        let has_unsent = session_of(&mut self.sessions, conn).begun().is_some_and(|session| !session.unsent.is_empty());
-        if has_unsent || !follows && (len > FULL_BYTES || context.output.is_full(conn)) {
-            return self.queue_reply(conn, body, after, |state, bytes| head(state, bytes, len));
+        let slot = session_of(sessions, conn);
+        let has_unsent = slot.begun().is_some_and(|session| !session.unsent.is_empty());
+        if !has_unsent && (follows || len <= FULL_BYTES && !context.output.is_full(conn)) {
+            return reply(conn, after, (state, awaited), context, |output| {
+                head(state, output, len);
+                add_body(output, bytes);
+            });
         }
-        reply(conn, after, (state, &mut self.awaited), context, |output| {
-            head(state, output, len);
-            add_body(output, bytes);
-        });
-    }
-
-    /// Queues a reply for which the output has no room now.
-    fn queue_reply(
-        &mut self,
-        conn: ConnId,
-        body: ReplyBody,
-        after: Option<Promise>,
-        write_head: impl FnOnce(&State, &mut Vec<u8>),
-    ) {
-        let mut head = Vec::new();
-        write_head(&self.state, &mut head);
-        let bytes = match &body {
-            ReplyBody::None => None,
-            ReplyBody::Job(id) => self.state.body(*id),
-            ReplyBody::Text(text) => Some(&**text),
+        // The output has no room for it now.
+        let mut line = Vec::new();
+        head(state, &mut line, len);
+        let is_short = len <= COPIED_BYTES;
+        add_body(&mut line, bytes.filter(|_| is_short));
+        let rest = match body {
+            ReplyBody::Job(id) if !is_short => state.share_body(id),
+            ReplyBody::Text(text) if !is_short => Some(Arc::new(text.into_boxed_slice())),
+            _ => None,
         };
-        let mut rest = None;
-        if let Some(bytes) = bytes {
-            if bytes.len() <= COPIED_BYTES {
-                head.extend_from_slice(bytes);
-                head.extend_from_slice(CRLF);
-            } else {
-                rest = match body {
-                    ReplyBody::None => None,
-                    ReplyBody::Job(id) => self.state.share_body(id),
-                    ReplyBody::Text(text) => Some(Arc::new(text.into_boxed_slice())),
-                };
-            }
-        }
-        let session = session_of(&mut self.sessions, conn);
-        session.push(Message::new(head, rest, after));
-        session.note_kept(&mut self.state.kept_bytes);
+        slot.push(Message::new(line, rest, after));
+        slot.note_kept(&mut state.kept_bytes);
     }
 
     /// Writes queued replies, and returns whether that is all of them.

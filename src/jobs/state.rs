@@ -23,14 +23,9 @@ pub mod inbox;
 mod job;
 mod jobs;
 mod limits;
-mod manage;
-pub mod periodic;
 mod put;
-mod rates;
 mod reading;
 mod record;
-mod requests;
-mod reserve;
 mod roots;
 mod saved;
 mod schedule;
@@ -39,7 +34,6 @@ mod setting;
 mod settings;
 mod shown_settings;
 mod snapshot;
-mod starts;
 mod tube;
 mod watch;
 
@@ -53,6 +47,7 @@ pub use queries::Summaries;
 pub use record::{Record, RecordOf, Stored};
 pub use roots::is_signature_of_key;
 pub use saved::{Saved, SavedConn};
+pub use schedule::periodic;
 pub use sets::Watch;
 pub use setting::{Paused, Progress, Setting, SettingKind, Value};
 pub use shown_settings::ShownSetting;
@@ -75,11 +70,12 @@ use feeds::Feeds;
 use figures::{sums, tally};
 use ids::TubeId;
 use jobs::Jobs;
-use limits::Limits;
+use limits::{Limits, rates};
 use periodic::Schedules;
 use reading::Reading;
 use roots::Roots;
-use schedule::{background, bulk, burials};
+use schedule::{background, bulk, expiry};
+use serving::manage;
 use setting::Settings;
 use tube::{index, placement, tubes};
 use tubes::Tubes;
@@ -150,10 +146,8 @@ timer_keys! {
         Periodic,
         /// A period of a rate ends.
         Rate,
-        /// The oldest root job is forgotten, or a tube's rates are.
+        /// The oldest root job is forgotten, a tube's rates are, or the job that has been buried for longest expires.
         Forget,
-        /// The job that has been buried for longest expires.
-        Expire,
         /// The adapter checks its store.
         Store,
         /// The lease of the store's place may have run out.
@@ -225,7 +219,7 @@ pub struct State {
     /// True while this daemon ends connections: that counts as no attempt at the jobs that they hold.
     pub ends_connections: bool,
     commits: commits::Commits,
-    burials: burials::Burials,
+    burials: expiry::Burials,
     cancelled: manage::Cancelled,
     /// Jobs that are being read from a store beside the jobs that were handed over; None otherwise.
     reading: Option<Box<Reading>>,
@@ -277,11 +271,7 @@ impl State {
             Timer::Rate => self.end_rates(step),
             Timer::Forget => {
                 self.background.forget.take().into_iter().for_each(TimerId::fired);
-                self.forget(step);
-            }
-            Timer::Expire => {
-                self.background.expiry.take().into_iter().for_each(TimerId::fired);
-                self.expire_buried(true, step);
+                self.forget(true, step);
             }
             // A timer of the adapter.
             Timer::Store | Timer::Lease | Timer::Memory => {}
@@ -298,8 +288,7 @@ impl State {
             match self.background.pop() {
                 Some(Task::Orphans) => self.give_orphans_back(may_wait, step),
                 Some(Task::Unwatch) => self.unwatch_left(step),
-                Some(Task::Forget) => self.forget(step),
-                Some(Task::Expire) => self.expire_buried(may_wait, step),
+                Some(Task::Forget) => self.forget(may_wait, step),
                 Some(Task::Deadlines) => self.go_on_with_deadlines(may_wait, step),
                 Some(Task::Serve) => self.go_on_serving(step),
                 Some(Task::Sweep(_)) | None => {}

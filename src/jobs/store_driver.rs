@@ -4,23 +4,23 @@
 use super::JobQueue;
 use super::loading::Loading;
 use super::state::inbox::InboxRow;
-use super::state::{Commit, Handed, SnapshotPlace, Timer};
+use super::state::{Commit, Handed, SnapshotPlace, State, Timer};
 use super::store::{HandedOver, Ownership, PageOrder, Verdict};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::{ConnId, Id, Span, Time, TimerId, meter};
 use poolcounter_service::contract::{Context, Effect, OperationError, Requester, Wake};
 use std::collections::VecDeque;
 
-mod clock;
 mod copying;
 mod failing;
-mod inbox;
 mod succession;
 
 /// Time between two checks of waiting replies, and so the precision of the end of their wait.
 const LOOK: Span = Span::from_secs(1);
 /// Number of changes of a batch that are handed over at once: about half a millisecond.
 const CHANGES_AT_ONCE: usize = 1024;
+/// Number of rows of the inbox that are taken at once.
+const INBOX_AT_ONCE: usize = 100;
 /// Number of changes that are not charged to the tick, because ordinary requests make as many.
 const FEW: u32 = 64;
 
@@ -195,6 +195,44 @@ impl JobQueue {
         }
     }
 
+    /// Puts jobs of the inbox, while there is room for them.
+    fn take_from_inbox(&mut self, context: &mut Context<'_>) {
+        let is_open = self.store.ownership() == Ownership::Owns && !self.driver.is_settling && !self.driver.is_ending;
+        for _ in 0..INBOX_AT_ONCE {
+            if !is_open || self.state.is_backed_up() {
+                return;
+            }
+            let Some(row) = self.driver.inbox.take().or_else(|| self.store.next_request()) else { return };
+            if !self.step(context, |state, step| state.take_from_inbox(&row, step)) {
+                self.driver.inbox = Some(row);
+                return;
+            }
+        }
+        self.driver.wake_loop();
+    }
+
+    /// Goes by the clock after it was set. Delays and pauses are stored anew, so that the next process finds the time
+    /// left that they have.
+    #[cold]
+    fn go_by_clock(&mut self, context: &mut Context<'_>) {
+        let wall = context.time.wall;
+        self.step(context, |_, _| {});
+        if self.driver.has_begun && self.store.keeps_times() {
+            if self.store.ownership() != Ownership::Owns {
+                // Times that are still to be read were stored by the clock as it was.
+                return;
+            }
+            self.store.set_epoch(wall);
+            self.step(context, State::store_times_anew);
+        }
+        self.driver.wall = wall;
+    }
+
+    /// Returns whether a step of the clock must be seen soon: something is delayed or paused, or put periodically.
+    fn goes_by_clock(&self) -> bool {
+        self.state.has_schedules() || self.state.has_deadlines() && self.store.keeps_times()
+    }
+
     /// Processes the store's events.
     pub(super) fn complete(&mut self, context: &mut Context<'_>) {
         let was_failing = self.store.is_failing();
@@ -228,29 +266,24 @@ impl JobQueue {
         self.step(context, |_, _| {});
         self.await_end_of_lease(context);
         self.set_from_file(context);
-        let begins_to_fail = !was_failing && self.store.is_failing();
-        if (self.store.ownership() == Ownership::Reads || self.driver.is_settling) && !begins_to_fail {
+        self.resume_due(!was_failing && self.store.is_failing(), context);
+    }
+
+    /// Serves connections again that have not to be held back any more, or all.
+    pub(super) fn resume_due(&mut self, all: bool, context: &mut Context<'_>) {
+        if (self.store.ownership() == Ownership::Reads || self.driver.is_settling) && !all {
             return;
         }
         let has_room = !self.state.is_backed_up();
         let (done, is_crowded) = (self.state.last_committed(), self.state.is_crowded());
         let is_due = |(until, _): &mut (HeldUntil, ConnId)| {
-            begins_to_fail
-                || match *until {
-                    HeldUntil::Room => has_room,
-                    HeldUntil::Committed(commit) => commit <= done,
-                    HeldUntil::Uncrowded => !is_crowded,
-                }
+            all || match *until {
+                HeldUntil::Room => has_room,
+                HeldUntil::Committed(commit) => commit <= done,
+                HeldUntil::Uncrowded => !is_crowded,
+            }
         };
         self.driver.held_back.extract_if(.., is_due).for_each(|(_, conn)| context.resume(conn));
-    }
-
-    /// Serves connections again that were held back, once enough commands whose clients have gone are done.
-    pub(super) fn resume_crowd(&mut self, context: &mut Context<'_>) {
-        if !self.state.is_crowded() && !self.driver.is_settling {
-            let crowd = self.driver.held_back.extract_if(.., |(until, _)| *until == HeldUntil::Uncrowded);
-            crowd.for_each(|(_, conn)| context.resume(conn));
-        }
     }
 
     /// Applies the settings of tubes in the configuration file, once the stored settings are known.

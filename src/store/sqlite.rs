@@ -196,10 +196,7 @@ impl<T: Tables> SqliteStore<T> {
                 (self.mark.opening, self.queue, self.look) = (opening, queue, Some(look));
             }
             WorkerEvent::Fails(sentence) => self.note_fails(&sentence),
-            WorkerEvent::RolledBack(sentence) => {
-                self.note_fails(&sentence);
-                return Some(Verdict::RolledBack);
-            }
+            WorkerEvent::RolledBack => return Some(Verdict::RolledBack),
             WorkerEvent::Page(page) => return Some(self.desk.paged(page)),
             WorkerEvent::Unreadable(sentence) => {
                 self.note_damage(&sentence);

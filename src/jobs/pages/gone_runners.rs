@@ -1,8 +1,7 @@
 //! Runners whose connections have all ended, with their last sign.
 
-use super::tables;
 use poolcounter_core::Time;
-use poolcounter_service::report::{Cell, Table};
+use poolcounter_service::report::{Cell, Table, table};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -28,7 +27,11 @@ impl GoneRunners {
         let is_gone = |name: &[u8]| !connected.rows.iter().any(|row| row.first() == Some(&Cell::text(name)));
         let mut gone: Vec<_> = self.0.iter().filter(|(name, _)| is_gone(name)).collect();
         gone.sort_by_key(|(_, (_, at))| Reverse(*at));
-        let rows = gone.into_iter().map(|(name, (address, at))| (&**name, &**address, now.since(*at)));
-        tables::gone(&rows.collect::<Vec<_>>())
+        table!((&Box<[u8]>, &(String, Time)), "gone", "Runners that are gone", gone;
+            "name", "runner", Name, "Name; empty for connections that gave none.", |(name, _)| Cell::text(name);
+            "peer", "from", Address, "Address of its last connection.", |(_, (address, _))| Cell::text(address);
+            "gone", "gone for", Seconds, "Time since the end of its last connection.", |(_, (_, at))| now.since(*at);
+        )
+        .help("The last 20 since the start or the last upgrade.")
     }
 }

@@ -7,8 +7,9 @@ use crate::JobQueue;
 use crate::state::SumBy;
 use crate::stats::Jobs as Stat;
 use crate::store::{Health, OwnerHealth};
-use poolcounter_core::{Figures, Time};
-use poolcounter_service::report::{Report, Table, View};
+use poolcounter_core::{Figures, Span, Time};
+use poolcounter_service::report::Emphasis::{Alarm, Caution};
+use poolcounter_service::report::{Cell, Report, Table, View, table};
 
 /// Most rows of a table: as many as a page has room for, in four tables.
 pub(crate) const MOST_ROWS: usize = 70;
@@ -42,11 +43,38 @@ impl JobQueue {
         let [runners, first, last, tubes] = self.tables_of_names(&|_| true, now);
         let gone = self.gone_runners.table(&runners, now);
         let [groups, buried] = self.buried_tables(MOST_GROUPED, MOST_BURIED, now);
-        let store =
-            self.health().map(|health| (self.queue_name(), self.store.place(), self.driver.oldest(now), health, now));
-        let store = tables::stores(store.as_slice());
         let schedules = job_tables::schedules(&self.state.schedules(now).take(MOST_ROWS).collect::<Vec<_>>());
-        vec![runners, gone, groups, first, last, tubes, buried, schedules, store]
+        vec![runners, gone, groups, first, last, tubes, buried, schedules, self.store_table(now)]
+    }
+
+    fn store_table(&self, now: Time) -> Table {
+        table!(Health, "stores", "Job store", self.health();
+            "queue", "queue", Text label("queue"), "Name of the queue: jobs.name, or else its store.", |_| Cell::text(self.queue_name());
+            "store", "store", Text label("store"), "File or database.", |_| Cell::text(self.store.place());
+            "commits", "commits", Times each("commit"), "Time that commits took.", |of| of.commits.clone();
+            "checkpoints", "checkpoints", Times each("checkpoint"),
+                "Time that checkpoints took, which move the store's log into its file and delay commits.", |of| of.checkpoints.clone();
+            "oldest", "oldest change", Seconds marked(Caution), "Time for which the oldest uncommitted change has waited.",
+                |_| self.driver.oldest(now);
+            "batch", "last batch", Number, "Changes in the last batch.", |of| of.last_batch;
+            "file", "file", Bytes, "Size of the store's files; empty for a database.", |of| of.file_bytes;
+            "serves", "serves", Number each("queue_owner"),
+                "1 if this daemon serves the queue, 0 if it is a standby; only for stores that several daemons share.",
+                |of| of.owner.as_ref().map(|owner| u64::from(owner.is_self));
+            "owner", "owner", Text, "Daemon that serves the jobs of a shared store, and the number of its take-over.",
+                |of| of.owner.as_ref().map(|owner| match &*owner.address {
+                    "" => Cell::text("not known"),
+                    address => Cell::text(format!("{address}, take-over {}", owner.epoch)),
+                });
+            // The clock of the database may be ahead.
+            "owned", "since", Seconds, "Time for which that daemon has served them.",
+                |of| of.owner.as_ref().filter(|owner| !owner.address.is_empty()).map(|owner| {
+                    Span::from_micros(now.as_micros().saturating_add_signed(owner.since.saturating_neg()))
+                });
+            "fault", "fault", Text marked(Alarm), "Reason of the store's failure.", |of| of.fault.as_ref().map(Cell::text);
+        )
+        .help("Replies to changes are sent after the commit.")
+        .empty("Jobs are kept in memory only.")
     }
 
     /// Returns the tables for metrics: one row for each part that is followed, and one for all other parts together.

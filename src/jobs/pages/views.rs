@@ -31,10 +31,8 @@ const MOST_GROUPED: usize = 2048;
 /// Note of a sum without curves.
 const NOT_FOLLOWED: &str = "Only the 256 with the most puts are followed with curves.";
 
-static READY: SeriesInfo =
-    SeriesInfo { name: "ready", title: "Ready", unit: "jobs", is_rate: false, emphasis: Emphasis::Caution };
-static LAG: SeriesInfo =
-    SeriesInfo { name: "lag", title: "Oldest ready", unit: "seconds", is_rate: false, emphasis: Emphasis::Alarm };
+static READY: SeriesInfo = SeriesInfo::level("ready", "Ready", "jobs", Emphasis::Caution);
+static LAG: SeriesInfo = SeriesInfo::level("lag", "Oldest ready", "seconds", Emphasis::Alarm);
 static PUT: SeriesInfo =
     SeriesInfo { name: "put", title: "Put", unit: "per minute", is_rate: true, emphasis: Emphasis::None };
 static DONE: SeriesInfo =

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 /// Ends the wait of the thread: at an order of the loop, or when the database notifies of news in the inbox.
@@ -29,9 +28,9 @@ impl Bell {
         self.has_news.swap(false, Ordering::Relaxed)
     }
 
-    /// Waits until it is rung, and at most for this time. Meanwhile the runtime receives notifications.
-    pub fn wait(&self, runtime: &Runtime, most: Duration) {
+    /// Waits until it is rung, and at most for this time.
+    pub async fn wait(&self, most: Duration) {
         // The end of the time is as good as a ring.
-        _ = runtime.block_on(async { tokio::time::timeout(most, self.rung.notified()).await });
+        _ = tokio::time::timeout(most, self.rung.notified()).await;
     }
 }

@@ -37,6 +37,8 @@ pub struct Place {
     pub tls: MakeRustlsConnect,
     /// Rung by orders of the loop and by news in the inbox.
     pub bell: Arc<Bell>,
+    /// Address of this process in the row `owner`; empty before its thread has begun.
+    pub address: String,
     /// True if the password is in the URL; if not, it is sought for each connection.
     has_password: bool,
 }
@@ -94,7 +96,7 @@ impl Place {
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         let has_password = config.get_password().is_some();
         let tls = tls::connector(verifies, security.root.as_deref())?;
-        Ok(Place { url, config, tls, bell: Arc::default(), has_password })
+        Ok(Place { url, config, tls, bell: Arc::default(), address: String::new(), has_password })
     }
 
     /// Returns the parameters of the connection, with the password of the environment as it is now, and the reason if

@@ -1,9 +1,12 @@
-//! Rows of the database in pages: settings, root jobs, and all jobs by one statement, whose pages are made while the server
+//! Rows of the inbox, and of all tables in pages: settings, root jobs, and all jobs by one statement, whose pages are made while the server
 //! sends further rows.
 
-use super::session::{SqlSession, Trouble};
+use super::messages::{Answer, Inbox};
+use super::place::said;
+use super::session::{SqlSession, Trouble, is_over};
 use super::statements as sql;
 use crate::state::Record;
+use crate::state::inbox::InboxRow;
 use crate::store::batch::{Batch, JobRow, UNFINISHED, UNFINISHED_KIND};
 use crate::store::columns::{COLUMNS, Field, Named};
 use futures_util::StreamExt as _;
@@ -11,7 +14,7 @@ use std::error;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 use tokio_postgres::types::{FromSql, Type};
-use tokio_postgres::{Error, RowStream};
+use tokio_postgres::{Error, Row, RowStream};
 
 /// Jobs, bytes of these, and time that end a page.
 const PAGE_JOBS: usize = 4096;
@@ -47,7 +50,7 @@ impl Reading {
 }
 
 /// Adds a row of a table of named values.
-pub fn add_named(page: &mut Batch, table: Named, row: &tokio_postgres::Row) -> Result<(), Error> {
+pub fn add_named(page: &mut Batch, table: Named, row: &Row) -> Result<(), Error> {
     page.add_named(table, [row.try_get::<_, &str>(0)?.as_bytes(), row.try_get(1)?], row.try_get(2)?);
     Ok(())
 }
@@ -58,13 +61,13 @@ pub async fn refuse_unfinished(session: &SqlSession) -> Result<(), Trouble> {
 }
 
 /// Refuses a database with these settings if it has only a part of a copy.
-pub fn refuse_part(settings: &[tokio_postgres::Row]) -> Result<(), Trouble> {
-    let is_mark = |row: &tokio_postgres::Row| row.try_get(0).is_ok_and(|kind: &str| kind == UNFINISHED_KIND);
+pub fn refuse_part(settings: &[Row]) -> Result<(), Trouble> {
+    let is_mark = |row: &Row| row.try_get(0).is_ok_and(|kind: &str| kind == UNFINISHED_KIND);
     if settings.iter().any(is_mark) { Err(Trouble::Refused(UNFINISHED.into())) } else { Ok(()) }
 }
 
 /// Adds a job, and returns its number and its approximate size in bytes.
-fn add_job(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(u64, usize), Error> {
+fn add_job(page: &mut Batch, row: &Row) -> Result<(u64, usize), Error> {
     let (job, body) = (Record::read(|at| row.try_get(at))?, row.try_get::<_, &[u8]>(COLUMNS)?);
     page.add_read(job, body);
     Ok((job.id.0, size_of::<JobRow>() + body.len() + job.key.len() + job.error.len()))
@@ -85,4 +88,42 @@ impl<'a> FromSql<'a> for Field<'a> {
     fn accepts(of: &Type) -> bool {
         [Type::INT8, Type::TEXT, Type::BYTEA].contains(of)
     }
+}
+
+impl SqlSession {
+    /// Reads the first rows that wait, and the number of refused ones. A table that cannot be read holds up nothing else.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection does.
+    pub async fn read_inbox(&self) -> Result<Answer, Trouble> {
+        Ok(Answer::Inbox(match self.rows_of_inbox().await {
+            Err(error) if error.as_db_error().is_some() && !is_over(&error) => {
+                Inbox { reason: said(&error), ..Inbox::default() }
+            }
+            inbox => inbox?,
+        }))
+    }
+
+    async fn rows_of_inbox(&self) -> Result<Inbox, Error> {
+        self.prepare([sql::INBOX, sql::INBOX_REFUSED]).await?;
+        let rows = self.client.query(&self.prepared(sql::INBOX).await?, &[]).await?;
+        let refused = self.client.query_one(&self.prepared(sql::INBOX_REFUSED).await?, &[]).await?;
+        let number: i64 = refused.try_get(0)?;
+        Ok(Inbox {
+            rows: rows.iter().map(row_of).collect::<Result<_, Error>>()?,
+            refused: number.unsigned_abs(),
+            reason: refused.try_get::<_, Option<String>>(1)?.unwrap_or_default(),
+        })
+    }
+}
+
+fn row_of(row: &Row) -> Result<InboxRow, Error> {
+    Ok(InboxRow {
+        id: row.try_get(0)?,
+        tube: row.try_get(1)?,
+        numbers: [row.try_get(2)?, row.try_get(3)?, row.try_get(4)?],
+        options: row.try_get(5)?,
+        body: row.try_get::<_, &[u8]>(6)?.into(),
+    })
 }

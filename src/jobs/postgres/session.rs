@@ -2,10 +2,10 @@
 
 use super::messages::{Answer, Fence, OwnerRow, Reach};
 use super::place::{Place, said};
-use super::rows::{Change, Rows};
+use super::rows::Rows;
 use super::schema;
 use super::statements as sql;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use poolcounter_core::Span;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -44,6 +44,8 @@ pub struct SqlSession {
     /// Task that carries its messages.
     carrier: JoinHandle<()>,
     tls: MakeRustlsConnect,
+    /// Address of this process in the row `owner`.
+    address: String,
     /// Microseconds by which the server's clock is ahead of this machine's.
     pub ahead: i64,
 }
@@ -65,10 +67,7 @@ impl From<Error> for Trouble {
 }
 
 /// Requests that are sent together, each with the number of rows it changes.
-pub type Parts<'a> = Vec<Asked<'a, u64, Error>>;
-
-/// A request under way.
-type Asked<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
+pub type Parts<'a> = Vec<Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>>;
 
 impl SqlSession {
     pub fn is_closed(&self) -> bool {
@@ -88,11 +87,9 @@ impl SqlSession {
     /// Prepares those statements that are not prepared yet, in one round trip. It waits for locks of their tables.
     pub async fn prepare(&self, statements: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {
         let is_missing = |statement: &&'static str| !self.statements.borrow().contains_key(*statement);
-        let prepared = statements.into_iter().filter(is_missing).map(|statement| {
-            Box::pin(async move { Ok((statement, self.client.prepare(statement).await?)) })
-                as Pin<Box<dyn Future<Output = _>>>
-        });
-        let prepared = all_of::<(&'static str, Statement), Error>(prepared.collect()).await?;
+        let prepare = |statement| async move { Ok((statement, self.client.prepare(statement).await?)) };
+        let prepared = join_all(statements.into_iter().filter(is_missing).map(prepare)).await;
+        let prepared = prepared.into_iter().collect::<Result<Vec<_>, Error>>()?;
         self.statements.borrow_mut().extend(prepared);
         Ok(())
     }
@@ -146,32 +143,43 @@ impl SqlSession {
         })
     }
 
-    pub async fn renew(&self, epoch: u64, address: &str) -> Result<Answer, Trouble> {
-        let params: [&(dyn ToSql + Sync); 2] = [&epoch.cast_signed(), &address];
-        let row = self.client.query_opt(&self.prepared(sql::RENEW).await?, &params).await?;
+    /// Takes the queue by a statement, whose parameters behind this process's address are these.
+    pub async fn take(&self, statement: &'static str, of: &[&(dyn ToSql + Sync)]) -> Result<Answer, Trouble> {
+        let params: Vec<&(dyn ToSql + Sync)> = [&self.address as _].into_iter().chain(of.iter().copied()).collect();
+        let taken = self.client.execute(&self.prepared(statement).await?, &params).await?;
+        let reach = self.reach();
+        let row = self.look().await?;
+        Ok(if taken == 0 { Answer::Seen(row) } else { Answer::Took(row, reach) })
+    }
+
+    /// Ends the lease.
+    pub async fn release(&self, epoch: u64) -> Result<(), Trouble> {
+        let statement = self.prepared(sql::RELEASE).await?;
+        self.client.execute(&statement, &[&epoch.cast_signed(), &self.address]).await?;
+        Ok(())
+    }
+
+    /// Renews the lease.
+    pub async fn renew(&self, epoch: u64) -> Result<Answer, Trouble> {
+        let statement = self.prepared(sql::RENEW).await?;
+        let row = self.client.query_opt(&statement, &[&epoch.cast_signed(), &self.address]).await?;
         let batch = row.map(|row| number_of(row.try_get(0)?, "batch of the owner")).transpose()?;
         Ok(Answer::Renewed(batch, self.reach()))
     }
 
     /// Sets the row to a batch, and returns true if the row was as the fence demands. If not, the transaction has
     /// failed.
-    pub async fn fence(&self, fence: &Fence, next_id: Option<u64>, address: &str) -> Result<bool, Error> {
-        self.set_owner(&sql::FENCE, Vec::new(), fence, next_id, address).await
+    pub async fn fence(&self, fence: &Fence, next_id: Option<u64>) -> Result<bool, Error> {
+        self.set_owner(&sql::FENCE, Vec::new(), fence, next_id).await
     }
 
     /// Commits a batch by one statement, if it only puts, only changes or only deletes jobs. Returns true if it is
     /// committed; if not, nothing is written.
-    pub async fn commit_at_once(
-        &self,
-        rows: &Rows<'_>,
-        fence: &Fence,
-        next_id: Option<u64>,
-        address: &str,
-    ) -> Result<bool, Error> {
+    pub async fn commit_at_once(&self, rows: &Rows<'_>, fence: &Fence, next_id: Option<u64>) -> Result<bool, Error> {
         let mut changes = rows.changes();
         let (Some((change, columns)), true) = (changes.pop(), changes.is_empty()) else { return Ok(false) };
         let Some((_, at_once)) = sql::AT_ONCE.iter().find(|(of, _)| *of == change) else { return Ok(false) };
-        self.set_owner(at_once, columns, fence, next_id, address).await
+        self.set_owner(at_once, columns, fence, next_id).await
     }
 
     /// Runs a statement that sets the row, and returns true if the row was as the fence demands.
@@ -181,12 +189,11 @@ impl SqlSession {
         mut params: Vec<&(dyn ToSql + Sync)>,
         fence: &Fence,
         next_id: Option<u64>,
-        address: &str,
     ) -> Result<bool, Error> {
         let Fence { epoch, from, to, attempt } = *fence;
         let [epoch, from, to, attempt] = [epoch, from, to, attempt].map(u64::cast_signed);
         let next_id = next_id.map(u64::cast_signed);
-        let of_fence: [&(dyn ToSql + Sync); 6] = [&to, &attempt, &next_id, &epoch, &from, &address];
+        let of_fence: [&(dyn ToSql + Sync); 6] = [&to, &attempt, &next_id, &epoch, &from, &self.address];
         params.extend(of_fence);
         match self.client.execute(&self.known(statement), &params).await {
             Err(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => Ok(false),
@@ -196,11 +203,12 @@ impl SqlSession {
 
     /// Returns the statements that write rows in the transaction that is under way.
     pub fn write<'a>(&'a self, rows: &'a Rows<'a>) -> Parts<'a> {
-        let execute = |(change, columns): Change<'a>| {
+        let mut parts: Parts<'a> = Vec::new();
+        for (change, columns) in rows.changes() {
             let statement = self.known(change);
-            Box::pin(async move { self.client.execute(&statement, &columns).await }) as Asked<'a, u64, Error>
-        };
-        rows.changes().into_iter().map(execute).collect()
+            parts.push(Box::pin(async move { self.client.execute(&statement, &columns).await }));
+        }
+        parts
     }
 }
 
@@ -261,26 +269,27 @@ pub fn number_of(number: i64, name: &str) -> Result<u64, Trouble> {
 /// Connects. The tables must be of a known format.
 pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     let (client, warning, carrier) = open(place).await?;
-    let is_optional = |statement| sql::LIMITS.contains(&statement);
     let set = |statement: &'static str| {
         let set = client.batch_execute(statement);
-        Box::pin(async move {
+        async move {
             match set.await {
                 // The server does not know this setting.
-                Err(error) if error.as_db_error().is_some() && is_optional(statement) => Ok(0_i64),
-                set => set.map(|()| 0_i64),
+                Err(error) if error.as_db_error().is_some() && sql::LIMITS.contains(&statement) => Ok(()),
+                set => set,
             }
-        }) as Asked<'_, i64, Error>
+        }
     };
-    let mut parts: Vec<_> = sql::LIMITS.into_iter().chain([sql::GREETING, sql::DURABLE]).map(set).collect();
     let asked = SystemTime::now();
-    parts.push(Box::pin(async { client.query_one(sql::CLOCK, &[]).await?.try_get(0) }));
-    let clock = all_of(parts).await?.pop().unwrap_or_default();
+    let settings = join_all(sql::LIMITS.into_iter().chain([sql::GREETING, sql::DURABLE]).map(set));
+    let (set, clock) = join(settings, client.query_one(sql::CLOCK, &[])).await;
+    set.into_iter().collect::<Result<(), Error>>()?;
+    let clock: i64 = clock?.try_get(0)?;
     let between = asked + asked.elapsed().unwrap_or_default() / 2;
     let own = between.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros();
     let ahead = clock.saturating_sub(i64::try_from(own).unwrap_or(i64::MAX));
     check_format(&client).await?;
-    Ok(SqlSession { client, warning, statements: RefCell::default(), carrier, tls: place.tls.clone(), ahead })
+    let (statements, tls, address) = (RefCell::default(), place.tls.clone(), place.address.clone());
+    Ok(SqlSession { client, warning, statements, carrier, tls, address, ahead })
 }
 
 /// Refuses a place behind which two connections are one session of the server: settings of a session do not stay, and
@@ -320,22 +329,14 @@ fn refused(error: Error) -> Trouble {
     }
 }
 
-pub fn within<T>(
-    runtime: &Runtime,
-    time: Duration,
-    future: impl Future<Output = Result<T, Trouble>>,
-) -> Result<T, Trouble> {
-    runtime.block_on(async {
-        match tokio::time::timeout(time, future).await {
-            Ok(result) => result,
-            Err(_) => Err(Trouble::TooLate),
-        }
-    })
+/// Waits for something, and at most for this time.
+pub async fn within<T>(time: Duration, work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    tokio::time::timeout(time, work).await.unwrap_or(Err(Trouble::TooLate))
 }
 
 /// Returns the results of requests that are sent together, in order, or the first error. All are sent before the first
 /// is awaited.
-pub async fn all_of<T, E>(parts: Vec<Asked<'_, T, E>>) -> Result<Vec<T>, E> {
+pub async fn all_of(parts: Parts<'_>) -> Result<Vec<u64>, Error> {
     join_all(parts).await.into_iter().collect()
 }
 

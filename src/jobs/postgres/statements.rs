@@ -19,25 +19,15 @@ pub const LOOK: &str = "SELECT epoch, batch, next_id, attempt, address, \
     CAST(extract(epoch FROM until - clock_timestamp()) AS double precision), \
     (SELECT replace(CAST(queue AS text), '-', '') FROM meta WHERE one = 1) FROM owner WHERE one = 1";
 /// Takes the queue from an owner that counts as dead.
-pub const TAKE_OVER: &str = concat!(
-    "UPDATE owner SET epoch = epoch + 1, address = $1, since = clock_timestamp(), until = ",
-    lease!(),
-    " WHERE one = 1 AND until < clock_timestamp()"
-);
-/// Takes the queue `$4` from the same daemon before an upgrade, which had it by the take-over `$2` as `$3`.
-pub const GO_ON: &str = concat!(
-    "UPDATE owner SET epoch = epoch + 1, address = $1, since = clock_timestamp(), until = ",
-    lease!(),
-    " WHERE one = 1 AND epoch = $2 AND address = $3 \
-     AND EXISTS (SELECT 1 FROM meta WHERE replace(CAST(queue AS text), '-', '') = $4)"
-);
+pub static TAKE_OVER: LazyLock<String> = LazyLock::new(|| take("epoch", "until < clock_timestamp()"));
+/// Takes the queue `$3` from the same daemon before an upgrade, which had it by the take-over `$2` as `$4`.
+pub static GO_ON: LazyLock<String> =
+    LazyLock::new(|| take("epoch", &format!("epoch = $2 AND {QUEUE} AND address = $4")));
 /// Takes the queue `$3` where the take-over `$2` is lost.
-pub const RETAKE: &str = concat!(
-    "UPDATE owner SET epoch = $2 + 1, address = $1, since = clock_timestamp(), until = ",
-    lease!(),
-    " WHERE one = 1 AND epoch < $2 AND until < clock_timestamp() \
-     AND EXISTS (SELECT 1 FROM meta WHERE replace(CAST(queue AS text), '-', '') = $3)"
-);
+pub static RETAKE: LazyLock<String> =
+    LazyLock::new(|| take("$2", &format!("epoch < $2 AND {QUEUE} AND until < clock_timestamp()")));
+/// True of the queue `$3`.
+const QUEUE: &str = "EXISTS (SELECT 1 FROM meta WHERE replace(CAST(queue AS text), '-', '') = $3)";
 /// Renews the lease of the owner.
 pub const RENEW: &str =
     concat!("UPDATE owner SET until = ", lease!(), " WHERE one = 1 AND epoch = $1 AND address = $2 RETURNING batch");
@@ -141,6 +131,15 @@ pub fn of_batch() -> impl Iterator<Item = &'static str> {
     let jobs = AT_ONCE.iter().flat_map(|(change, at_once)| [change, &**at_once]);
     let named = NAMED.as_flattened().iter().map(String::as_str);
     jobs.chain(named).chain([INBOX_TAKEN, INBOX_REFUSE, &FENCE])
+}
+
+/// Returns the statement that takes the queue as `$1`, by the take-over after `epoch`, under a condition.
+fn take(epoch: &str, condition: &str) -> String {
+    let lease = lease!();
+    format!(
+        "UPDATE owner SET epoch = {epoch} + 1, address = $1, since = clock_timestamp(), until = {lease} \
+         WHERE one = 1 AND {condition}"
+    )
 }
 
 /// Returns the statement that puts jobs with values in the first columns.

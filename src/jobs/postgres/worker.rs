@@ -1,9 +1,9 @@
 //! The thread of the store: it runs the next action of the [`Owner`] on the database, and sends events to the loop.
 
-use super::link::Link;
+use super::bell::Bell;
+use super::link::{Link, Renewals};
 use super::owner::{Next, Owner, StoreEvent, StoreRequest, TRUST};
 use super::place::{Place, said};
-use super::renewals::Renewals;
 use super::session::{NO_TABLES, Trouble, check_format, new_runtime, open};
 use super::{Ends, Start, schema};
 use crate::store::HandedOver;
@@ -30,34 +30,38 @@ pub fn starter(place: Place, clock: Clock) -> Start {
     })
 }
 
-fn run(place: Place, clock: &Clock, handed_over: Option<HandedOver>, ends: &Ends) {
+fn run(mut place: Place, clock: &Clock, handed_over: Option<HandedOver>, ends: &Ends) {
     let address = own_address();
+    place.address.clone_from(&address);
+    let (bell, mut link) = (place.bell.clone(), Link::new(place));
     let mut owner = match handed_over {
-        Some(handed_over) => Owner::going_on(address.clone(), handed_over, clock()),
-        None => Owner::new(address.clone(), clock()),
+        Some(handed_over) => Owner::going_on(address, handed_over, clock()),
+        None => Owner::new(address, clock()),
     };
-    let mut link = match Link::new(place, address) {
-        Ok(link) => link,
+    let runtime = match new_runtime() {
+        Ok(runtime) => runtime,
         Err(sentence) => {
             // A loop that has ended needs no event.
             let _ = ends.events.send(StoreEvent::Refused(sentence));
             return ends.wake.wake();
         }
     };
-    while serve(&mut owner, &mut link, clock, ends) {}
-    let until = clock() + LAST_WORD.into();
-    while owner.is_committing() && clock() < until {
-        if step(&mut owner, &mut link, clock, ends).is_some() {
-            thread::sleep(Duration::from_millis(10));
+    runtime.block_on(async {
+        while serve(&mut owner, &mut link, &bell, clock, ends).await {}
+        let until = clock() + LAST_WORD.into();
+        while owner.is_committing() && clock() < until {
+            if step(&mut owner, &mut link, clock, ends).await.is_some() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
         }
-    }
-    if let Some(epoch) = owner.epoch() {
-        link.release(epoch);
-    }
+        if let Some(epoch) = owner.epoch() {
+            link.release(epoch).await;
+        }
+    });
 }
 
 /// Runs the next action, and returns false once the loop has ended.
-fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool {
+async fn serve(owner: &mut Owner, link: &mut Link, bell: &Bell, clock: &Clock, ends: &Ends) -> bool {
     loop {
         match ends.orders.try_recv() {
             Ok(order) => owner.order(order, clock()),
@@ -65,10 +69,10 @@ fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool
             Err(TryRecvError::Disconnected) => return false,
         }
     }
-    if link.take_news() {
+    if bell.take_news() {
         owner.note_inbox(clock());
     }
-    let waited = step(owner, link, clock, ends);
+    let waited = step(owner, link, clock, ends).await;
     // The trust is stored before the events that rely on it are sent.
     ends.trusted_until.store(owner.trusted_until().as_micros(), Ordering::Release);
     let mut has_told = false;
@@ -80,12 +84,14 @@ fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool
     if has_told {
         ends.wake.wake();
     }
-    waited.into_iter().for_each(|span| link.wait(span.into()));
+    if let Some(span) = waited {
+        bell.wait(span.into()).await;
+    }
     true
 }
 
 /// Sends the next request, or returns the time until there is one.
-fn step(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> Option<Span> {
+async fn step(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> Option<Span> {
     let (now, epoch) = (clock(), owner.epoch());
     let mut last = None;
     let mut renewed = |asked: Time| {
@@ -101,7 +107,7 @@ fn step(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> Optio
         Next::Wait(until) => return Some(until.since(now)),
     };
     let is_connect = matches!(ask, StoreRequest::Connect);
-    let answer = link.ask(&ask, &mut renewals);
+    let answer = link.ask(&ask, &mut renewals).await;
     if let Some(ahead) = link.clock_ahead().filter(|_| is_connect) {
         // A loop that has ended needs no event.
         let _ = ends.events.send(StoreEvent::Clock(ahead));

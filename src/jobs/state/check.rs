@@ -211,7 +211,7 @@ impl State {
                 assert!(first.is_none_or(|first| *ticket <= first), "a ticket is not behind the first connection");
                 assert!(!set.is_built || feed.is_plain || feed.known == usize::MAX, "a feed knows all tubes");
             }
-            if first.is_some() && set.awake.is_none() && !self.is_shut && !self.has_news() {
+            if first.is_some() && self.sets.awake.of(id).is_none() && !self.is_shut && !self.has_news() {
                 assert!(set.turns.iter().all(|turn| turn.ticket > 0), "a set waits for all its feeds");
                 let is_watched = |tube: &TubeId| set.turns.iter().any(|turn| self.covers(turn.feed, *tube));
                 let mut plain = set.turns.iter().filter_map(|turn| self.feeds[turn.feed].tube);
@@ -247,14 +247,14 @@ impl State {
             let plain = feed.tube.filter(|tube| self.tubes[*tube].first.is_some()).map(|tube| self.tubes[tube].lane);
             let is_noted = |lane: &LaneId| {
                 let held = &self.limits.lanes[lane.index()].held;
-                self.limits.is_open(*lane) || held.tickets.contains_key(&id)
+                self.limits.is_open(*lane) || held.of(id).is_some()
             };
             let waits = |ticket: u64, set: super::ids::SetId| {
                 let first = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
-                first.is_some_and(|wait| wait.ticket >= ticket) && self.sets[set].awake.is_none()
+                first.is_some_and(|wait| wait.ticket >= ticket) && self.sets.awake.of(set).is_none()
             };
             let is_waited_for = || feed.waiters.iter().any(|(ticket, set)| waits(*ticket, *set));
-            let held = |lane: &LaneId| self.limits.lanes[lane.index()].held.tickets.len();
+            let held = |lane: &LaneId| self.limits.lanes[lane.index()].held.len();
             let matches = feed.lanes.keys().chain(&plain).map(held).sum();
             if !self.is_shut && !self.has_news() && may_match(&mut budget, matches) && is_waited_for() {
                 assert!(feed.lanes.keys().chain(&plain).all(is_noted), "a limit knows of a feed that waits for it");

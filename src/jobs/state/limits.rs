@@ -1,10 +1,13 @@
 //! Limits of tubes and groups: gates, which count reserved jobs and close when the limit is reached.
 
-use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
-use super::rates::{OF_GROUP, Rate, Rates};
+pub(super) mod rates;
+mod starts;
+
+use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, Tickets, TubeId};
 use super::setting::{SettingKind, Settings};
 use super::{Limit, Scope, State};
 use poolcounter_core::{Id, Names, meter};
+use rates::{OF_GROUP, Rate, Rates};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,35 +33,10 @@ pub(super) struct Gate {
 pub(super) struct Lane {
     pub gates: Box<[GateId]>,
     pub tubes: u32,
-    /// Feeds with tubes in it and with waiting sets, while it is closed.
-    pub held: HeldFeeds,
+    /// Feeds with tubes in it and with waiting sets, while it is closed: by the ticket of the first set, or an earlier one.
+    pub held: Tickets<FeedId>,
     /// Gate whose opening makes this lane be examined again.
     watched: Option<GateId>,
-}
-
-/// Feeds in the order of their tickets, each once.
-#[derive(Default)]
-pub(super) struct HeldFeeds {
-    order: BTreeSet<(u64, FeedId)>,
-    /// Ticket of a set that waited for the feed: the first, or an earlier one.
-    pub tickets: BTreeMap<FeedId, u64>,
-}
-
-impl HeldFeeds {
-    fn insert(&mut self, ticket: u64, feed: FeedId) {
-        let known = self.tickets.entry(feed).or_insert(u64::MAX);
-        if ticket < *known {
-            self.order.remove(&(*known, feed));
-            self.order.insert((ticket, feed));
-            *known = ticket;
-        }
-    }
-
-    fn pop_first(&mut self) -> Option<FeedId> {
-        let (_, feed) = self.order.pop_first()?;
-        self.tickets.remove(&feed);
-        Some(feed)
-    }
 }
 
 impl Gate {
@@ -186,7 +164,7 @@ impl Limits {
     /// Returns the lane with these gates, and counts one tube more in it. A new lane is created.
     pub fn enter_lane(&mut self, gates: &[GateId]) -> LaneId {
         let lane = self.lane_of.get(gates).copied().unwrap_or_else(|| {
-            let lane = Lane { gates: gates.into(), tubes: 0, held: HeldFeeds::default(), watched: None };
+            let lane = Lane { gates: gates.into(), tubes: 0, held: Tickets::default(), watched: None };
             let lane = LaneId::from_index(self.lanes.insert(lane));
             self.lane_of.insert(gates.into(), lane);
             lane
@@ -223,7 +201,9 @@ impl Limits {
     pub fn hold(&mut self, id: LaneId, ticket: u64, feed: FeedId) {
         let Some(gate) = self.closed_gate(id) else { return };
         let lane = &mut self.lanes[id.index()];
-        lane.held.insert(ticket, feed);
+        if lane.held.of(feed).is_none_or(|known| ticket < known) {
+            lane.held.set(feed, ticket);
+        }
         if lane.watched.is_none() {
             self.watch_at(id, Some(gate));
         }
@@ -238,8 +218,9 @@ impl Limits {
                 continue;
             }
             let held = &mut self.lanes[lane.index()].held;
-            let next = held.pop_first();
-            if held.tickets.is_empty() {
+            let next = held.first();
+            next.into_iter().for_each(|feed| held.remove(feed));
+            if held.len() == 0 {
                 self.watch_at(lane, None);
             }
             if next.is_some() {
@@ -274,8 +255,7 @@ impl Limits {
                 Some(index),
                 "a lane is found by its gates"
             );
-            assert_eq!(lane.watched.is_none(), lane.held.tickets.is_empty(), "a lane with held feeds is at its gate");
-            assert_eq!(lane.held.order.len(), lane.held.tickets.len(), "a feed is held back once");
+            assert_eq!(lane.watched.is_none(), lane.held.len() == 0, "a lane with held feeds is at its gate");
             let is_found = |gate: GateId| self.gates[gate.index()].lanes.contains(&LaneId::from_index(index));
             assert!(lane.watched.is_none_or(is_found), "a lane is looked at when its gate opens");
         }

@@ -27,6 +27,9 @@ const MOST_HOLDERS: usize = 64;
 /// Number of superseded holders that the puts of one request drop, beside one for each. A step makes few changes.
 const MOST_DROPPED: usize = 1024;
 
+/// Reply to a put that makes no job, and the commit that it waits for.
+type Refused = (Reply, Option<Commit>);
+
 impl State {
     /// `put` and `put-job`.
     pub fn put(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {
@@ -234,7 +237,7 @@ impl State {
         at_once: bool,
         left: &mut usize,
         step: &mut Step<'_, '_>,
-    ) -> Result<(JobId, bool), (Reply, Option<Commit>)> {
+    ) -> Result<(JobId, bool), Refused> {
         let (mut extra, mut superseded) = (Extra::default(), Vec::new());
         if let Some(options) = &put.options {
             (extra.key, extra.until) = (&options.key, options.until);
@@ -274,12 +277,7 @@ impl State {
         Ok((id, is_shown))
     }
 
-    fn check_root(
-        &mut self,
-        tube: TubeId,
-        root: Option<(&[u8], u64)>,
-        now: Time,
-    ) -> Result<(), (Reply, Option<Commit>)> {
+    fn check_root(&mut self, tube: TubeId, root: Option<(&[u8], u64)>, now: Time) -> Result<(), Refused> {
         let Some((signature, timestamp)) = root else { return Ok(()) };
         match self.roots.newest(&self.tubes[tube].name, signature) {
             Some((newest, commit)) if newest > timestamp => {
@@ -300,7 +298,7 @@ impl State {
         root: Option<(&[u8], u64)>,
         left: &mut usize,
         now: Time,
-    ) -> Result<Vec<JobKey>, (Reply, Option<Commit>)> {
+    ) -> Result<Vec<JobKey>, Refused> {
         if key.is_empty() {
             return Ok(Vec::new());
         }

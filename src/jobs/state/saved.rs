@@ -5,6 +5,7 @@ use super::commits::Commit;
 use super::conns::{Conn, HeldJob, Wait};
 use super::ids::TubeId;
 use super::job::{Extra, Job, JobKey, JobPlacement, To, micros};
+use super::rates::Starts;
 use super::record::Record;
 use super::roots::is_signature_of_key;
 use super::sets::Watch;
@@ -55,9 +56,8 @@ pub enum Saved<'a> {
     Wait(ConnId, Option<Time>, Option<u32>),
     /// Time since which the first ready job of a tube is ready, if the jobs are left in a store.
     ReadySince(&'a [u8], Time),
-    /// Starts that count for a rate: the name of their log, and the first, the end and the number of each entry. After the
-    /// settings.
-    Starts(&'a [u8], Vec<(Time, Time, u32)>),
+    /// Starts that count for a rate, behind the name of their log. After the settings.
+    Starts(&'a [u8], Vec<Starts>),
 }
 
 /// State of a tube beyond its jobs.
@@ -104,7 +104,7 @@ impl State {
             figures: self.figures.save(),
         });
         self.all_settings().for_each(|setting| visit(Saved::Setting(setting)));
-        self.limits.rates.save(&mut |log, starts| visit(Saved::Starts(log, starts)));
+        self.limits.rates.saved().for_each(|(log, starts)| visit(Saved::Starts(log, starts)));
         if !leaves_jobs {
             self.roots.iter().for_each(|(tube, signature, newest, at)| visit(Saved::Root(tube, signature, newest, at)));
         }
@@ -197,7 +197,7 @@ impl State {
                     return Err("a connection waits that is not there");
                 }
                 let set = self.enter_set(id);
-                let ticket = self.sets.next_ticket();
+                let ticket = self.sets.tickets.draw();
                 self.begin_wait(id, set, Wait { ticket, until, many }, false);
                 self.arm_conn(id, step.timers);
                 self.go_on(Task::Serve, step);

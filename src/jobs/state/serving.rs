@@ -1,4 +1,9 @@
-//! Requests without a body that change something: each has a function.
+//! Requests, and connections that wait for a job. Each request without a body that changes something has a function.
+
+pub(super) mod manage;
+mod requests;
+mod reserve;
+mod waiters;
 
 use super::{Limit, LimitOf, Reply, SettingKind, State, Step, TubeName, Value};
 use poolcounter_core::ConnId;

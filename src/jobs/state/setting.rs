@@ -1,54 +1,41 @@
 //! A setting, as commands, the configuration file, stores and handovers have it, and the tables of settings.
 
-use poolcounter_core::{Time, TimerId};
+use poolcounter_core::{Time, TimerId, words};
 use poolcounter_protocol::jobs::name::{Pattern, PatternMap};
 use poolcounter_protocol::jobs::values::{Backoff, Limit, Scope};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Kind of a setting: the table that it is in.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub enum SettingKind {
-    /// Limit of the reserved jobs of tubes.
-    Limit,
-    /// The same of a group.
-    GroupLimit,
-    /// Limit of the jobs of tubes that start in a period.
-    Rate,
-    /// The same of a group.
-    GroupRate,
-    /// Attempts and delays of failed jobs.
-    Retry,
-    /// Tube of jobs after their last attempt.
-    DeadLetter,
-    /// Pause.
-    Pause,
-    /// Periodic job.
-    Schedule,
-    /// Last applied setting of the configuration file, by its name.
-    File,
+words! {
+    /// Kind of a setting: the table that it is in. The words are those in a store.
+    #[derive(PartialOrd, Ord, Serialize, Deserialize)]
+    pub enum SettingKind, word {
+        /// Limit of the reserved jobs of tubes.
+        Limit = "limit",
+        /// The same of a group.
+        GroupLimit = "group-limit",
+        /// Limit of the jobs of tubes that start in a period.
+        Rate = "rate",
+        /// The same of a group.
+        GroupRate = "group-rate",
+        /// Attempts and delays of failed jobs.
+        Retry = "retry",
+        /// Tube of jobs after their last attempt.
+        DeadLetter = "dead-letter",
+        /// Pause.
+        Pause = "pause",
+        /// Periodic job.
+        Schedule = "schedule",
+        /// Last applied setting of the configuration file, by its name.
+        File = "file",
+    }
 }
 
 impl SettingKind {
-    /// Every kind.
-    pub const ALL: [SettingKind; 9] = {
-        use SettingKind::{DeadLetter, File, GroupLimit, GroupRate, Limit, Pause, Rate, Retry, Schedule};
-        [Limit, GroupLimit, Rate, GroupRate, Retry, DeadLetter, Pause, Schedule, File]
-    };
-
     /// Returns whether a setting of this kind can have this name.
     pub fn can_be_of(self, name: &[u8]) -> bool {
         use SettingKind::{DeadLetter, Limit, Pause, Rate, Retry};
         !matches!(self, Limit | Rate | Retry | DeadLetter | Pause) || Pattern::parse(name).is_some()
-    }
-
-    /// Words of the kinds in a store.
-    pub const WORDS: [&'static str; 9] =
-        ["limit", "group-limit", "rate", "group-rate", "retry", "dead-letter", "pause", "schedule", "file"];
-
-    /// Returns its word.
-    pub fn word(self) -> &'static str {
-        Self::WORDS[self as usize]
     }
 
     /// Returns the kind of this word.

@@ -1,7 +1,7 @@
 //! Settings of patterns of tubes and of groups: limits, backoffs, dead-letter tubes and pauses. They outlive their
 //! tubes. A setting of the configuration file is overridden by a command until the file has another value for it.
 
-use super::background::{TICK, Work, keep_timer_at};
+use super::background::{Answer, TICK, Work, keep_timer_at};
 use super::commits::Change;
 use super::ids::{GateId, TubeId};
 use super::periodic::Periodic;
@@ -81,7 +81,7 @@ impl State {
         match kind {
             SettingKind::Limit | SettingKind::Rate | SettingKind::Pause => {
                 let pattern = Pattern::parse(&of).expect("only patterns are set");
-                self.begin_sweep(conn, pattern, Work::Refresh { reply, retired }, step);
+                self.begin_sweep(conn, pattern, Work::Refresh(retired), Answer::Fixed(reply), step);
             }
             SettingKind::GroupLimit | SettingKind::GroupRate => self.begin_group_sweep(conn, &of, reply, step),
             SettingKind::Retry | SettingKind::DeadLetter | SettingKind::Schedule | SettingKind::File => {
@@ -133,7 +133,7 @@ impl State {
             let Some((_, of)) = over else { break };
             self.settings.put(SettingKind::Pause, &of, None);
             let pattern = Pattern::parse(&of).expect("only patterns are set");
-            self.begin_sweep(None, pattern, Work::Refresh { reply: Reply::Paused, retired: None }, step);
+            self.begin_sweep(None, pattern, Work::Refresh(None), Answer::Fixed(Reply::Paused), step);
             self.note_change(Change::Setting(SettingKind::Pause, of));
         }
         let next = self.settings.ends.first().map(|(until, _)| (*until).max(step.now + TICK));

@@ -77,8 +77,8 @@ pub enum WorkerEvent<T: Tables> {
     },
     /// The file does not work at present, for this reason.
     Fails(String),
-    /// The batch could not be committed, for this reason. It is tried again without its puts.
-    RolledBack(String),
+    /// The batch could not be committed. It is tried again without its puts.
+    RolledBack,
     /// Everything must be written anew, beginning with the first slice.
     Rewrite(u64),
     /// A slice of the rewrite with this number is written; the next one may follow.
@@ -232,7 +232,8 @@ impl<T: Tables> Worker<T> {
                     // The log may have grown until there was no room.
                     worker.look_after()?;
                     T::drop_puts(&mut batch);
-                    worker.report(WorkerEvent::RolledBack(sentence.clone()));
+                    worker.report(WorkerEvent::Fails(sentence.clone()));
+                    worker.report(WorkerEvent::RolledBack);
                     return Err(Trouble::Passing(sentence));
                 }
                 Err(trouble) => return Err(trouble),

@@ -13,9 +13,7 @@ impl Owner {
         let has_all = match &self.phase {
             Phase::StandsBy => {
                 self.trust(now);
-                self.batch = row.batch;
-                self.phase = Phase::Reads(Cursor::Start, 0);
-                return self.events.push_back(StoreEvent::Owns(self.holder()));
+                return self.begin_reading(row);
             }
             Phase::GoesOn(handed_over) => {
                 let HandedOver { mark, is_whole, .. } = **handed_over;
@@ -31,6 +29,12 @@ impl Owner {
         } else {
             self.begin_rewrite(row);
         }
+    }
+
+    fn begin_reading(&mut self, row: &OwnerRow) {
+        (self.queue, self.epoch, self.since) = (Some(row.queue), row.epoch, row.since);
+        (self.batch, self.phase) = (row.batch, Phase::Reads(Cursor::Start, 0));
+        self.events.push_back(StoreEvent::Owns(self.holder()));
     }
 
     /// Processes the row when nothing was taken.
@@ -50,10 +54,8 @@ impl Owner {
             // A statement that was given up has taken the queue, or its answer was lost. The time is unknown, so the
             // lease is renewed first.
             Phase::StandsBy if is_mine => {
-                (self.queue, self.epoch, self.since) = (Some(row.queue), row.epoch, row.since);
-                (self.batch, self.renewed) = (row.batch, Time::START);
-                self.phase = Phase::Reads(Cursor::Start, 0);
-                self.events.push_back(StoreEvent::Owns(self.holder()));
+                self.renewed = Time::START;
+                self.begin_reading(row);
             }
             _ if row.address == NOBODY && now < self.takes_from => self.takes_from = now,
             _ => {

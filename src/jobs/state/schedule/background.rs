@@ -3,7 +3,7 @@
 
 use crate::state::ids::{GateId, SweepId};
 use crate::state::watches::Watches;
-use crate::state::{JobState, Reply, Step, Timer};
+use crate::state::{Reply, Step, Timer};
 use poolcounter_core::id::index_by;
 use poolcounter_core::{ConnId, Id, Span, Time, TimerId, Timers};
 use slab::Slab;
@@ -28,10 +28,8 @@ pub(in crate::state) enum Task {
     Orphans,
     /// Remove watches of connections that have ended.
     Unwatch,
-    /// Forget root jobs and hidden tubes.
+    /// Forget root jobs and hidden tubes, and delete buried jobs that expire.
     Forget,
-    /// Buried jobs expire.
-    Expire,
     /// Store delays and pauses anew.
     Deadlines,
     /// Serve waiting connections.
@@ -46,20 +44,36 @@ pub(in crate::state) enum DeadlinePlace {
     Jobs(usize),
 }
 
+/// Queue of a tube.
+#[derive(Clone, Copy)]
+pub(in crate::state) enum Queue {
+    Ready,
+    Delayed,
+    Buried,
+    /// Ready dead letters.
+    Dead,
+}
+
 /// Work on each tube or job.
 pub(in crate::state) enum Work {
     /// Update the tube's settings; a gate may be removed at the end.
-    Refresh { reply: Reply, retired: Option<GateId> },
+    Refresh(Option<GateId>),
     /// Update the limits of the groups up to this position.
-    Groups { reply: Reply, end: usize },
-    /// Delete waiting jobs, all or the jobs in this state.
-    Clear(Option<JobState>),
-    /// Move waiting jobs to this tube, all or the jobs in this state.
-    Move(Box<[u8]>, Option<JobState>),
+    Groups(usize),
     /// Delete reserved jobs, for this client. They are found in the table of jobs.
-    Cancel { who: Arc<[u8]>, reply: fn(u64) -> Reply },
-    /// Make this many jobs ready: buried ones, delayed ones or both.
-    Kick { left: u32, buried: bool, delayed: bool },
+    Cancel(Arc<[u8]>),
+    /// Delete the jobs of these queues, one queue after the other.
+    Clear(&'static [Queue]),
+    /// Move them to this tube.
+    Move(&'static [Queue], Box<[u8]>),
+    /// Make this many of them ready.
+    Kick(&'static [Queue], u32),
+}
+
+/// Reply to a command that goes through tubes, with the number of its jobs or without.
+pub(in crate::state) enum Answer {
+    Fixed(Reply),
+    Count(fn(u64) -> Reply),
 }
 
 /// A command under way.
@@ -72,6 +86,7 @@ pub(in crate::state) struct Sweep {
     /// Position of the next tube, group or job.
     pub next: usize,
     pub work: Work,
+    pub answer: Answer,
     pub count: u64,
 }
 
@@ -92,10 +107,8 @@ pub(in crate::state) struct Background {
     pub deadlines: Option<DeadlinePlace>,
     /// Timer of the next slice while the store is as busy as it may be.
     pub pause: Option<TimerId>,
-    /// Timer of the next root job or tube that is forgotten.
+    /// Timer of the next root job or tube that is forgotten, or buried job that expires.
     pub forget: Option<TimerId>,
-    /// Timer of the buried job that expires next.
-    pub expiry: Option<TimerId>,
 }
 
 impl Background {
@@ -150,7 +163,7 @@ impl Background {
 
     /// Returns whether all work that a handover cannot contain is done.
     pub fn is_settled(&self) -> bool {
-        self.queued_sweeps.is_empty() && self.tasks.iter().all(|task| matches!(task, Task::Forget | Task::Expire))
+        self.queued_sweeps.is_empty() && self.tasks.iter().all(|task| *task == Task::Forget)
     }
 
     /// Returns the tasks of a slice: the number of commands, and of other tasks, and whether the commands come first,
@@ -201,12 +214,12 @@ impl Background {
 
     /// Returns the number of armed timers.
     pub fn timers(&self) -> usize {
-        [&self.pause, &self.forget, &self.expiry].into_iter().flatten().count()
+        [&self.pause, &self.forget].into_iter().flatten().count()
     }
 
     /// Takes out and returns all timers.
     pub fn take_timers(&mut self) -> impl Iterator<Item = TimerId> {
-        [self.pause.take(), self.forget.take(), self.expiry.take()].into_iter().flatten()
+        [self.pause.take(), self.forget.take()].into_iter().flatten()
     }
 }
 

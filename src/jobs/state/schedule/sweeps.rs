@@ -1,6 +1,6 @@
 //! Commands that go through many tubes or jobs, in slices, so that connections are served between them.
 
-use crate::state::background::{COST, Sweep, Task, Work};
+use crate::state::background::{Answer, COST, Queue, Sweep, Task, Work};
 use crate::state::ids::{GroupId, SweepId, TubeId};
 use crate::state::job::{Job, JobKey, JobPlacement};
 use crate::state::{JobState, Pattern, Reply, SLICE, State, Step};
@@ -8,32 +8,52 @@ use crate::stats::Jobs as Stat;
 use poolcounter_core::{ConnId, Id, Metered as _, Span};
 use std::sync::Arc;
 
+/// Queues of the jobs that nobody has reserved, of the buried ones with dead letters, and of both these and delayed ones.
+const WAITING: &[Queue] = &[Queue::Ready, Queue::Delayed, Queue::Buried];
+const GIVEN_UP: &[Queue] = &[Queue::Buried, Queue::Dead];
+const KICKED: &[Queue] = &[Queue::Buried, Queue::Dead, Queue::Delayed];
+
+/// Returns the queues of the waiting jobs in this state, or of all.
+pub(in crate::state) fn queues_of(state: Option<JobState>) -> &'static [Queue] {
+    match state {
+        None => WAITING,
+        Some(JobState::Ready) => &[Queue::Ready],
+        Some(JobState::Delayed) => &[Queue::Delayed],
+        Some(JobState::Buried) => &[Queue::Buried],
+        Some(JobState::Reserved) => &[],
+    }
+}
+
 impl State {
     /// `clear`: deletes the jobs of these tubes that are in this state, or in any but reserved. Later requests of the
     /// holder of such a job get NOT_FOUND.
     pub fn clear(&mut self, conn: ConnId, pattern: Pattern<'_>, state: Option<JobState>, step: &mut Step<'_, '_>) {
         let work = match state {
-            Some(JobState::Reserved) => Work::Cancel { who: self.who(conn, step), reply: Reply::Cleared },
-            waiting => Work::Clear(waiting),
+            Some(JobState::Reserved) => Work::Cancel(self.who(conn, step)),
+            waiting => Work::Clear(queues_of(waiting)),
         };
-        self.begin_sweep(Some(conn), pattern, work, step);
+        self.begin_sweep(Some(conn), pattern, work, Answer::Count(Reply::Cleared), step);
     }
 
     /// `kick-all`: makes the buried and delayed jobs of these tubes ready, or only the jobs in one of the states. Dead
     /// letters count as buried.
     pub fn kick_all(&mut self, conn: ConnId, pattern: Pattern<'_>, state: Option<JobState>, step: &mut Step<'_, '_>) {
-        let is_meant = |kicked| state.is_none_or(|state| state == kicked);
-        let [buried, delayed] = [JobState::Buried, JobState::Delayed].map(is_meant);
-        self.begin_sweep(Some(conn), pattern, Work::Kick { left: u32::MAX, buried, delayed }, step);
+        let queues = match state {
+            None => KICKED,
+            Some(JobState::Buried) => GIVEN_UP,
+            other => queues_of(other),
+        };
+        self.begin_sweep(Some(conn), pattern, Work::Kick(queues, u32::MAX), Answer::Count(Reply::Kicked), step);
     }
 
     /// `kick`: makes at most `bound` buried jobs of the used tube ready; if there are none, delayed ones.
     pub fn kick(&mut self, conn: ConnId, bound: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Kick);
         let tube = &self.tubes[self.conns[conn].used];
-        let (name, buried) = (tube.name.clone(), tube.buried.len > 0 || !tube.dead.is_empty());
+        let (name, has_given_up) = (tube.name.clone(), tube.buried.len > 0 || !tube.dead.is_empty());
+        let queues = if has_given_up { GIVEN_UP } else { queues_of(Some(JobState::Delayed)) };
         let pattern = Pattern::parse(&name).expect("the name of a tube is a pattern");
-        self.begin_sweep(Some(conn), pattern, Work::Kick { left: bound, buried, delayed: !buried }, step);
+        self.begin_sweep(Some(conn), pattern, Work::Kick(queues, bound), Answer::Count(Reply::Kicked), step);
     }
 
     /// Starts a command, for a client or without a request.
@@ -42,10 +62,11 @@ impl State {
         conn: Option<ConnId>,
         pattern: Pattern<'_>,
         work: Work,
+        answer: Answer,
         step: &mut Step<'_, '_>,
     ) {
         let (pattern, since) = (pattern.bytes().into(), step.now);
-        self.go(Sweep { conn, pattern, since, next: 0, work, count: 0 }, step);
+        self.go(Sweep { conn, pattern, since, next: 0, work, answer, count: 0 }, step);
     }
 
     /// Starts the update of the groups of this name, all if it is `*`, after a limit has changed.
@@ -58,10 +79,8 @@ impl State {
     ) {
         let own = || self.limits.find_group(name).map_or(0..0, |group| group.index()..group.index() + 1);
         let places = if name == b"*" { 0..self.limits.groups.capacity() } else { own() };
-        let work = Work::Groups { reply, end: places.end };
-        let (pattern, since) = (name.into(), step.now);
-        let sweep = Sweep { conn, pattern, since, next: places.start, work, count: 0 };
-        self.go(sweep, step);
+        let (work, answer, since) = (Work::Groups(places.end), Answer::Fixed(reply), step.now);
+        self.go(Sweep { conn, pattern: name.into(), since, next: places.start, work, answer, count: 0 }, step);
     }
 
     fn go(&mut self, sweep: Sweep, step: &mut Step<'_, '_>) {
@@ -116,14 +135,14 @@ impl State {
 
     /// Runs a slice, and returns true once every tube is done.
     fn run_slice(&mut self, id: SweepId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
-        if let Work::Groups { .. } = self.background[id].work {
+        if let Work::Groups(_) = self.background[id].work {
             let is_done = self.refresh_groups(id, budget);
             self.serve_waiting(step);
             return is_done;
         }
         let pattern = self.background[id].pattern.clone();
         let pattern = Pattern::parse(&pattern).expect("a sweep is begun with a pattern");
-        if let Work::Cancel { who, .. } = &self.background[id].work {
+        if let Work::Cancel(who) = &self.background[id].work {
             return self.cancel_all(id, pattern, &who.clone(), budget, step);
         }
         if let Some(name) = pattern.plain() {
@@ -177,7 +196,7 @@ impl State {
     /// Updates groups, and returns true once every group is done.
     fn refresh_groups(&mut self, id: SweepId, budget: &mut u32) -> bool {
         let sweep = &self.background[id];
-        let Work::Groups { end, .. } = sweep.work else { return true };
+        let Work::Groups(end) = sweep.work else { return true };
         for place in (sweep.next..end).metered() {
             if *budget == 0 {
                 return false;
@@ -193,16 +212,12 @@ impl State {
 
     /// Works on one tube, and returns true once the tube is done.
     fn work_on(&mut self, id: SweepId, tube: TubeId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
-        match &self.background[id].work {
-            Work::Refresh { .. } => {
-                // Settings of five kinds are looked up.
-                *budget = budget.saturating_sub(1);
-                self.refresh(tube);
-                self.serve_waiting(step);
-                return true;
-            }
-            Work::Move(target, _) if **target == *self.tubes[tube].name => return true,
-            _ => {}
+        if let Work::Refresh(_) = self.background[id].work {
+            // Settings of five kinds are looked up.
+            *budget = budget.saturating_sub(1);
+            self.refresh(tube);
+            self.serve_waiting(step);
+            return true;
         }
         while let Some(key) = self.next_of(id, tube) {
             if *budget == 0 {
@@ -211,19 +226,16 @@ impl State {
             *budget -= 1;
             self.background[id].count += 1;
             match &mut self.background[id].work {
-                Work::Clear(_) => {
-                    self.delete_job(key, None, step);
-                }
-                Work::Move(target, _) => {
+                Work::Move(_, target) => {
                     let target = target.clone();
                     let is_moved = self.move_one(key, &target, step);
                     self.background[id].count -= u64::from(!is_moved);
                 }
-                Work::Kick { left, .. } => {
+                Work::Kick(_, left) => {
                     *left -= 1;
                     self.kick_one(key, step);
                 }
-                Work::Cancel { .. } | Work::Refresh { .. } | Work::Groups { .. } => return true,
+                _ => self.delete_job(key, None, step),
             }
             if self.tubes.get(tube).is_none() {
                 return true;
@@ -235,44 +247,32 @@ impl State {
     /// Returns the next job of a tube to work on.
     fn next_of(&self, id: SweepId, tube: TubeId) -> Option<JobKey> {
         let tube = &self.tubes[tube];
-        let ready = || tube.waiting.front();
-        let buried = || tube.buried.front();
-        let given_up = || buried().or_else(|| tube.dead.first().and_then(|id| self.jobs.find(*id)));
-        let delayed = || tube.delayed.first().and_then(|(_, id)| self.jobs.find(*id));
-        match &self.background[id].work {
-            Work::Clear(state) | Work::Move(_, state) => match state {
-                None => ready().or_else(delayed).or_else(buried),
-                Some(JobState::Ready) => ready(),
-                Some(JobState::Delayed) => delayed(),
-                Some(JobState::Buried) => buried(),
-                Some(JobState::Reserved) => None,
-            },
-            Work::Kick { left: 0, .. } | Work::Cancel { .. } | Work::Refresh { .. } | Work::Groups { .. } => None,
-            Work::Kick { buried: true, delayed: true, .. } => given_up().or_else(delayed),
-            Work::Kick { buried: true, .. } => given_up(),
-            Work::Kick { buried: false, .. } => delayed(),
-        }
+        let queues = match &self.background[id].work {
+            Work::Kick(_, 0) | Work::Cancel(_) | Work::Refresh(_) | Work::Groups(_) => return None,
+            Work::Move(_, target) if **target == *tube.name => return None,
+            Work::Clear(queues) | Work::Move(queues, _) | Work::Kick(queues, _) => queues,
+        };
+        queues.iter().find_map(|queue| match queue {
+            Queue::Ready => tube.waiting.front(),
+            Queue::Delayed => self.jobs.find(tube.delayed.first()?.1),
+            Queue::Buried => tube.buried.front(),
+            Queue::Dead => self.jobs.find(*tube.dead.first()?),
+        })
     }
 
     fn finish(&mut self, id: SweepId, step: &mut Step<'_, '_>) {
-        let sweep = self.background.remove(id);
+        let Sweep { conn, work, answer, count, .. } = self.background.remove(id);
         // Successors of a cleared job may go on.
         self.serve_waiting(step);
-        let (reply, promises) = match sweep.work {
-            Work::Refresh { reply, retired } => {
-                if let Some(gate) = retired {
-                    self.limits.gates.remove(gate.index());
-                }
-                (reply, true)
-            }
-            Work::Groups { reply, .. } => (reply, true),
-            Work::Clear(_) => (Reply::Cleared(sweep.count), sweep.count > 0),
-            Work::Move(..) => (Reply::Moved(sweep.count), sweep.count > 0),
-            Work::Cancel { reply, .. } => (reply(sweep.count), sweep.count > 0),
-            Work::Kick { .. } => (Reply::Kicked(sweep.count), sweep.count > 0),
-        };
-        let Some(conn) = sweep.conn else { return };
+        if let Work::Refresh(Some(gate)) = work {
+            self.limits.gates.remove(gate.index());
+        }
+        let Some(conn) = conn else { return };
         self.conns[conn].sweep = None;
+        let (reply, promises) = match answer {
+            Answer::Fixed(reply) => (reply, true),
+            Answer::Count(reply) => (reply(count), count > 0),
+        };
         let after = if promises { self.this_commit() } else { None };
         step.reply_after(conn, reply, after);
     }

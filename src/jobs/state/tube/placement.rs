@@ -1,18 +1,15 @@
 //! Placement of jobs in their queues, and of tubes in the feeds that cover them.
 
-use crate::state::background::{COST, DUE_COST, Task, keep_timer_at};
+use crate::state::background::{DUE_COST, keep_timer_at};
 use crate::state::commits::Change;
 use crate::state::ids::{BucketId, GroupId, TubeId};
 use crate::state::job::{JobKey, JobPlacement, To, URGENT};
 use crate::state::rates::OF_TUBE;
-use crate::state::roots::Root;
 use crate::state::tally::Noted;
 use crate::state::tube::{Bucket, Rank};
 use crate::state::{PAUSE_BETWEEN_SLICES, State, Step, TUBE_BYTES, Timer};
 use poolcounter_core::{ConnId, Id, Sorted, Span, Time, TimerId, Timers, meter};
 
-/// Time for which the rates of a removed tube are kept: the longest window.
-const HIDDEN_KEPT: Span = Span::from_secs(15 * 60);
 /// Number of hidden tubes that are dropped in a step to make room.
 pub(in crate::state) const DROPPED_AT_ONCE: usize = 64;
 
@@ -231,7 +228,7 @@ impl State {
             meter::visit();
             let entry = &mut self.tubes[bucket];
             if entry.held_since == 0 {
-                entry.held_since = self.feeds.next_stamp();
+                entry.held_since = self.feeds.stamps.draw();
             }
             let place = (first.pri(), entry.held_since);
             entry.parked = Some(place);
@@ -264,7 +261,7 @@ impl State {
             return;
         }
         let before = tube.standing(id);
-        tube.stand_at(first.map(Rank::pri), || feeds.next_stamp());
+        tube.stand_at(first.map(Rank::pri), || feeds.stamps.draw());
         self.move_in_feeds(id, before);
         if old.is_none() {
             self.note_comes(id);
@@ -364,30 +361,5 @@ impl State {
         if let Some(feed) = self.feeds.of_name(&tube.name) {
             self.feeds[feed].tube = None;
         }
-    }
-
-    /// Keeps the timer at the first root job or hidden tube to forget, or earlier.
-    pub(in crate::state) fn arm_forget(&mut self, timers: &mut Timers<'_, Timer>) {
-        let root = self.roots.first_end();
-        let tube = self.tubes.first_hidden().map(|(since, _)| since + HIDDEN_KEPT);
-        let next = [root, tube].into_iter().flatten().min();
-        keep_timer_at(&mut self.background.forget, next, Timer::Forget, timers);
-    }
-
-    /// Forgets root jobs that have not changed for 28 days, and tubes that have been hidden for a while.
-    pub(in crate::state) fn forget(&mut self, step: &mut Step<'_, '_>) {
-        while step.timers.spend(COST) {
-            if self.roots.first_end().is_some_and(|end| end <= step.now) {
-                let Root { tube, signature, .. } = self.roots.forget_oldest().expect("the oldest is there");
-                self.note_change(Change::RootGone(tube, signature));
-            } else if let Some((since, tube)) = self.tubes.first_hidden()
-                && since + HIDDEN_KEPT <= step.now
-            {
-                self.drop_tube(tube, step.timers);
-            } else {
-                return self.arm_forget(step.timers);
-            }
-        }
-        self.go_on(Task::Forget, step);
     }
 }

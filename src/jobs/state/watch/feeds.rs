@@ -9,8 +9,7 @@
 //! Invariant: a tube is in each feed that covers it and knows it while it has a job that neither its own limit, a pause
 //! nor the limit of a group holds back, as far as the latter is known to be reached.
 
-use crate::state::ids::{FeedId, LaneId, SetId, TubeId};
-use poolcounter_core::count::first_before;
+use crate::state::ids::{FeedId, LaneId, Serials, SetId, Tickets, TubeId};
 use poolcounter_core::id::index_by;
 use poolcounter_core::{Id, meter};
 use poolcounter_protocol::jobs::name::{Pattern, PatternMap};
@@ -43,16 +42,9 @@ pub(in crate::state) struct Feed {
     pub wide: Vec<SetId>,
     /// Sets that wait, by the ticket of their first waiting connection, or an earlier one. Some may not wait any more.
     pub waiters: BTreeSet<(u64, SetId)>,
-    /// Ticket among the feeds that may have a job for a waiting set.
-    fresh: Option<u64>,
 }
 
 impl Feed {
-    /// Returns whether it may have a job for a waiting set.
-    pub fn is_fresh(&self) -> bool {
-        self.fresh.is_some()
-    }
-
     /// Returns whether it covers a tube of this name.
     pub fn covers(&self, name: &[u8]) -> bool {
         Pattern::parse(&self.pattern).is_some_and(|pattern| pattern.matches(name))
@@ -60,28 +52,18 @@ impl Feed {
 }
 
 /// Every feed.
+#[derive(Default)]
 pub(in crate::state) struct Feeds {
     all: Slab<Feed>,
     pub by_pattern: PatternMap<FeedId>,
-    /// Number that changes when a pattern is added or removed: tubes then look for their feeds anew.
+    /// Number that changes when a pattern is added or removed. A tube looks for its feeds anew if the number after it is
+    /// not its own.
     pub epoch: u64,
     /// Feeds that may have a job for a waiting set, by the ticket of the first set or an earlier one.
-    fresh: BTreeSet<(u64, FeedId)>,
-    last_stamp: u64,
+    pub fresh: Tickets<FeedId>,
+    /// Stamps of tubes that go to the end of their priority.
+    pub stamps: Serials,
     standings: usize,
-}
-
-impl Default for Feeds {
-    fn default() -> Self {
-        Feeds {
-            all: Slab::new(),
-            by_pattern: PatternMap::default(),
-            epoch: 1,
-            fresh: BTreeSet::new(),
-            last_stamp: first_before(u32::MAX.into()),
-            standings: 0,
-        }
-    }
 }
 
 impl Feeds {
@@ -103,12 +85,6 @@ impl Feeds {
             self.by_pattern.hold(pattern);
         }
         has_room
-    }
-
-    /// Returns the stamp of a tube that goes to the end of its priority.
-    pub fn next_stamp(&mut self) -> u64 {
-        self.last_stamp += 1;
-        self.last_stamp
     }
 
     /// Returns the feeds that cover a tube of this name, the most literal first.
@@ -139,7 +115,7 @@ impl Feeds {
         if !self[id].sets.is_empty() {
             return None;
         }
-        self.settle(id);
+        self.fresh.remove(id);
         let feed = self.all.remove(id.index());
         self.by_pattern.remove(&feed.pattern);
         self.epoch += u64::from(!feed.is_plain);
@@ -180,35 +156,19 @@ impl Feeds {
 
     /// Marks a feed that may have a job for a waiting set.
     pub fn freshen(&mut self, id: FeedId) {
-        let feed = &mut self.all[id.index()];
-        if feed.fresh.is_none()
-            && let Some((ticket, _)) = feed.waiters.first()
+        if self.fresh.of(id).is_none()
+            && let Some((ticket, _)) = self.all[id.index()].waiters.first()
         {
-            feed.fresh = Some(*ticket);
-            self.fresh.insert((*ticket, id));
+            self.fresh.set(id, *ticket);
         }
-    }
-
-    /// Removes the mark of a feed: it has no job for a waiting set.
-    pub fn settle(&mut self, id: FeedId) {
-        if let Some(ticket) = self[id].fresh.take() {
-            self.fresh.remove(&(ticket, id));
-        }
-    }
-
-    /// Returns the marked feed of the set that has waited longest.
-    pub fn first_fresh(&self) -> Option<FeedId> {
-        self.fresh.first().map(|(_, id)| *id)
     }
 
     /// Moves the first marked feed to its place. Returns false if another one is first then.
     pub fn is_first(&mut self, id: FeedId, ticket: u64) -> bool {
-        if self[id].fresh != Some(ticket) {
-            self.settle(id);
-            self[id].fresh = Some(ticket);
-            self.fresh.insert((ticket, id));
+        if self.fresh.of(id) != Some(ticket) {
+            self.fresh.set(id, ticket);
         }
-        self.first_fresh() == Some(id)
+        self.fresh.first() == Some(id)
     }
 
     /// Compares the tables with each other.
@@ -222,10 +182,9 @@ impl Feeds {
             assert_eq!(self.of_name(&feed.pattern), Some(id), "a feed is found by its pattern");
             assert!(!feed.sets.is_empty(), "a feed has a set");
             assert!(feed.lanes.values().all(|list| !list.is_empty()), "a lane has a tube");
-            assert!(feed.fresh.is_none_or(|ticket| self.fresh.contains(&(ticket, id))), "a fresh feed is listed");
             standings += feed.lanes.values().map(BTreeSet::len).sum::<usize>();
         }
-        assert_eq!(self.fresh.len(), self.iter().filter(|(_, feed)| feed.fresh.is_some()).count(), "fresh feeds");
+        assert_eq!(self.fresh.len(), self.iter().filter(|(id, _)| self.fresh.of(*id).is_some()).count(), "fresh feeds");
         assert_eq!(self.standings, standings, "tubes in feeds are counted");
     }
 }

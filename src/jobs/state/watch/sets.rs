@@ -59,8 +59,6 @@ pub(in crate::state) struct WatchSet {
     /// Number of connections with these watches.
     pub conns: u32,
     pub waiting: List<ConnId>,
-    /// Ticket among the sets whose search for a job is unfinished.
-    pub awake: Option<u64>,
     /// True once all tubes are in its feeds.
     pub is_built: bool,
     /// Turns of the watches, by feed.
@@ -97,7 +95,6 @@ impl WatchSet {
             is_fair,
             conns: 0,
             waiting: List::default(),
-            awake: None,
             is_built: !is_fair,
             turns,
             is_registered: false,

@@ -1,50 +1,34 @@
 //! Every set of watches, found by its watches, and the connections that wait in them.
 
-use crate::state::ids::SetId;
+use crate::state::ids::{Serials, SetId, Tickets};
 use crate::state::sets::{Watch, WatchSet};
-use poolcounter_core::count::first_before;
 use poolcounter_core::id::index_by;
 use poolcounter_core::{ConnId, Id, Links};
 use slab::Slab;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// Number of sets without connections that are kept, because the next runner will have the same watches.
 const IDLE_SETS: usize = 16;
 
 /// Every set of watches.
+#[derive(Default)]
 pub(in crate::state) struct WatchSets {
     all: Slab<WatchSet>,
     by_watches: BTreeMap<Box<[Watch]>, SetId>,
     /// Sets without connections.
     idle: VecDeque<SetId>,
     /// Sets whose search for a job is unfinished, by the ticket of the first waiting connection.
-    awake: BTreeSet<(u64, SetId)>,
+    pub awake: Tickets<SetId>,
     /// Position of the table from which all sets are to be woken.
     pub waking: Option<usize>,
     pub links: Links,
     pub waiting: u64,
-    last_ticket: u64,
+    /// Tickets of connections that start to wait.
+    pub tickets: Serials,
     /// Bytes of all sets.
     pub bytes: usize,
     /// Number of sets that keep the tubes with a job to give.
     pub wide: usize,
-}
-
-impl Default for WatchSets {
-    fn default() -> Self {
-        WatchSets {
-            all: Slab::new(),
-            by_watches: BTreeMap::new(),
-            idle: VecDeque::new(),
-            awake: BTreeSet::new(),
-            waking: None,
-            links: Links::default(),
-            waiting: 0,
-            last_ticket: first_before(u32::MAX.into()),
-            bytes: 0,
-            wide: 0,
-        }
-    }
 }
 
 impl WatchSets {
@@ -115,12 +99,6 @@ impl WatchSets {
         set
     }
 
-    /// Returns the ticket of a connection that starts to wait.
-    pub fn next_ticket(&mut self) -> u64 {
-        self.last_ticket += 1;
-        self.last_ticket
-    }
-
     /// Adds a waiting connection.
     pub fn begin_wait(&mut self, id: SetId, conn: ConnId) {
         self.all[id.index()].waiting.push_back(&mut self.links, conn);
@@ -131,25 +109,6 @@ impl WatchSets {
     pub fn end_wait(&mut self, id: SetId, conn: ConnId) {
         self.all[id.index()].waiting.remove(&mut self.links, conn);
         self.waiting -= 1;
-    }
-
-    /// Notes that the search for a job for a set is unfinished, with the ticket of its first waiting connection.
-    pub fn keep_awake(&mut self, id: SetId, ticket: u64) {
-        self.calm(id);
-        self[id].awake = Some(ticket);
-        self.awake.insert((ticket, id));
-    }
-
-    /// Notes that the search for a job for a set is finished.
-    pub fn calm(&mut self, id: SetId) {
-        if let Some(ticket) = self[id].awake.take() {
-            self.awake.remove(&(ticket, id));
-        }
-    }
-
-    /// Returns the set that has waited longest of the sets whose search is unfinished.
-    pub fn first_awake(&self) -> Option<SetId> {
-        self.awake.first().map(|(_, id)| *id)
     }
 
     /// Compares the tables with each other.
@@ -163,9 +122,8 @@ impl WatchSets {
             waiting += u64::from(set.waiting.len());
             assert_eq!(set.conns == 0, self.idle.contains(&id), "a set without connections is idle");
             assert_eq!(self.by_watches.get(&set.watches), Some(&id), "a set is found by its watches");
-            assert!(set.awake.is_none_or(|ticket| self.awake.contains(&(ticket, id))), "an awake set is in the list");
         }
-        assert_eq!(self.awake.len(), self.iter().filter(|(_, set)| set.awake.is_some()).count(), "listed set is awake");
+        assert_eq!(self.awake.len(), self.iter().filter(|(id, _)| self.awake.of(*id).is_some()).count(), "awake sets");
         assert_eq!(self.waiting, waiting, "waiting connections are counted");
         assert_eq!(self.by_watches.len(), self.all.len(), "a list of watches has one set");
         assert_eq!(self.wide, self.iter().filter(|(_, set)| set.giving.is_some()).count(), "wide sets are counted");

@@ -147,7 +147,7 @@ impl State {
     pub(in crate::state) fn leave_set(&mut self, id: ConnId) {
         let Some(set) = self.conns.set_set(id, None) else { return };
         if self.sets[set].conns == 1 {
-            self.sets.calm(set);
+            self.sets.awake.remove(set);
             self.unregister(set);
         }
         let Some(oldest) = self.sets.leave(set) else { return };
@@ -213,7 +213,7 @@ impl State {
         let tube = &mut self.tubes[id];
         let before = tube.standing(id);
         if let Some((_, stamp)) = tube.stamps.last_mut().filter(|(own, _)| *own == pri) {
-            *stamp = self.feeds.next_stamp();
+            *stamp = self.feeds.stamps.draw();
             self.move_in_feeds(id, before);
         }
     }
@@ -222,8 +222,8 @@ impl State {
     pub(in crate::state) fn move_in_feeds(&mut self, id: TubeId, before: Option<Standing>) {
         let State { tubes, feeds, .. } = self;
         let tube = &mut tubes[id];
-        if tube.epoch != feeds.epoch {
-            tube.epoch = feeds.epoch;
+        if tube.epoch != feeds.epoch + 1 {
+            tube.epoch = feeds.epoch + 1;
             tube.feeds.clear();
             tube.feeds.extend(feeds.covering(&tube.name));
         }

@@ -1,11 +1,11 @@
 //! Requests about single jobs: delete, release, bury, touch, begin, kick, peek, fail. After a reservation that ends
 //! badly, the job is ready at once, later each time, buried, or moved to a dead-letter tube.
 
-use super::ids::TubeId;
-use super::job::{JobId, JobKey, JobPlacement, Origin, To, micros};
-use super::tally::Counted;
-use super::tube::Rank;
-use super::{Backoff, Failure, JobState, Peek, Reply, State, Step, TubeName};
+use crate::state::ids::TubeId;
+use crate::state::job::{JobId, JobKey, JobPlacement, Origin, To, micros};
+use crate::state::tally::Counted;
+use crate::state::tube::Rank;
+use crate::state::{Backoff, Failure, JobState, Peek, Reply, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::{ConnId, SmallCount, Span, Time};
 use poolcounter_protocol::jobs::wire::MAX_ERROR_BYTES;
@@ -16,7 +16,7 @@ const TIMED_OUT: &str = "the time to run of ";
 
 /// Outcome of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outcome {
+pub(in crate::state) enum Outcome {
     WaitsAgain,
     Buried,
 }
@@ -51,7 +51,7 @@ impl State {
     }
 
     /// Replies that a change of a job is done, once it is committed, and serves waiting connections.
-    pub(super) fn promise(&mut self, conn: ConnId, reply: Reply, id: JobId, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn promise(&mut self, conn: ConnId, reply: Reply, id: JobId, step: &mut Step<'_, '_>) {
         let after = self.this_commit();
         step.reply_after_of(conn, reply, after, id);
         self.serve_waiting(step);
@@ -163,7 +163,7 @@ impl State {
     }
 
     /// Makes a job ready, a dead letter in the tube from which it comes, and resets its attempts.
-    pub(super) fn kick_one(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn kick_one(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         match self.jobs.origin_of(key).map(|origin| origin.tube.to_vec()) {
             Some(tube) => {
                 let tube = self.tube_in_any_case(&tube);
@@ -202,7 +202,7 @@ impl State {
     }
 
     /// Ends a reservation whose TTR has run out.
-    pub(super) fn time_out(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn time_out(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Timeouts);
         self.jobs.note(key, |history| history.timeouts.bump());
         let holder = self.jobs[key].holder().0;
@@ -212,7 +212,7 @@ impl State {
     }
 
     /// Ends a reservation whose connection has ended.
-    pub(super) fn lose_reservation(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn lose_reservation(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::LostReservations);
         if self.ends_connections {
             return self.move_job(key, To::Ready, step);
@@ -315,7 +315,7 @@ impl State {
     }
 
     /// Moves a job to a place in another tube, where it has no attempts yet.
-    pub(super) fn change_tube(
+    pub(in crate::state) fn change_tube(
         &mut self,
         key: JobKey,
         tube: TubeId,

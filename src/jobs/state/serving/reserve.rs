@@ -1,20 +1,18 @@
 //! Reservations: at once, or after a wait.
 
-use super::conns::Wait;
-use super::ids::{SetId, TubeId};
-use super::job::{Job, JobId, JobKey, JobPlacement, To};
-use super::tally::Counted;
-use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step, Task, TubeName};
+use crate::state::conns::Wait;
+use crate::state::ids::{SetId, TubeId};
+use crate::state::job::{Job, JobId, JobKey, JobPlacement, To};
+use crate::state::tally::Counted;
+use crate::state::{Commit, FEW, Reply, Reserve, SLICE, State, Step, Task, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::{ConnId, Metered as _, Span, meter};
-
-mod waiters;
 
 /// Cost of a dropped job while the store cannot keep up: few are dropped at once.
 const COST_OF_A_LATE_DROP: u32 = 64;
 
 /// Result of the search for the next job of a set of watches.
-enum NextJob {
+pub(super) enum NextJob {
     /// This job, in this turn of the set.
     Job(usize, JobKey),
     Nothing,
@@ -49,7 +47,7 @@ impl State {
             return step.reply(id, Reply::TimedOut);
         }
         let until = request.timeout.map(|seconds| step.now + Span::from_secs(u64::from(seconds)));
-        let wait = Wait { ticket: self.sets.next_ticket(), until, many: request.many };
+        let wait = Wait { ticket: self.sets.tickets.draw(), until, many: request.many };
         self.begin_wait(id, set, wait, is_known);
         self.arm_conn(id, step.timers);
         if !is_known {
@@ -58,34 +56,34 @@ impl State {
     }
 
     /// Makes a connection wait. `is_known` is true if there is certainly no job for it; otherwise the search goes on.
-    pub(super) fn begin_wait(&mut self, id: ConnId, set: SetId, wait: Wait, is_known: bool) {
+    pub(in crate::state) fn begin_wait(&mut self, id: ConnId, set: SetId, wait: Wait, is_known: bool) {
         let first = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
         self.conns[id].wait = Some(wait);
         self.sets.begin_wait(set, id);
         if !is_known {
-            self.sets.keep_awake(set, first.unwrap_or(wait).ticket);
+            self.sets.awake.set(set, first.unwrap_or(wait).ticket);
         } else if first.is_none() {
             self.register(set, wait.ticket);
         }
     }
 
     /// Returns whether the search for jobs for the waiting connections of a set is unfinished.
-    pub(super) fn is_later(&self, set: SetId) -> bool {
-        let set = &self.sets[set];
+    pub(in crate::state) fn is_later(&self, set: SetId) -> bool {
+        let (is_awake, set) = (self.sets.awake.of(set).is_some(), &self.sets[set]);
         let is_every_set_woken = self.sets.waking.is_some() || !self.limits.opened.is_empty();
         let has_fresh = || {
-            self.feeds.first_fresh().is_some()
-                && set.turns.iter().metered().any(|turn| self.feeds[turn.feed].is_fresh())
+            self.feeds.fresh.first().is_some()
+                && set.turns.iter().metered().any(|turn| self.feeds.fresh.of(turn.feed).is_some())
         };
         let is_woken = || !set.waiting.is_empty() && (is_every_set_woken || has_fresh());
-        !self.is_shut && (set.awake.is_some() || is_woken())
+        !self.is_shut && (is_awake || is_woken())
     }
 
     /// Returns whether there is news for waiting connections: jobs, opened limits, or unfinished searches.
-    pub(super) fn has_news(&self) -> bool {
-        self.feeds.first_fresh().is_some()
+    pub(in crate::state) fn has_news(&self) -> bool {
+        self.feeds.fresh.first().is_some()
             || !self.limits.opened.is_empty()
-            || self.sets.first_awake().is_some()
+            || self.sets.awake.first().is_some()
             || self.sets.waking.is_some()
     }
 
@@ -118,7 +116,7 @@ impl State {
     }
 
     /// Returns the next job of a set. Drops leaves of superseded root jobs on the way.
-    fn next_job(&mut self, set: SetId, budget: &mut u32, step: &mut Step<'_, '_>) -> NextJob {
+    pub(super) fn next_job(&mut self, set: SetId, budget: &mut u32, step: &mut Step<'_, '_>) -> NextJob {
         if self.is_shut {
             return NextJob::Nothing;
         }
@@ -184,7 +182,7 @@ impl State {
     }
 
     /// Reserves the next job of its set for a connection, and as many more as it has asked for and there are.
-    fn give(
+    pub(super) fn give(
         &mut self,
         conn: ConnId,
         set: SetId,
@@ -229,13 +227,13 @@ impl State {
     }
 
     /// Returns true if the job is the leaf of a root job for which there is a newer timestamp.
-    pub(super) fn is_superseded(&self, key: JobKey) -> bool {
+    pub(in crate::state) fn is_superseded(&self, key: JobKey) -> bool {
         let Some((signature, timestamp)) = self.jobs.root_of(key) else { return false };
         let tube = &self.tubes[self.jobs[key].tube];
         self.roots.newest(&tube.name, signature).is_some_and(|(newest, _)| newest > timestamp)
     }
 
-    pub(super) fn drop_superseded(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn drop_superseded(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         let tube = self.jobs[key].tube;
         self.tubes[tube].rare().dropped += 1;
         self.figures.count(Stat::Superseded);
@@ -260,12 +258,12 @@ impl State {
     }
 
     /// Returns the job with this number, if its put is committed.
-    pub(super) fn visible(&self, id: JobId) -> Option<JobKey> {
+    pub(in crate::state) fn visible(&self, id: JobId) -> Option<JobKey> {
         self.jobs.find(id).filter(|key| self.jobs[*key].place != JobPlacement::Pending)
     }
 
     /// Returns the commit that put a job, if it is not committed yet.
-    pub(super) fn put_commit(&self, key: JobKey) -> Option<Commit> {
+    pub(in crate::state) fn put_commit(&self, key: JobKey) -> Option<Commit> {
         let job = &self.jobs[key];
         (job.place == JobPlacement::Pending).then(|| Commit(job.commit()))
     }

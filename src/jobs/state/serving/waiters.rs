@@ -1,6 +1,6 @@
 //! Connections that wait for a job. The connection that has waited longest is served first.
 
-use super::NextJob;
+use super::reserve::NextJob;
 use crate::state::ids::{FeedId, SetId};
 use crate::state::{FEW, SLICE, State, Step, Task};
 use poolcounter_core::{Id, meter};
@@ -33,7 +33,7 @@ impl State {
         let mut may_go_on = true;
         while may_go_on && *budget > 0 {
             self.free(&mut freed);
-            may_go_on = match (self.feeds.first_fresh(), self.sets.first_awake()) {
+            may_go_on = match (self.feeds.fresh.first(), self.sets.awake.first()) {
                 (Some(feed), _) => self.serve_feed(feed, budget, step),
                 (None, Some(set)) => self.serve_awake(set, budget, step),
                 (None, None) => self.wake_more(budget),
@@ -74,7 +74,7 @@ impl State {
         *budget = budget.saturating_sub(lanes as u32).max(1);
         let Some((ticket, set)) = self.feeds[id].waiters.first().copied().filter(|_| self.first_of(id).is_some())
         else {
-            self.feeds.settle(id);
+            self.feeds.fresh.remove(id);
             self.hold(id);
             return true;
         };
@@ -93,7 +93,7 @@ impl State {
                 self.give(conn, set, (turn, key), wait.many, step);
             }
             NextJob::Nothing => {
-                self.feeds.settle(id);
+                self.feeds.fresh.remove(id);
                 self.hold(id);
             }
             NextJob::Later => return false,
@@ -115,7 +115,7 @@ impl State {
         *budget -= 1;
         meter::visit();
         let Some(conn) = self.sets[set].waiting.front() else {
-            self.sets.calm(set);
+            self.sets.awake.remove(set);
             return true;
         };
         match self.next_job(set, budget, step) {
@@ -123,11 +123,11 @@ impl State {
                 let wait = self.stop_waiting(conn).expect("it is the first of those who wait");
                 self.give(conn, set, (turn, key), wait.many, step);
                 let next = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
-                self.sets.calm(set);
-                next.into_iter().for_each(|wait| self.sets.keep_awake(set, wait.ticket));
+                self.sets.awake.remove(set);
+                next.into_iter().for_each(|wait| self.sets.awake.set(set, wait.ticket));
             }
             NextJob::Nothing => {
-                self.sets.calm(set);
+                self.sets.awake.remove(set);
                 let ticket = self.conns[conn].wait.expect("it waits").ticket;
                 self.register(set, ticket);
                 *budget = budget.saturating_sub(self.sets[set].turns.len() as u32);
@@ -148,7 +148,7 @@ impl State {
             && let Some(conn) = self.sets[set].waiting.front()
             && let Some(wait) = self.conns[conn].wait
         {
-            self.sets.keep_awake(set, wait.ticket);
+            self.sets.awake.set(set, wait.ticket);
         }
         true
     }

@@ -1,13 +1,13 @@
 //! Starts of jobs, and groups whose jobs wait to be tried again: they hold tubes back, and close gates, until a period
 //! or a delay is over.
 
-use super::background::keep_timer_at;
-use super::ids::{GateId, GroupId, TubeId};
-use super::job::JobKey;
-use super::limits::{Gate, Group, Limits, RATES, place_of};
-use super::rates::{OF_GROUP, OF_PATTERN, OF_TUBE, Rate, Rates, SavedStarts};
-use super::setting::SettingKind;
-use super::{Limit, Scope, State, Step, Timer};
+use crate::state::background::keep_timer_at;
+use crate::state::ids::{GateId, GroupId, TubeId};
+use crate::state::job::JobKey;
+use crate::state::limits::{Gate, Group, Limits, RATES, place_of};
+use crate::state::rates::{OF_GROUP, OF_PATTERN, OF_TUBE, Rate, Rates, Starts};
+use crate::state::setting::SettingKind;
+use crate::state::{Limit, Scope, State, Step, Timer};
 use poolcounter_core::{Id, SmallCount, Time, TimerId};
 
 /// Most periods that end in one step.
@@ -16,7 +16,7 @@ const MOST_ENDS: usize = 64;
 impl State {
     /// Updates the gate of the tubes of a limit after a change of which they do not know yet, and returns the gate to
     /// remove once they do. A rate that changes begins anew.
-    pub(super) fn change_shared_gate(
+    pub(in crate::state) fn change_shared_gate(
         &mut self,
         pattern: &[u8],
         old: Option<Limit>,
@@ -45,7 +45,7 @@ impl State {
     }
 
     /// Updates the rate of a tube.
-    pub(super) fn refresh_rate(&mut self, id: TubeId, limit: Limit) {
+    pub(in crate::state) fn refresh_rate(&mut self, id: TubeId, limit: Limit) {
         let tube = &mut self.tubes[id];
         if tube.rate.as_ref().map_or(Limit::default(), |rate| rate.limit) != limit {
             self.limits.rates.forget(&Rates::log_of(OF_TUBE, &tube.name));
@@ -54,7 +54,7 @@ impl State {
     }
 
     /// Updates the limits of a group from the settings.
-    pub(super) fn refresh_group(&mut self, group: GroupId) {
+    pub(in crate::state) fn refresh_group(&mut self, group: GroupId) {
         let Group { name, gate, .. } = &self.limits.groups[group.index()];
         let (name, id) = (name.clone(), *gate);
         let known = self.limits.gates[id.index()].rate.as_ref().map(|rate| rate.limit);
@@ -66,7 +66,7 @@ impl State {
     }
 
     /// Counts a delayed job that waits to be tried again, and in its group one that was reserved before, or one less.
-    pub(super) fn count_retrying(&mut self, key: JobKey, is_more: bool) {
+    pub(in crate::state) fn count_retrying(&mut self, key: JobKey, is_more: bool) {
         if self.jobs.is_retried(key) {
             self.tubes.count_retrying(self.jobs[key].tube, is_more);
         }
@@ -78,7 +78,7 @@ impl State {
     }
 
     /// Counts the start of a job.
-    pub(super) fn note_start(&mut self, id: TubeId, group: Option<GroupId>, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn note_start(&mut self, id: TubeId, group: Option<GroupId>, step: &mut Step<'_, '_>) {
         let Limits { gates, groups, rates, .. } = &mut self.limits;
         let group = group.map(|group| groups[group.index()].gate);
         let rare = self.tubes[id].some_rare();
@@ -103,7 +103,7 @@ impl State {
     }
 
     /// Ends periods that are over.
-    pub(super) fn end_rates(&mut self, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn end_rates(&mut self, step: &mut Step<'_, '_>) {
         self.limits.rates.timer.take().into_iter().for_each(TimerId::fired);
         for _ in 0..MOST_ENDS {
             let Some((log, sum)) = self.limits.rates.end_first(step.now) else { break };
@@ -132,8 +132,8 @@ impl State {
         }
     }
 
-    /// Restores starts that [`Rates::save`] has visited.
-    pub(super) fn restore_starts(&mut self, log: &[u8], starts: SavedStarts, step: &mut Step<'_, '_>) {
+    /// Restores the starts of a log, as [`Rates::saved`] has returned them.
+    pub(in crate::state) fn restore_starts(&mut self, log: &[u8], starts: Vec<Starts>, step: &mut Step<'_, '_>) {
         self.limits.rates.restore(log, starts);
         self.note_starts(log, self.limits.rates.sum(log));
         self.arm_rates(None, step);
@@ -144,7 +144,7 @@ impl State {
     /// # Panics
     ///
     /// Panics if they contradict each other.
-    pub(super) fn check_rates(&self) {
+    pub(in crate::state) fn check_rates(&self) {
         self.limits.rates.check();
         let of_gates = self.limits.gates.iter().filter_map(|(_, gate)| gate.rate.as_deref());
         let of_tubes = self.tubes.iter().filter_map(|(_, tube)| tube.rate.as_deref());

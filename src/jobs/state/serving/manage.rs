@@ -1,8 +1,9 @@
 //! Requests of operators about single jobs or all jobs of some tubes: move, set-job, cancel.
 
-use super::job::{JobId, JobKey, JobPlacement, To};
-use super::{JobChange, JobState, JobsOf, Reply, State, Step, TubeName};
-use crate::state::background::Work;
+use crate::state::background::{Answer, Work};
+use crate::state::job::{JobId, JobKey, JobPlacement, To};
+use crate::state::schedule::sweeps::queues_of;
+use crate::state::{JobChange, JobState, JobsOf, Reply, State, Step, TubeName};
 use poolcounter_core::{ConnId, SmallCount, Span};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ const MOST_CANCELLED: usize = 1024;
 
 /// The jobs that were cancelled last, each with the client that did.
 #[derive(Default)]
-pub(super) struct Cancelled(VecDeque<(JobId, Arc<[u8]>)>);
+pub(in crate::state) struct Cancelled(VecDeque<(JobId, Arc<[u8]>)>);
 
 impl State {
     /// `move`: moves jobs that nobody has reserved, all or those in this state, to another tube, in which they are in
@@ -30,7 +31,8 @@ impl State {
         }
         match what {
             JobsOf::Pattern(pattern) => {
-                self.begin_sweep(Some(conn), pattern, Work::Move(name.bytes().into(), state), step);
+                let work = Work::Move(queues_of(state), name.bytes().into());
+                self.begin_sweep(Some(conn), pattern, work, Answer::Count(Reply::Moved), step);
             }
             JobsOf::Job(id) => {
                 let is_meant = |key: &JobKey| state.is_none_or(|state| self.jobs[*key].state() == Some(state));
@@ -48,7 +50,7 @@ impl State {
     }
 
     /// Moves a job to another tube, and returns true; a superseded leaf is dropped instead, as if its turn had come.
-    pub(super) fn move_one(&mut self, key: JobKey, tube: &[u8], step: &mut Step<'_, '_>) -> bool {
+    pub(in crate::state) fn move_one(&mut self, key: JobKey, tube: &[u8], step: &mut Step<'_, '_>) -> bool {
         let job = &self.jobs[key];
         let to = match job.place {
             JobPlacement::Buried => To::Buried,
@@ -94,7 +96,7 @@ impl State {
     }
 
     /// Counts a kick of a job that is in no place, after which it has no attempts.
-    pub(super) fn note_kick(&mut self, key: JobKey) {
+    pub(in crate::state) fn note_kick(&mut self, key: JobKey) {
         self.jobs.note(key, |history| {
             history.kicks.bump();
             history.attempts = SmallCount::ZERO;
@@ -106,7 +108,7 @@ impl State {
         let who = self.who(conn, step);
         let id = match what {
             JobsOf::Pattern(pattern) => {
-                return self.begin_sweep(Some(conn), pattern, Work::Cancel { who, reply: Reply::Cancelled }, step);
+                return self.begin_sweep(Some(conn), pattern, Work::Cancel(who), Answer::Count(Reply::Cancelled), step);
             }
             JobsOf::Job(id) => id,
         };
@@ -116,7 +118,7 @@ impl State {
         self.promise(conn, Reply::Cancelled(1), id, step);
     }
 
-    pub(super) fn cancel_one(&mut self, key: JobKey, who: &Arc<[u8]>, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn cancel_one(&mut self, key: JobKey, who: &Arc<[u8]>, step: &mut Step<'_, '_>) {
         let Cancelled(last) = &mut self.cancelled;
         if last.len() == MOST_CANCELLED {
             last.pop_front();
@@ -126,14 +128,14 @@ impl State {
     }
 
     /// Returns the name of a client, or its address.
-    pub(super) fn who(&self, conn: ConnId, step: &Step<'_, '_>) -> Arc<[u8]> {
+    pub(in crate::state) fn who(&self, conn: ConnId, step: &Step<'_, '_>) -> Arc<[u8]> {
         let name = &self.conns[conn].name;
         if name.is_empty() { (step.peer)(conn).into_bytes().into() } else { (&**name).into() }
     }
 
     /// Returns the reply to a touch of a job that the connection does not hold. Only a connection that has said
     /// `identify`, which beanstalkd does not know, is told who has cancelled it.
-    pub(super) fn not_held(&mut self, conn: ConnId, id: JobId) -> Reply {
+    pub(in crate::state) fn not_held(&mut self, conn: ConnId, id: JobId) -> Reply {
         let Cancelled(last) = &self.cancelled;
         if self.conns[conn].name.is_empty() || last.is_empty() {
             return Reply::NotFound;

@@ -3,6 +3,7 @@
 
 use poolcounter_core::{Span, Time, TimerId};
 use poolcounter_protocol::jobs::values::Limit;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Most starts in a period that are kept one by one. Of more, those within a 64th of the period are kept together, and
@@ -12,16 +13,13 @@ const EXACT: u32 = 64;
 const LOG_BYTES: usize = 200;
 const ENTRY_BYTES: usize = size_of::<Starts>();
 
-/// Entries of a log in a handover: the first start, the end, and the number.
-pub(super) type SavedStarts = Vec<(Time, Time, u32)>;
-
 /// First bytes of the names of logs.
-pub(super) const OF_TUBE: u8 = b't';
-pub(super) const OF_PATTERN: u8 = b'p';
-pub(super) const OF_GROUP: u8 = b'g';
+pub(in crate::state) const OF_TUBE: u8 = b't';
+pub(in crate::state) const OF_PATTERN: u8 = b'p';
+pub(in crate::state) const OF_GROUP: u8 = b'g';
 
 /// Rate of a tube or of a gate.
-pub(super) struct Rate {
+pub(in crate::state) struct Rate {
     pub log: Box<[u8]>,
     pub limit: Limit,
     /// True while as many jobs have started as may.
@@ -29,8 +27,8 @@ pub(super) struct Rate {
 }
 
 /// Starts that count until the same time.
-#[derive(Clone, Copy)]
-struct Starts {
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Starts {
     first: Time,
     end: Time,
     count: u32,
@@ -44,7 +42,7 @@ struct Log {
 
 /// The starts that count.
 #[derive(Default)]
-pub(super) struct Rates {
+pub(in crate::state) struct Rates {
     logs: BTreeMap<Box<[u8]>, Log>,
     /// Logs by the end of their first starts, or an earlier time.
     ends: BTreeSet<(Time, Box<[u8]>)>,
@@ -150,16 +148,14 @@ impl Rates {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// Restores starts that [`Rates::save`] has visited.
-    pub fn restore(&mut self, name: &[u8], starts: SavedStarts) {
+    /// Restores the starts of a log, as [`Rates::saved`] has returned them.
+    pub fn restore(&mut self, name: &[u8], starts: Vec<Starts>) {
         self.forget(name);
-        let starts: VecDeque<Starts> =
-            starts.into_iter().map(|(first, end, count)| Starts { first, end, count }).collect();
-        let Some(first) = starts.front() else { return };
+        let Some(first) = starts.first() else { return };
         self.ends.insert((first.end, name.into()));
         self.entries += starts.len();
         let sum = starts.iter().map(|starts| u64::from(starts.count)).sum();
-        self.logs.insert(name.into(), Log { starts, sum });
+        self.logs.insert(name.into(), Log { starts: starts.into(), sum });
     }
 
     /// Compares the tables with each other.
@@ -183,11 +179,8 @@ impl Rates {
         self.entries * ENTRY_BYTES + self.logs.len() * LOG_BYTES
     }
 
-    /// Visits the starts that count, for a handover: the name of each log, and of its entries the first, the end and the
-    /// number.
-    pub fn save(&self, visit: &mut dyn FnMut(&[u8], SavedStarts)) {
-        for (name, log) in &self.logs {
-            visit(name, log.starts.iter().map(|starts| (starts.first, starts.end, starts.count)).collect());
-        }
+    /// Returns the starts that count, for a handover, by the name of their log.
+    pub fn saved(&self) -> impl Iterator<Item = (&[u8], Vec<Starts>)> {
+        self.logs.iter().map(|(name, log)| (&**name, log.starts.iter().copied().collect()))
     }
 }

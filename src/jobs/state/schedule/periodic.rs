@@ -1,10 +1,10 @@
 //! Periodic jobs: settings with the times at which each is put. The time of day comes from outside. Each look puts one
 //! job of a schedule at most, and the note of that is in the same batch as the job.
 
-use super::background::keep_timer_at;
-use super::commits::Change;
-use super::setting::{Progress, SettingKind, Value};
-use super::{Body, Put, PutOptions, Refusal, Reply, State, Step, Timer};
+use crate::state::background::keep_timer_at;
+use crate::state::commits::Change;
+use crate::state::setting::{Progress, SettingKind, Value};
+use crate::state::{Body, Put, PutOptions, Refusal, Reply, State, Step, Timer};
 use crate::timetable::Timetable;
 use poolcounter_core::{ConnId, Metered as _, Span, Time, TimerId, Timers};
 use poolcounter_protocol::jobs::commands::JobCommand;
@@ -25,7 +25,7 @@ const MOST_AT_ONCE: usize = 64;
 const ENTRY_BYTES: usize = 6_000;
 
 /// A periodic job.
-pub(super) struct Periodic {
+pub(in crate::state) struct Periodic {
     put: Put,
     timetable: Timetable,
     /// Its line, as behind its name in `schedule-put`, a line feed, and the body.
@@ -36,7 +36,7 @@ pub(super) struct Periodic {
 
 /// All periodic jobs.
 #[derive(Default)]
-pub(super) struct Schedules {
+pub(in crate::state) struct Schedules {
     pub by_name: BTreeMap<Box<[u8]>, Periodic>,
     pub bytes: usize,
     pub timer: Option<TimerId>,
@@ -104,7 +104,7 @@ impl Periodic {
 }
 
 /// Returns the line of a definition.
-pub(super) fn line_of(definition: &[u8]) -> &[u8] {
+pub(in crate::state) fn line_of(definition: &[u8]) -> &[u8] {
     definition.split(|byte| *byte == b'\n').next().unwrap_or_default()
 }
 
@@ -148,7 +148,7 @@ impl State {
     }
 
     /// Sets a periodic job, and returns false if its definition is wrong. It counts from now on.
-    pub(super) fn set_schedule(&mut self, name: &[u8], definition: &[u8], step: &mut Step<'_, '_>) -> bool {
+    pub(in crate::state) fn set_schedule(&mut self, name: &[u8], definition: &[u8], step: &mut Step<'_, '_>) -> bool {
         let now = self.wall_at(step.now);
         let old = self.schedules.by_name.get(name);
         let last = old.and_then(|old| old.progress.last);
@@ -173,7 +173,13 @@ impl State {
     }
 
     /// Restores a periodic job from the value of a setting.
-    pub(super) fn restore_schedule(&mut self, name: &[u8], value: &[u8], now: Time, timers: &mut Timers<'_, Timer>) {
+    pub(in crate::state) fn restore_schedule(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        now: Time,
+        timers: &mut Timers<'_, Timer>,
+    ) {
         let parse = |(progress, definition)| Periodic::parse(name, definition, progress);
         if let Some(periodic) = Progress::split(value).and_then(parse) {
             self.insert_schedule(name, periodic, now, timers);
@@ -181,7 +187,7 @@ impl State {
     }
 
     /// Removes a periodic job, and returns whether it was there.
-    pub(super) fn remove_schedule(&mut self, name: &[u8]) -> bool {
+    pub(in crate::state) fn remove_schedule(&mut self, name: &[u8]) -> bool {
         let Some(old) = self.schedules.by_name.remove(name) else { return false };
         self.schedules.bytes -= bytes_of(name, &old);
         self.note_change(Change::Setting(SettingKind::Schedule, name.into()));
@@ -276,7 +282,7 @@ impl State {
     /// # Panics
     ///
     /// Panics if they contradict each other.
-    pub(super) fn check_schedules(&self) {
+    pub(in crate::state) fn check_schedules(&self) {
         let Schedules { by_name, bytes, timer, .. } = &self.schedules;
         assert_eq!(*bytes, by_name.iter().map(|(name, periodic)| bytes_of(name, periodic)).sum::<usize>());
         assert!(timer.is_some() || by_name.is_empty(), "periodic jobs have a timer");
