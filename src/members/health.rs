@@ -107,7 +107,6 @@ impl PoolConditions<'_> {
     /// Notes the first reason that applies for which takes wait.
     fn note_waits(&mut self) {
         let (pool, of) = (self.pool, &self.pool.row.figures);
-        let name = || name_of(pool.row.name);
         let waiting =
             || format!("{} waiting, the longest for {}", grouped(of.queued.into()), in_words(pool.longest_wait));
         let out = || format!("{} of {} kept out", of.quarantined, of.max);
@@ -117,24 +116,25 @@ impl PoolConditions<'_> {
         let is_backing_off = pool.has_room && pool.is_provided && !pool.can_start;
         if waits && of.quarantined as usize + pool.held_long > 0 && usable == 0 {
             let held = self.held_long().map_or(String::new(), |held| format!(", {held}"));
-            let sentence = format!("{} has no usable member: {}{held}; {}", name(), out(), waiting());
+            let sentence = format!("{} has no usable member: {}{held}; {}", self.name(), out(), waiting());
             self.note_out(&EMPTY, sentence);
             self.has_told_out = true;
         } else if waits && pool.unclean > 0 {
             let unclean = in_plural(pool.unclean, "member waits for a cleaner", "members wait for a cleaner");
-            let sentence = format!("{}: {unclean}, and none is connected; {}", name(), waiting());
+            let sentence = format!("{}: {unclean}, and none is connected; {}", self.name(), waiting());
             self.note(&NO_CLEANER, sentence, self.look(""));
         } else if waits && of.quarantined > 0 && u64::from(of.quarantined) * 2 >= u64::from(of.max) {
-            self.note_out(&HALF_OUT, format!("{}: {}; {}", name(), out(), waiting()));
+            self.note_out(&HALF_OUT, format!("{}: {}; {}", self.name(), out(), waiting()));
             self.has_told_out = true;
         } else if waits && comes + of.in_use + of.stopping == 0 && !pool.is_provided {
-            let sentence = format!("{} has no member and no provider; {}", name(), waiting());
+            let sentence = format!("{} has no member and no provider; {}", self.name(), waiting());
             self.note(&NO_START, sentence, self.look(""));
         } else if let Some((_, text)) = self.failure.as_ref().filter(|_| waits && is_backing_off && comes == 0) {
-            let sentence = format!("{} cannot start members: the last start failed at {text}; {}", name(), waiting());
+            let sentence =
+                format!("{} cannot start members: the last start failed at {text}; {}", self.name(), waiting());
             self.note(&NO_START, sentence, self.look(""));
         } else if self.warn_wait > Span::ZERO && pool.longest_wait > self.warn_wait {
-            let sentence = format!("{}: {}; {} of {} in use", name(), waiting(), of.in_use, of.max);
+            let sentence = format!("{}: {}; {} of {} in use", self.name(), waiting(), of.in_use, of.max);
             self.note(&WAITS_LONG, sentence, self.look(" --waiting"));
         }
     }
@@ -161,24 +161,23 @@ impl PoolConditions<'_> {
     /// Notes members that are not cleaned, starts that fail, and the removal of the pool.
     fn note_rest(&mut self) {
         let of = &self.pool.row.figures;
-        let name = || name_of(self.pool.row.name);
         let failed = self
             .failure
             .as_ref()
-            .map(|(ago, text)| format!("{}: a start failed {} ago at {text}", name(), in_words(*ago)));
+            .map(|(ago, text)| format!("{}: a start failed {} ago at {text}", self.name(), in_words(*ago)));
         let is_leaving = of.is_removing && of.in_use > 0;
         let leaving = is_leaving.then(|| {
             let longest = self.longest().map_or(String::new(), |held| format!(", {held}"));
-            format!("{} is being removed: {} still in use{longest}", name(), of.in_use)
+            format!("{} is being removed: {} still in use{longest}", self.name(), of.in_use)
         });
         let unclean = match (self.pool.unclean, self.pool.late) {
             (1.., _) if of.queued == 0 => {
                 let wait = in_plural(self.pool.unclean, "member waits for a cleaner", "members wait for a cleaner");
-                Some(format!("{}: {wait}, and none is connected", name()))
+                Some(format!("{}: {wait}, and none is connected", self.name()))
             }
             (_, late @ 1..) => {
                 let take = in_plural(late, "cleaning takes", "cleanings take");
-                Some(format!("{}: {take} longer than clean_timeout", name()))
+                Some(format!("{}: {take} longer than clean_timeout", self.name()))
             }
             _ => None,
         };

@@ -218,15 +218,11 @@ impl Members {
             }
         }
         self.events.clear();
-        if self.state.has_changes() {
-            std::mem::take(&mut self.state.replaced).into_iter().for_each(|conn| context.end(conn));
-            for (rule, leases) in self.state.changed_rules() {
-                context.access.note_leases(&rule, leases);
-            }
+        std::mem::take(&mut self.state.replaced).into_iter().for_each(|conn| context.end(conn));
+        for (rule, leases) in self.state.changed_rules() {
+            context.access.note_leases(&rule, leases);
         }
-        if !self.notices.is_empty() {
-            self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.time.now));
-        }
+        self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.time.now));
         self.arm_pacing(context);
         done
     }
@@ -242,7 +238,7 @@ impl Members {
     #[inline(never)]
     fn answer(&mut self, conn: ConnId, query: Query<'_>, context: &mut Context<'_>) -> Result<Progress, Refusal> {
         if let Query::Utilization { pool } = query {
-            let figures = self.state.utilization(pool)?;
+            let figures = self.state.report_of_name(pool)?.row.figures;
             context.output.reply_lines(conn, |bytes| wire::write_utilization(bytes, &figures));
             return Ok(Progress::Done);
         }

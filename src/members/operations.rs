@@ -61,9 +61,7 @@ impl Operate for Members {
         let peers = context.conns.peers;
         let row = self.state.member_named(named, Viewer { now: context.time.now, peer: &|conn| peers.peer(conn) });
         let lease = row.ok().and_then(|row| row.held).map(|(_, lease)| lease);
-        let Some(asked) = request_of(named, lease) else {
-            return Some(Err(OperationError::Refused("no client holds this member".into())));
-        };
+        let Some(asked) = request_of(named, lease) else { return Some(Err(not_held())) };
         let (conn, changes) = (request.from.conn, self.state.kept_changes());
         let answer = self.step(context, true, |state, step| {
             state.serve(conn, asked, step);
@@ -71,21 +69,20 @@ impl Operate for Members {
             let place = step.events.iter().position(|event| event.conn == conn)?;
             Some(step.events.remove(place).what)
         });
-        let refused = match answer {
-            Some(What::Ok) => None,
-            Some(What::NotTaken) | None => Some(OperationError::Refused("no client holds this member".into())),
-            Some(other) => Some(refusal_of(&other)),
-        };
-        let batch = self.keeping.batch().filter(|_| self.state.kept_changes() > changes);
-        match (refused, batch) {
-            (Some(error), _) => Some(Err(error)),
-            (None, None) => Some(Ok(done.into())),
-            (None, Some(batch)) => {
-                self.keeping.operations.push((batch, request.from, done));
-                None
-            }
+        match answer {
+            Some(What::Ok) => {}
+            Some(What::NotTaken) | None => return Some(Err(not_held())),
+            Some(other) => return Some(Err(refusal_of(&other))),
         }
+        let batch = self.keeping.batch().filter(|_| self.state.kept_changes() > changes);
+        let Some(batch) = batch else { return Some(Ok(done.into())) };
+        self.keeping.operations.push((batch, request.from, done));
+        None
     }
+}
+
+fn not_held() -> OperationError {
+    OperationError::Refused("no client holds this member".into())
 }
 
 fn refusal_of(what: &What) -> OperationError {

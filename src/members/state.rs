@@ -302,12 +302,6 @@ impl State {
         self.settle(step);
     }
 
-    /// Returns whether connections were replaced, or numbers of leases of rules have changed, since the last call of
-    /// [`State::changed_rules`], with `replaced` taken.
-    pub fn has_changes(&self) -> bool {
-        !self.replaced.is_empty() || !self.leases.changed_rules.is_empty()
-    }
-
     /// Returns whether there is no pool and no trace of any connection.
     pub fn is_empty(&self) -> bool {
         self.pools.is_empty()

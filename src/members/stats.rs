@@ -1,5 +1,6 @@
 //! Statistics of the members service, for each pool: names, units and help.
 
+use self::MemberStat as Stat;
 use poolcounter_core::stats::statistics;
 use poolcounter_core::{Count, Figures, Histogram};
 use serde::{Deserialize, Serialize};
@@ -38,14 +39,8 @@ statistics! {
 }
 
 /// Statistics of takes without a member, by reason.
-pub const MISSES: [MemberStat; 6] = [
-    MemberStat::AtCapacity,
-    MemberStat::Starting,
-    MemberStat::NoProvider,
-    MemberStat::QueueFull,
-    MemberStat::Limit,
-    MemberStat::Timeout,
-];
+pub const MISSES: [MemberStat; 6] =
+    [Stat::AtCapacity, Stat::Starting, Stat::NoProvider, Stat::QueueFull, Stat::Limit, Stat::Timeout];
 
 /// Returns the number of takes without a member.
 pub fn misses_of(figures: &Figures<MemberStat>) -> u64 {

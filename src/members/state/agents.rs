@@ -163,14 +163,6 @@ impl Agents {
         AgentId::from_index(self.agents.vacant_key())
     }
 
-    /// Counts a member that an agent is asked to clean, or one less.
-    pub fn count_cleaning(&mut self, id: AgentId, begins: bool) {
-        self.change(id, |agent| match begins {
-            true => agent.cleaning += 1,
-            false => agent.cleaning -= 1,
-        });
-    }
-
     /// Returns the provider of a pool with this session, if it serves or is in its grace.
     pub fn of_session(&self, pool: PoolId, session: &[u8]) -> Option<AgentId> {
         self.by_session.get(&(pool, session.into())).copied()

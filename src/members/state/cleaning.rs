@@ -100,7 +100,7 @@ impl State {
         self.members.get_mut(id).proved = step.now;
         self.members.get_mut(id).set_of(agent);
         self.members.enter_state(id, Phase::Cleaning, Some(timer));
-        self.agents.count_cleaning(agent, true);
+        self.agents.change(agent, |agent| agent.cleaning += 1);
     }
 
     /// Frees members that wait to be cleaned in a pool that does not clean any more.

@@ -294,7 +294,7 @@ impl State {
         let timer = until.map(|until| step.timers.arm(until, Timer::Phase(id)));
         self.members.enter_state(id, phase, timer);
         if let Some(agent) = self.member(id).cleaner() {
-            self.agents.count_cleaning(agent, true);
+            self.agents.change(agent, |agent| agent.cleaning += 1);
         }
         Some(())
     }

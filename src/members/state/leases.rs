@@ -199,21 +199,12 @@ impl Leases {
         let until = |span| if span == Span::ZERO { FAR } else { step.now + span };
         let token =
             span.map(|span| Box::new(LeaseToken { token: step.random.bytes(), span, until: until(span), rule: None }));
-        let holding = self.holding_of(conn);
+        let holding = Some(self.holding_of(conn));
         let consumer = self.consumers.get(conn);
         let holder = consumer.name.clone();
         let rule = consumer.rule.clone().filter(|_| span.is_some_and(|span| span > Span::ZERO));
-        let lease = Lease {
-            number,
-            member,
-            holding: Some(holding),
-            is_named: holder.is_some(),
-            holder,
-            since: step.now,
-            is_reported: false,
-            token,
-            timer: None,
-        };
+        let (is_named, since, is_reported, timer) = (holder.is_some(), step.now, false, None);
+        let lease = Lease { number, member, holding, holder, is_named, since, is_reported, token, timer };
         let id = self.insert(lease, pool);
         rule.into_iter().for_each(|rule| self.count_for_rule(id, rule));
         id

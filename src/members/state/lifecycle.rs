@@ -44,7 +44,7 @@ impl State {
     fn unlink_state(&mut self, id: MemberId) -> Option<TimerId> {
         let Member { pool, phase, .. } = *self.member(id);
         if let Some(agent) = self.member(id).cleaner() {
-            self.agents.count_cleaning(agent, false);
+            self.agents.change(agent, |agent| agent.cleaning -= 1);
         }
         if phase == Phase::Checking {
             // Waiters for this check need another member.

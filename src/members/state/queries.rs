@@ -91,15 +91,6 @@ pub struct Viewer<'a> {
 }
 
 impl State {
-    /// Returns the figures of a pool.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no such pool.
-    pub fn utilization(&self, pool: &[u8]) -> Result<Utilization, Refusal> {
-        Ok(self.utilization_of(self.pools.find(pool)?))
-    }
-
     fn utilization_of(&self, id: PoolId) -> Utilization {
         let (of_pool, settings) = (self.members.in_pool(id), &self.pool(id).settings);
         let sum = |kinds: &[Phase]| kinds.iter().map(|kind| of_pool.count(*kind)).sum();

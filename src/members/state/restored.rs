@@ -187,8 +187,7 @@ impl Loading {
             !filter.is_empty() && (filter.member.is_none() || waiter.count.is_none_or(|count| count == 1))
         };
         waiter.filter.as_deref().is_none_or(is_sound).then_some(())?;
-        let most = if waiter.asks_for_starts() { waiter.members() } else { 0 };
-        (waiter.want <= most).then_some(())?;
+        (waiter.want <= waiter.most_starts()).then_some(())?;
         state.waiters.insert(waiter, step).map(|_| ())
     }
 }

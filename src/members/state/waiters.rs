@@ -70,25 +70,11 @@ pub(super) struct Waiter {
 
 impl Waiter {
     /// Returns a take that waits in no table.
-    pub fn new(conn: ConnId, place: Place, take: Take<'_>, now: Time) -> Self {
+    pub fn new(conn: ConnId, place: Place, take: Take<'_>, since: Time) -> Self {
         let Take { timeout, filter, count, priority, lease, .. } = take;
-        let (rank, until, timer) = ((priority, 0), now + timeout, None);
-        let mut waiter = Waiter {
-            conn,
-            place,
-            rank,
-            since: now,
-            priority,
-            count,
-            filter,
-            lease,
-            want: 0,
-            until,
-            timer,
-            class: None,
-        };
-        waiter.want = if waiter.asks_for_starts() { waiter.members() } else { 0 };
-        waiter
+        let (rank, want, until, timer, class) = ((priority, 0), 0, since + timeout, None, None);
+        let waiter = Waiter { conn, place, rank, since, priority, count, filter, lease, want, until, timer, class };
+        Waiter { want: waiter.most_starts(), ..waiter }
     }
 
     /// Returns a copy that is in no table, for a record.
@@ -107,6 +93,11 @@ impl Waiter {
     /// Returns whether a start can bring a member that fits: any but a named one.
     pub fn asks_for_starts(&self) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.member.is_none())
+    }
+
+    /// Returns the most starts that it may have under way: one for each member.
+    pub fn most_starts(&self) -> u32 {
+        if self.asks_for_starts() { self.members() } else { 0 }
     }
 }
 

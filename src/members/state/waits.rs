@@ -88,38 +88,39 @@ impl State {
     /// Returns whether there are more.
     pub(super) fn offer_again(&mut self, step: &mut Step<'_, '_>) -> bool {
         while let Some((from, pool)) = self.pools.offers.first().copied() {
-            if !background::spend(OFFER_COST, step) {
+            // Pools without waiters or free members cost nothing, so that what remains to be done for them comes to its end.
+            let next = if self.pools.has(pool) { self.next_to_offer(from, pool) } else { None };
+            if next.is_some() && !background::spend(OFFER_COST, step) {
                 return true;
             }
             self.pools.offers.pop_first();
-            if self.pools.has(pool) {
-                match self.offer_from(from, pool, step) {
-                    Some(next) => _ = self.pools.offers.insert((next, pool)),
-                    None => self.pools.end_offers(pool),
+            let Some(turn @ (rank @ (priority, arrival), _)) = next else {
+                if self.pools.has(pool) {
+                    self.pools.end_offers(pool);
                 }
-            }
+                continue;
+            };
+            // Waiters for other pools may come first.
+            let is_first = self.pools.offers.first().is_none_or(|(other, _)| rank <= *other);
+            let walked = self.walked.get();
+            // A waiter for whom members are checked may want others, too.
+            let is_over = is_first && !self.try_to_serve(turn, None, step);
+            step.timers.charge(u32::try_from(self.walked.get() - walked).unwrap_or(u32::MAX));
+            self.pools.offers.insert((if is_over { (priority, arrival + 1) } else { rank }, pool));
         }
         false
     }
 
-    /// Offers the free members of a pool to the first waiter from a rank on, unless waiters for other pools come first.
-    /// Returns the rank to go on from; None after the last waiter.
-    fn offer_from(&mut self, from: Rank, id: PoolId, step: &mut Step<'_, '_>) -> Option<Rank> {
+    /// Returns the first waiter from a rank on who may want free members of a pool. None: there is none, or the pool is
+    /// behind, and is reconsidered later.
+    fn next_to_offer(&mut self, from: Rank, id: PoolId) -> Option<Turn> {
         let pool = self.pools.get_mut(id);
-        // A pool that is behind is reconsidered later.
-        let is_over = from == Rank::default() && std::mem::take(&mut pool.is_to_reconsider) && pool.is_behind;
+        let is_begin = from == Rank::default();
+        pool.is_to_reconsider &= !is_begin;
         let places = [Some(Place::Pool(id)), pool.group.map(Place::Group)].into_iter().flatten();
+        let is_put_off = is_begin && pool.is_behind;
         let next = places.filter_map(|place| self.waiters.classes.first_from(place, from)).min();
-        let turn = next.filter(|_| !is_over && self.free_count(id) > 0)?;
-        let ((priority, arrival), _) = turn;
-        if self.pools.offers.first().is_some_and(|(other, _)| *other < turn.0) {
-            return Some(turn.0);
-        }
-        let walked = self.walked.get();
-        let is_served = self.try_to_serve(turn, None, step);
-        step.timers.charge(u32::try_from(self.walked.get() - walked).unwrap_or(u32::MAX));
-        // A waiter for whom members are checked may want others, too.
-        Some((priority, if is_served { arrival } else { arrival + 1 }))
+        next.filter(|_| !is_put_off && self.free_count(id) > 0)
     }
 
     /// Notes that the free members of a group's pools are to be offered again, as far as the budget lasts. Returns whether

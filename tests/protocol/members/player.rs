@@ -7,7 +7,7 @@ use poolcounter_core::slices::PER_TICK;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
 use poolcounter_members::state::{
-    Clock, DeclaredPool, Event, Limits, Notice, RestoredKept, State, Step, Timer, Utilization, Viewer, What,
+    Clock, DeclaredPool, Event, Limits, Notice, PoolReport, RestoredKept, State, Step, Timer, Utilization, Viewer, What,
 };
 use poolcounter_members::wire::{self, Line, Query};
 use std::collections::{BTreeMap, VecDeque};
@@ -243,7 +243,8 @@ impl Player {
         let mut bytes = Vec::new();
         let refusal = match query {
             Query::Utilization { pool } => {
-                self.state.utilization(pool).map(|figures| wire::write_utilization(&mut bytes, &figures)).err()
+                let written = |report: PoolReport<'_>| wire::write_utilization(&mut bytes, &report.row.figures);
+                self.state.report_of_name(pool).map(written).err()
             }
             Query::Members { pool, after, limit } => {
                 let rows = self.state.members_after(pool, after, Viewer { now: self.now, peer: &address });

@@ -21,8 +21,7 @@ impl Waiters {
         self.classes.check(&self.waiters);
         for (id, waiter) in self.iter() {
             assert_eq!(self.of_conn(waiter.conn), Some(id), "a waiter is found by its connection");
-            let most = if waiter.asks_for_starts() { waiter.members() } else { 0 };
-            assert!(waiter.want <= most, "n members need at most n starts");
+            assert!(waiter.want <= waiter.most_starts(), "n members need at most n starts");
         }
         let waiting = self.by_conn.iter().filter(|(_, waiter)| waiter.is_some()).count();
         assert_eq!(waiting, self.waiters.len(), "a connection waits once");

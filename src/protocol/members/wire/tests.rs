@@ -44,80 +44,46 @@ fn usual_lines_are_read_as_any_line() {
     }
 }
 
-/// Commands, each with wrong parameters.
-const MALFORMED: &[(&str, &[&str])] = &[
-    (
-        "TAKE",
-        &[
-            "",
-            " db x",
-            " db 1 2",
-            " db 1e3",
-            " db -1",
-            " db n=0",
-            " db n=",
-            " db pri=10",
-            " db pri=x",
-            " db lease=0",
-            " db lease=",
-            " db token=x",
-            " db gpu=",
-            " db =x",
-            " db n=1 n=1",
-            " db gpu=1 gpu=2",
-            " db member=m n=2",
-            " db member=!m",
-            " a\0b",
-        ],
-    ),
-    ("TAKEGROUP", &[""]),
-    ("RETURN", &["", " x", " 1 ok", " 1 OK x", " 18446744073709551616"]),
-    ("RENEW", &[" 1", " 0123456789abcdef0123456789abcdeg", " 0123456789abcdef0123456789abcdef 0"]),
-    ("CANCEL", &[" x"]),
-    ("BYE", &[" x"]),
-    ("IDENTIFY", &["", " a b"]),
-    (
-        "POOL",
-        &[
-            "",
-            " db",
-            " db 1",
-            " db 1 x",
-            " db 1 2 3",
-            " db 1 2 x=1",
-            " db 1 2 init=1",
-            " db 1 2 queue=",
-            " db 1 2 order=x",
-            " db 1 2 on_loss=x",
-            " db 1 2 max_age=1e3",
-            " db 1 2 queue=1 queue=1",
-        ],
-    ),
-    ("RECONFIGURE", &["", " db max"]),
-    ("RMPOOL", &["", " db now"]),
-    ("PROVIDE", &["", " db x", " db 1 2"]),
-    ("CLEAN", &["", " db 1"]),
-    ("STARTED", &[" 1", " x m", " 1 !m", " 1 m gpu", " 1 m gpu=", " 1 m n=1", " 1 m token=1", " 1 m gpu=1 gpu=1"]),
-    ("FAILED", &["", " x"]),
-    ("STOPPED", &["", " a b"]),
-    ("OFFER", &[" db", " db m x"]),
-    ("WITHDRAW", &[" db", " db m LATER"]),
-    ("ADD", &[" db"]),
-    ("DEL", &[" db"]),
-    ("REPAIR", &[" db"]),
-    ("HOLD", &[" db m", " db m x"]),
-    ("FREE", &[" db"]),
-    ("TAKEBACK", &["", " x"]),
-    ("UTILIZATION", &["", " a b"]),
-    ("MEMBERS", &["", " db limit=x", " db after=", " db x"]),
-    ("WAITERS", &["", " db limit=x", " db after=m", " db limit=1 limit=2"]),
-    ("POOLS", &[" x"]),
+/// Commands, each with wrong parameters between bars.
+const MALFORMED: &[&str] = &[
+    "TAKE:|db x|db 1 2|db 1e3|db -1|db n=0|db n=|db pri=10|db pri=x|db lease=0|db lease=|db token=x|db gpu=|db =x|\
+     db n=1 n=1|db gpu=1 gpu=2|db member=m n=2|db member=!m|a\0b",
+    "TAKEGROUP:",
+    "RETURN:|x|1 ok|1 OK x|18446744073709551616",
+    "RENEW:1|0123456789abcdef0123456789abcdeg|0123456789abcdef0123456789abcdef 0",
+    "CANCEL:x",
+    "BYE:x",
+    "IDENTIFY:|a b",
+    "POOL:|db|db 1|db 1 x|db 1 2 3|db 1 2 x=1|db 1 2 init=1|db 1 2 queue=|db 1 2 order=x|db 1 2 on_loss=x|\
+     db 1 2 max_age=1e3|db 1 2 queue=1 queue=1",
+    "RECONFIGURE:|db max",
+    "RMPOOL:|db now",
+    "PROVIDE:|db x|db 1 2",
+    "CLEAN:|db 1",
+    "STARTED:1|x m|1 !m|1 m gpu|1 m gpu=|1 m n=1|1 m token=1|1 m gpu=1 gpu=1",
+    "FAILED:|x",
+    "STOPPED:|a b",
+    "OFFER:db|db m x",
+    "WITHDRAW:db|db m LATER",
+    "ADD:db",
+    "DEL:db",
+    "REPAIR:db",
+    "HOLD:db m|db m x",
+    "FREE:db",
+    "TAKEBACK:|x",
+    "UTILIZATION:|a b",
+    "MEMBERS:|db limit=x|db after=|db x",
+    "WAITERS:|db limit=x|db after=m|db limit=1 limit=2",
+    "POOLS:x",
 ];
 
 #[test]
 fn malformed_lines_are_refused_with_a_reason() {
     let long = "x".repeat(256);
-    let all = MALFORMED.iter().flat_map(|(command, all)| all.iter().map(move |rest| format!("{command}{rest}")));
+    let lines_of = |(command, all): (&'static str, &'static str)| {
+        all.split('|').map(move |rest| if rest.is_empty() { command.into() } else { format!("{command} {rest}") })
+    };
+    let all = MALFORMED.iter().filter_map(|row| row.split_once(':')).flat_map(lines_of);
     for line in all.chain([format!("TAKE {long}"), format!("TAKE db x={long}")]) {
         assert!(matches!(refused(&line), Err(Refusal::BadSyntax(_))), "{line}: {:?}", parse(line.as_bytes()));
     }
