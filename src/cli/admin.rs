@@ -3,7 +3,6 @@
 use super::command::{Exit, FAILURE, Failure, Requests};
 use super::config_command::{USUAL_CONFIG, file_option};
 use super::options::DaemonSettings;
-use super::servers::json_option;
 use super::services::SERVICES;
 use super::stats::on_wire;
 use super::table::Given;
@@ -46,10 +45,9 @@ pub const OPTIONS: &[Opt<AdminCommandSettings>] = option_table!(AdminCommandSett
          /run/poolcounter/admin.sock, whichever is found first.",
         |settings, value| assign(&mut settings.socket, Ok(Some(value.into())));
     => file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into()))));
-    => json_option(
+    "-j, --json",
         "Print each line as a JSON object. Each object has left, wait, ok or error, with the content of the line.",
-        |settings, _| assign(&mut settings.is_json, Ok(true)),
-    );
+        |settings, _| assign(&mut settings.is_json, Ok(true));
 );
 
 /// Runs the command.

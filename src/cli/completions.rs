@@ -4,21 +4,22 @@
 //! is `words`, `file`, or `command N` if the words from N on are another command. Behind `words` there is one line for
 //! each possible word: the word, a tabulator, a description.
 
-mod names;
 mod parameters;
-mod scripts;
 
 use super::command::{Command, Exit, Failure};
 use super::servers::Servers;
 use super::table::{Given, WordsAllowed};
 use super::terminal::print;
-use names::names_at;
-use parameters::{Completed, completed_behind};
+use parameters::{Completed, completed_behind, names_at};
 use poolcounter_service::options::Opt;
-use scripts::{BASH, FISH, ZSH};
 
-/// Shells with their scripts.
-const SHELLS: [(&str, &str); 3] = [("bash", BASH), ("zsh", ZSH), ("fish", FISH)];
+/// Shells with their scripts. Each script asks the program for the words, and completes files and other commands by the
+/// means of its shell.
+const SHELLS: [(&str, &str); 3] = [
+    ("bash", include_str!("completions/poolcounter.bash")),
+    ("zsh", include_str!("completions/poolcounter.zsh")),
+    ("fish", include_str!("completions/poolcounter.fish")),
+];
 /// Word with which scripts ask.
 const OF: &str = "of";
 

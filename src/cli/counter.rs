@@ -2,13 +2,12 @@
 
 use super::command::{Exit, Failure, wrong_request};
 use super::failure::{PROTOCOL, TRY_LATER};
-use super::lifetime::{Lifetime, grace, lost_exit, on_lost, process_group};
-use super::run_child::{self, HeldResource};
+use super::run_child::{self, HeldResource, Lifetime, grace, lost_exit, on_lost, process_group};
 use super::servers::{Servers, TIMEOUTS, has_part, in_words, print_answers, server_option, tls_option};
 use super::spawn::obey_signals_as_first_process;
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
-use super::wait::WaitProgress;
+use super::wait::{WaitProgress, doubled, repeated};
 use poolcounter_client::{Counters, Error, Units, Usage};
 use poolcounter_counters::CounterRefusal;
 use poolcounter_protocol::counters::wire::client::describe;
@@ -16,8 +15,7 @@ use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Requests.
 pub const REQUESTS: &[(&str, &str)] = &[
@@ -56,9 +54,7 @@ pub const OPTIONS: &[Opt<CounterSettings>] = option_table!(CounterSettings;
         "For acquire: action when the units are lost while the command runs: only warn, or also terminate or kill \
          it (default: warn). The units are lost when the connection is lost.",
     );
-    => lost_exit();
-    => process_group();
-    => grace();
+    => lost_exit(); => process_group(); => grace();
 );
 
 /// Runs the command.
@@ -112,19 +108,12 @@ fn acquire<'a>(
     maximum: u32,
     wait: Duration,
 ) -> Result<Option<Units<'a>>, Error> {
-    let begun = Instant::now();
-    let mut progress = WaitProgress::new(printable(name), Some(wait));
-    let mut pause = SHORTEST_PAUSE;
-    loop {
-        let acquired = counters.acquire(name, resources, maximum)?;
-        let left = wait.saturating_sub(begun.elapsed());
-        if acquired.is_some() || left.is_zero() {
-            return Ok(acquired);
-        }
-        progress.show(begun.elapsed());
-        thread::sleep(pause.min(left));
-        pause = (2 * pause).min(LONGEST_PAUSE);
-    }
+    let (mut progress, mut pause) = (WaitProgress::new(printable(name), wait), SHORTEST_PAUSE);
+    let ask = |waited| {
+        progress.show(waited);
+        counters.acquire(name, resources, maximum)
+    };
+    repeated(wait, ask, |acquired| matches!(acquired, Ok(None)).then(|| doubled(&mut pause, LONGEST_PAUSE)))
 }
 
 /// Runs the command while the units are held; without a command, releases them at once.

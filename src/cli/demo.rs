@@ -202,22 +202,6 @@ fn run_jobs(addresses: &Addresses) -> Result<(), Error> {
 
 /// Returns what a person can try.
 fn introduction(addresses: &Addresses) -> String {
-    let [pools, members, jobs, counters, page] =
-        ["pools", "members", "jobs", "counters", "http"].map(|name| &addresses[name]);
-    format!(
-        "poolcounter serves all of its services in memory, and clients in this process use them.\n\
-         The page is at http://{page}/\n\n\
-         Try in another terminal:\n\
-         \x20 poolcounter status -s {pools}\n\
-         \x20 poolcounter top -s {pools}\n\
-         \x20 poolcounter holders -s {pools} page:Main\n\
-         \x20 poolcounter exec -s {pools} --key page:Main -- date\n\
-         \x20 poolcounter members -s {members} accounts\n\
-         \x20 poolcounter take -s {members} accounts --timeout 30 -- env\n\
-         \x20 poolcounter jobs -s {jobs} summary\n\
-         \x20 poolcounter jobs put -s {jobs} enwiki/sendMail hello\n\
-         \x20 poolcounter jobs -s {jobs} list enwiki/sendMail buried\n\
-         \x20 poolcounter counter -s {counters} get transcoders\n\n\
-         Ctrl-C ends it and leaves nothing.\n"
-    )
+    let text = include_str!("demo.txt").to_string();
+    addresses.iter().fold(text, |text, (name, address)| text.replace(&format!("{{{name}}}"), address))
 }

@@ -17,8 +17,7 @@ use poolcounter_server::Keepalive;
 use poolcounter_service::container::ServiceId;
 use poolcounter_service::health::grouped;
 use poolcounter_service::options::{Opt, assign};
-use poolcounter_service::report::{Level, ShownCondition, Snapshot};
-use poolcounter_service::shown::Text;
+use poolcounter_service::report::{Level, Snapshot};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -222,17 +221,6 @@ fn is_draining(report: &Snapshot) -> bool {
     figures.any(|figure| figure.name == "draining" && figure.value > 0.0)
 }
 
-/// Returns the critical conditions of a report.
-fn critical_conditions(report: &Snapshot) -> Vec<Finding> {
-    let all =
-        report.health.iter().flat_map(|health| health.conditions.iter().map(|condition| (&health.title, condition)));
-    let finding = |(title, condition): (&Text, &ShownCondition)| {
-        let help = if condition.command.is_empty() { "" } else { ": poolcounter " };
-        critical("health", format!("{title}: {}{help}{}", condition.sentence, condition.command))
-    };
-    all.filter(|(_, condition)| condition.level == Level::Critical).map(finding).collect()
-}
-
 fn about_report(report: &Snapshot) -> Vec<Finding> {
     let (own, version) = (env!("CARGO_PKG_VERSION"), &*report.version);
     let version = judged(
@@ -261,7 +249,13 @@ fn about_report(report: &Snapshot) -> Vec<Finding> {
     if is_draining(report) {
         findings.push(warning("daemon", "it drains: new requests are refused until poolcounter admin UNDRAIN"));
     }
-    findings.extend(critical_conditions(report));
+    for health in &report.health {
+        for condition in health.conditions.iter().filter(|condition| condition.level == Level::Critical) {
+            let help = if condition.command.is_empty() { "" } else { ": poolcounter " };
+            let sentence = format!("{}: {}{help}{}", health.title, condition.sentence, condition.command);
+            findings.push(critical("health", sentence));
+        }
+    }
     findings
 }
 
@@ -324,6 +318,7 @@ fn space(free: u64, folder: &Path) -> Finding {
 mod tests {
     use super::*;
     use poolcounter_service::peer::ProcessUsage;
+    use poolcounter_service::report::ShownCondition;
     use poolcounter_service::report::snapshot::{ShownFigure, ShownHealth, ShownService};
 
     #[test]

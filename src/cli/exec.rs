@@ -3,30 +3,30 @@
 //! The lock belongs to the connection, which no other process inherits, so the end of this process releases it in any
 //! case. Until the lock is held, signals have their default effect.
 
-mod held;
 mod options;
 
-pub use options::OPTIONS;
-
 use super::command::{Exit, Failure};
-use super::lifetime::Ended;
-use super::run_child::{self, HeldResource};
+use super::run_child::{self, Ended, HeldResource};
 use super::servers::TIMEOUTS;
-use super::spawn::{Variable, obey_signals_as_first_process};
+use super::spawn::{Variable, obey_signals_as_first_process, stat_of};
 use super::table::Given;
 use super::terminal::{self, printable};
-use super::wait::{NO_LIMIT, RETRY_EVERY, WaitProgress, retrying};
-use held::HeldByAncestors;
+use super::wait::{RETRY_EVERY, WaitProgress, repeated};
+use nix::unistd::getppid;
+pub use options::OPTIONS;
 use options::{ExecSettings, key};
 use poolcounter_client::{Client, Error, KeyLimits, Limits, ListedClaim, Lock, Outcome, Purpose};
-use std::env;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use std::{env, process};
 
 /// Environment variable with the key, if no option sets it.
 const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
+/// Environment variable with the locks that `exec` holds for its command, and the inherited locks. Each line is a
+/// process id, the servers and the key.
+const HELD_VARIABLE: &str = "POOLCOUNTER_HELD";
 
 /// Runs the command.
 ///
@@ -55,9 +55,9 @@ pub fn run(given: &Given) -> Exit {
     if let Some((_, fault)) = faults.iter().find(|(is_so, _)| *is_so) {
         return Err(Failure::misuse(*fault));
     }
-    let held = HeldByAncestors::inherited();
+    let held = env::var_os(HELD_VARIABLE).map(OsStringExt::into_vec).unwrap_or_default();
     let servers = settings.servers.list();
-    let is_held = |(key, workers): &(&Vec<u8>, u32)| held.count(&servers, key) >= *workers as usize;
+    let is_held = |(key, workers): &(&Vec<u8>, u32)| count_held(&held, &servers, key) >= *workers as usize;
     if let Some((key, _)) = settings.keys().find(is_held) {
         let name = printable(key);
         return Err(Failure::misuse(format!(
@@ -69,7 +69,7 @@ pub fn run(given: &Given) -> Exit {
     let client = if let Some(who) = &settings.who { client.named(who) } else { client };
     match wait(&client, &settings) {
         Ok(Outcome::Locked(lock)) => {
-            let variable = held.with(&servers, settings.keys().map(|(key, _)| &key[..]));
+            let variable = with_held(&held, &servers, settings.keys().map(|(key, _)| &key[..]));
             run_with(lock, &settings, &given.words, variable)
         }
         Ok(Outcome::Done) => Ok(ExitCode::from(settings.done_exit)),
@@ -95,37 +95,21 @@ pub fn run(given: &Given) -> Exit {
 
 /// Waits for a lock, and shows the progress on a terminal.
 fn wait<'a>(client: &'a Client, settings: &ExecSettings) -> Result<Outcome<'a>, Error> {
-    let limit = Some(settings.timeout).filter(|timeout| *timeout < NO_LIMIT);
-    let mut progress = WaitProgress::new(settings.name(), limit);
-    let mut show = |waited| {
-        if !settings.is_quiet {
-            progress.show(waited);
-        }
-    };
-    retrying(settings.retries, settings.timeout, |waited| {
-        show(waited);
-        ask(client, settings, waited, &mut |more| show(waited + more))
-    })
-}
-
-/// Requests a lock with the rest of the timeout.
-fn ask<'a>(
-    client: &'a Client,
-    settings: &ExecSettings,
-    waited: Duration,
-    show: &mut dyn FnMut(Duration),
-) -> Result<Outcome<'a>, Error> {
+    let ExecSettings { workers, queue: max_queue, hold, at_least, timeout, .. } = *settings;
+    let mut progress = (!settings.is_quiet).then(|| WaitProgress::new(settings.name(), timeout));
+    let mut show = |waited| progress.iter_mut().for_each(|progress| progress.show(waited));
     let purpose = if settings.is_for_anyone { Purpose::Anyone } else { Purpose::Me };
-    // The first request keeps a timeout in whole seconds, which is all that the C daemon supports.
-    let timeout = if waited < RETRY_EVERY { settings.timeout } else { settings.timeout.saturating_sub(waited) };
-    let ExecSettings { workers, queue: max_queue, hold, at_least, .. } = *settings;
-    let limits = Limits { workers, max_queue, timeout, hold, at_least };
-    let also = settings.also.iter().map(|(key, workers, max_queue)| KeyLimits {
-        key,
-        workers: *workers,
-        max_queue: *max_queue,
-    });
-    client.acquire_several(purpose, &settings.key, &limits, &also.collect::<Vec<_>>(), show)
+    let also = settings.also.iter().map(|&(ref key, workers, max_queue)| KeyLimits { key, workers, max_queue });
+    let also: Vec<_> = also.collect();
+    let ask = |waited| {
+        show(waited);
+        // The first request keeps a timeout in whole seconds, which is all that the C daemon supports.
+        let timeout = if waited < RETRY_EVERY { timeout } else { timeout.saturating_sub(waited) };
+        let limits = Limits { workers, max_queue, timeout, hold, at_least };
+        client.acquire_several(purpose, &settings.key, &limits, &also, |more| show(waited + more))
+    };
+    let is_unavailable = |answer: &_| matches!(answer, Err(Error::Unavailable(_)));
+    repeated(timeout, ask, |answer| (settings.retries && is_unavailable(answer)).then_some(RETRY_EVERY))
 }
 
 /// Runs the command while the lock is held. Waiters for the same work get DONE only if it succeeded, or if one attempt is
@@ -187,4 +171,34 @@ fn holders_in_words(client: &Client, key: &[u8]) -> String {
         others => format!(", {others} others for less"),
     };
     format!("; {name} has held it for {:.1} s{others}", Duration::from(*age).as_secs_f64())
+}
+
+/// Returns the number of locks of this key that ancestors of this process hold. A process that has outlived its `exec`,
+/// such as one in the background, has the variable too, but no such ancestor.
+fn count_held(inherited: &[u8], servers: &[String], key: &[u8]) -> usize {
+    let wanted = lock(servers, key);
+    let holders = inherited.split(|byte| *byte == b'\n').filter_map(|line| {
+        let pid = line.strip_suffix(&wanted[..])?;
+        std::str::from_utf8(pid).ok()?.parse().ok()
+    });
+    let holders: Vec<u32> = holders.collect();
+    if holders.is_empty() { 0 } else { lineage().filter(|pid| holders.contains(pid)).count() }
+}
+
+/// Returns the variable for a command for which this process holds a lock of each of these keys.
+fn with_held<'a>(inherited: &[u8], servers: &[String], keys: impl Iterator<Item = &'a [u8]>) -> Variable {
+    let own = keys.flat_map(|key| [process::id().to_string().as_bytes(), &lock(servers, key), b"\n"].concat());
+    (HELD_VARIABLE.as_bytes().to_vec(), own.chain(inherited.iter().copied()).collect())
+}
+
+/// Returns a line without its process id.
+fn lock(servers: &[String], key: &[u8]) -> Vec<u8> {
+    [b" ", servers.join(",").as_bytes(), b" ", key].concat()
+}
+
+/// Returns the process ids of the parent, its parent and so on, as far as this process can see them.
+fn lineage() -> impl Iterator<Item = u32> {
+    let parent = u32::try_from(getppid().as_raw()).ok();
+    let parent_of = |pid: &u32| stat_of(&pid.to_string()).map(|(_, parent, _)| parent);
+    std::iter::successors(parent, parent_of).take_while(|pid| *pid != 0)
 }

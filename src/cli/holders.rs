@@ -1,31 +1,21 @@
 //! `holders`: prints holders and waiters of the locks of a pool.
 
 use super::command::{Exit, Failure};
-use super::rows::{PrintedRow, show, table};
 use super::servers::{
-    A_SERVER, Servers, TIMEOUTS, has_part, in_words, json_option, print_answers, server_option, tls_option,
+    A_SERVER, PrintedRow, Servers, TIMEOUTS, in_words, json_option, print_answers, server_option, show, table,
+    tls_option,
 };
 use super::table::Given;
 use super::terminal::{self, printable};
 use poolcounter_client::{Client, Error, ListedClaim, Purpose};
-use poolcounter_service::options::{Opt, assign};
+use poolcounter_service::options::Opt;
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// Settings of the command.
-#[derive(Default)]
-pub struct HoldersSettings {
-    servers: Servers,
-    is_json: bool,
-}
-
 /// Options of the command.
-pub const OPTIONS: &[Opt<HoldersSettings>] = &[
-    json_option(
-        "Print a list of JSON objects, one for each server. Each has server, and claims or error.",
-        |settings, _| assign(&mut settings.is_json, Ok(true)),
-    ),
+pub const OPTIONS: &[Opt<Servers>] = &[
+    json_option("Print a list of JSON objects, one for each server. Each has server, and claims or error."),
     server_option(A_SERVER),
     tls_option(),
 ];
@@ -36,11 +26,11 @@ pub const OPTIONS: &[Opt<HoldersSettings>] = &[
 ///
 /// Fails if the result cannot be printed. A server that does not reply is reported; see [`print_answers`].
 pub fn run(given: &Given) -> Exit {
-    let settings = given.settings(OPTIONS, HoldersSettings::default())?;
+    let servers = given.settings(OPTIONS, Servers::default())?;
     let [key] = given.words.as_slice() else { return Err(Failure::misuse("holders needs one KEY")) };
-    let (client, key) = (Client::with(settings.servers.placement(), TIMEOUTS), key.as_bytes());
+    let (client, key) = (Client::with(servers.placement(), TIMEOUTS), key.as_bytes());
     let answers = client.claims_of_each(key).map_err(|error| Failure::misuse(error.to_string()))?;
-    if settings.is_json {
+    if servers.is_json {
         return show(answers, true);
     }
     let (is_one, key) = (answers.len() == 1, printable(key));
@@ -85,5 +75,3 @@ impl PrintedRow for ListedClaim {
         object
     }
 }
-
-has_part!(HoldersSettings, servers: Servers);

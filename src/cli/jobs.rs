@@ -1,39 +1,35 @@
 //! `jobs`: requests of producers, runners and operators of a job queue, as commands. A plain beanstalkd works as the
 //! server as far as it supports the request.
 
-mod batch;
 mod command_run;
 mod copy;
 mod fetch;
 mod input;
 mod options;
 mod outcomes;
-mod pace;
 mod plan;
 pub mod put;
-mod rests;
 pub mod run;
 mod run_options;
 pub mod schedule;
 mod show;
 mod slot;
 mod tally;
-mod tubes;
 mod words;
 
-pub use options::{JobsCommandSettings, OPTIONS};
-
-use super::command::{Command, Exit, Failure, MISUSE, command, wrong_request};
+use super::command::{Command, Exit, FAILURE, Failure, MISUSE, command, wrong_request};
 use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
 use super::terminal::{print, print_bytes, printable};
 use copy::Place;
-use poolcounter_client::{Error, JobId, JobState, Producer, SummaryBy, own_user};
-#[cfg(feature = "postgres")]
+pub use options::{JobsCommandSettings, OPTIONS};
+use poolcounter_client::{Error, JobId, JobState, LimitScope, Producer, Retry, SummaryBy, own_user};
 use poolcounter_jobs::postgres::{self, Place as Database};
-use poolcounter_service::options::seconds;
+use poolcounter_service::options::{number, seconds};
 use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
+
+#[cfg(feature = "postgres")]
 
 /// Requests.
 pub const REQUESTS: &[(&str, &str)] = &[
@@ -95,7 +91,7 @@ pub fn run(given: &Given) -> Exit {
     match texts[..] {
         ["peek" | "show" | "summary" | "list" | "stats", ..] | ["limit" | "retry" | "dead-letter" | "pause"] => {
             let looked = look(&producer, &settings, &texts);
-            if settings.is_json { show::error_as_json(&producer, looked) } else { looked }
+            if settings.servers.is_json { show::error_as_json(&producer, looked) } else { looked }
         }
         _ => change(&producer, &settings, &texts),
     }
@@ -146,19 +142,17 @@ fn change(producer: &Producer, settings: &JobsCommandSettings, words: &[&str]) -
         ["move", what, tube, ref state @ ..] => {
             count_of(what, "MOVED", producer.move_jobs(what, tube, one_state(state)?))
         }
-        ["set", id, ref values @ ..] if !values.is_empty() => tubes::set_job(producer, id_of(id)?, values),
+        ["set", id, ref values @ ..] if !values.is_empty() => set_job(producer, id_of(id)?, values),
         ["cancel", what] => count_of(what, "CANCELLED", producer.cancel(what, &own_user())),
         ["clear", pattern, ref state @ ..] => count("CLEARED", producer.clear(pattern, one_state(state)?)),
-        ["pause", pattern, time] => {
-            found(pattern, producer.pause(pattern, tubes::read(time, seconds)?).map_err(failure)?)
-        }
-        ["retry", pattern, ref how @ ..] if (1..=4).contains(&how.len()) => tubes::retry(producer, pattern, how),
-        ["limit", what, number, ref how @ ..] => tubes::limit(producer, what, number, how),
-        ["drain"] => tubes::set(producer.drain(true)),
-        ["undrain"] => tubes::set(producer.drain(false)),
-        ["store-copy", name] => tubes::store_copy(producer, name),
+        ["pause", pattern, time] => found(pattern, producer.pause(pattern, read(time, seconds)?).map_err(failure)?),
+        ["retry", pattern, ref how @ ..] if (1..=4).contains(&how.len()) => retry(producer, pattern, how),
+        ["limit", what, number, ref how @ ..] => limit(producer, what, number, how),
+        ["drain"] => set(producer.drain(true)),
+        ["undrain"] => set(producer.drain(false)),
+        ["store-copy", name] => store_copy(producer, name),
         ["dead-letter", pattern, ref tube @ ..] if tube.len() <= 1 => {
-            tubes::set(producer.dead_letter(pattern, tube.first().copied()))
+            set(producer.dead_letter(pattern, tube.first().copied()))
         }
         ["init-db", url] => init_db(url, settings.is_run),
         ["copy", from, to] => copy_store(from, to),
@@ -292,4 +286,83 @@ fn failure(error: Error) -> Failure {
         _ => PROTOCOL,
     };
     Failure { status, sentence }
+}
+
+/// Handles `retry PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]`.
+pub fn retry(producer: &Producer, pattern: &str, how: &[&str]) -> Exit {
+    let usual = Retry::default();
+    let time = |at: usize, usual| how.get(at).map_or(Ok(usual), |word| read(word, seconds));
+    let factor = how.get(2).map_or(Ok(usual.factor), |word| read(word, |word| number(word, 0.0..=f64::from(u32::MAX))));
+    let retry = Retry {
+        attempts: read(how[0], |word| number(word, 0..=u32::MAX))?,
+        first: time(1, usual.first)?,
+        factor: factor?,
+        max: time(3, usual.max)?,
+    };
+    set(producer.retry(pattern, &retry))
+}
+
+/// Handles `limit PATTERN N [per SECONDS] [each|all]` and `limit group:NAME N [per SECONDS | ordered]`.
+pub fn limit(producer: &Producer, what: &str, most: &str, how: &[&str]) -> Exit {
+    let most = read(most, |word| number(word, 0..=u32::MAX))?;
+    let (period, scope) = match *how {
+        ["per", period, ref scope @ ..] => (Some(read(period, seconds)?), scope),
+        ref scope => (None, scope),
+    };
+    if period.is_some_and(|period| period.is_zero()) {
+        return Err(Failure::misuse("a period is at least a second"));
+    }
+    let scope = match (what.starts_with("group:"), scope) {
+        (_, []) | (false, ["each"]) => LimitScope::Each,
+        (false, ["all"]) => LimitScope::All,
+        (true, ["ordered"]) if period.is_none() => LimitScope::Ordered,
+        (false, other) => return Err(Failure::misuse(format!("\"{}\" is neither each nor all", other.join(" ")))),
+        (true, _) => {
+            return Err(Failure::misuse("the limit of a group has per SECONDS, or ordered, and no other word"));
+        }
+    };
+    set(producer.limit(what, most, period, scope))
+}
+
+/// Handles `set ID [pri=N] [delay=SECONDS] [ttr=SECONDS]`.
+pub fn set_job(producer: &Producer, id: JobId, values: &[&str]) -> Exit {
+    let (mut pri, mut delay, mut ttr) = (None, None, None);
+    for value in values {
+        match value.split_once('=') {
+            Some(("pri", value)) => pri = Some(read(value, |word| number(word, 0..=u32::MAX))?),
+            Some(("delay", value)) => delay = Some(read(value, seconds)?),
+            Some(("ttr", value)) => ttr = Some(read(value, seconds)?),
+            _ => return Err(Failure::misuse(format!("\"{value}\" is not pri=N, delay=SECONDS or ttr=SECONDS"))),
+        }
+    }
+    found(&id.to_string(), producer.set_job(id, pri, delay, ttr).map_err(failure)?)
+}
+
+/// Handles `store-copy NAME`: prints the size of the copy in bytes.
+pub fn store_copy(producer: &Producer, name: &str) -> Exit {
+    let why = match producer.store_copy(name) {
+        Ok(Some(bytes)) => return print(&format!("COPIED {bytes}\n")),
+        Ok(None) => "the server has no file of jobs; copy FROM TO copies a database",
+        Err(Error::Refused(words)) if words == "INTERNAL_ERROR" => {
+            "it exists, another copy is being made, or there is no room; the log of the daemon has the reason"
+        }
+        Err(Error::Refused(words)) if words.starts_with("BAD_FORMAT") => {
+            return Err(Failure::misuse(
+                "NAME has no slash, no dot in front, and does not begin as the file of jobs does",
+            ));
+        }
+        Err(error) => return Err(failure(error)),
+    };
+    Err(Failure { status: FAILURE, sentence: format!("{name}: {why}") })
+}
+
+/// Returns the exit status of a setting.
+pub fn set(result: Result<(), Error>) -> Exit {
+    result.map_err(failure)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Parses a parameter. The error of `read` describes valid values.
+pub fn read<T>(word: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Failure> {
+    read(word).map_err(|wanted| Failure::misuse(format!("\"{word}\" is not {wanted}")))
 }

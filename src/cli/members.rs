@@ -1,14 +1,14 @@
 //! `members`: prints the pools of members, or the members or waiters of one, as a table or as JSON, and sends the
 //! requests of operators and of holders of lease tokens.
 
-mod keeper;
 mod requests;
 
 pub use requests::{REQUESTS, list};
 
 use super::command::{Exit, Failure};
-use super::rows::{PrintedRow, show, table};
-use super::servers::{A_SERVER, Servers, TIMEOUTS, has_part, json_option, server_option, tls_option};
+use super::servers::{
+    A_SERVER, PrintedRow, Servers, TIMEOUTS, has_part, json_option, server_option, show, table, tls_option,
+};
 use super::spawn::obey_signals_as_first_process;
 use super::table::Given;
 use super::terminal::{self, printable};
@@ -23,7 +23,6 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct MembersCommandSettings {
     servers: Servers,
-    is_json: bool,
     /// True if the waiters of a pool are printed instead of its members.
     is_about_waiters: bool,
     /// True if a request is about all members of the pool.
@@ -43,7 +42,6 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = option_table!(MembersCommand
     => json_option(
         "Print a list of JSON objects, one for each server. Each has server, and pools, members, waiters or error. For \
          a request, the output is one object with request, pool and error.",
-        |settings, _| assign(&mut settings.is_json, Ok(true)),
     );
     "--waiting",
         "For POOL: print its waiters, in the order in which they are served. The list has their names or addresses, \
@@ -65,8 +63,7 @@ pub const OPTIONS: &[Opt<MembersCommandSettings>] = option_table!(MembersCommand
         |settings, value| assign(&mut settings.every, seconds_from(Duration::ZERO, value).map(Some));
     "--until-exit PID", "For renew --every: end with status 0 once the process of this number has ended.",
         |settings, value| assign(&mut settings.until_exit, number(value, 1..=i32::MAX).map(Some));
-    => server_option(A_SERVER);
-    => tls_option();
+    => server_option(A_SERVER); => tls_option();
 );
 
 /// Runs the command. A single word is a pool, whatever its name: each request has a parameter.
@@ -88,14 +85,15 @@ pub fn run(given: &Given) -> Exit {
     } else if settings.until_exit.is_some() {
         return Err(Failure::misuse("--until-exit needs --every"));
     }
+    let is_json = settings.servers.is_json;
     match (words.as_slice(), settings.is_about_waiters) {
         ([], true) => Err(Failure::misuse("--waiting needs a pool")),
-        ([], false) => show(members.pools(), settings.is_json),
-        ([pool], true) => show(members.waiters(pool).map_err(bad_name)?, settings.is_json),
-        ([pool], false) => show(members.members(pool).map_err(bad_name)?, settings.is_json),
+        ([], false) => show(members.pools(), is_json),
+        ([pool], true) => show(members.waiters(pool).map_err(bad_name)?, is_json),
+        ([pool], false) => show(members.members(pool).map_err(bad_name)?, is_json),
         ([_, _, ..], true) => Err(Failure::misuse("--waiting is about one pool")),
         ([b"history", pool, member @ ..], false) if member.len() < 2 => {
-            show_history(&members, pool, member.first().copied(), settings.is_json)
+            show_history(&members, pool, member.first().copied(), is_json)
         }
         (words, false) => requests::make(&members, words, &settings),
     }
@@ -160,14 +158,9 @@ impl PrintedRow for HistoryRow {
     fn object(&self) -> Value {
         let ListedHolder { lease, holder, address, taken, ended, how, by } = &self.holder;
         json!({
-            "member": text(&self.member),
-            "lease": lease,
-            "holder": text(holder),
-            "address": text(address),
-            "taken": taken.as_secs_f64(),
-            "ended": ended.map(|ended| ended.as_secs_f64()),
-            "how": how,
-            "by": by.as_deref().map(text),
+            "member": text(&self.member), "lease": lease, "holder": text(holder), "address": text(address),
+            "taken": taken.as_secs_f64(), "ended": ended.map(|ended| ended.as_secs_f64()),
+            "how": how, "by": by.as_deref().map(text),
         })
     }
 }
@@ -205,20 +198,13 @@ impl PrintedRow for ListedMember {
     }
 
     fn object(&self) -> Value {
+        let (kept, seconds) = (self.kept_out.as_ref(), |time: Option<Duration>| time.map(|time| time.as_secs_f64()));
         json!({
-            "member": text(&self.name),
-            "state": self.state,
-            "holder": self.holder.as_deref().map_or(Value::Null, text),
-            "age": self.age.as_secs_f64(),
-            "idle": self.idle.as_secs_f64(),
-            "uses": self.uses,
-            "is_long": self.is_long,
-            "held_for": self.held.map(|held| held.as_secs_f64()),
-            "lease": self.lease,
-            "expires": self.expires.map(|expires| expires.as_secs_f64()),
-            "why": self.kept_out.as_ref().map(|kept| text(&kept.why)),
-            "by": self.kept_out.as_ref().map(|kept| text(&kept.by)),
-            "since": self.kept_out.as_ref().map(|kept| kept.since.as_secs_f64()),
+            "member": text(&self.name), "state": self.state, "holder": self.holder.as_deref().map(text),
+            "age": self.age.as_secs_f64(), "idle": self.idle.as_secs_f64(), "uses": self.uses, "is_long": self.is_long,
+            "held_for": seconds(self.held), "lease": self.lease, "expires": seconds(self.expires),
+            "why": kept.map(|kept| text(&kept.why)), "by": kept.map(|kept| text(&kept.by)),
+            "since": seconds(kept.map(|kept| kept.since)),
         })
     }
 }
@@ -239,11 +225,8 @@ impl PrintedRow for ListedWaiter {
     fn object(&self) -> Value {
         let pair = |(name, value): &(Vec<u8>, Vec<u8>)| (String::from_utf8_lossy(name).into_owned(), text(value));
         json!({
-            "place": self.place,
-            "waiter": text(&self.who),
-            "waited": self.waited.as_secs_f64(),
-            "pri": self.priority,
-            "count": self.count,
+            "place": self.place, "waiter": text(&self.who), "waited": self.waited.as_secs_f64(),
+            "pri": self.priority, "count": self.count,
             "attributes": Value::Object(self.attributes.iter().map(pair).collect()),
         })
     }

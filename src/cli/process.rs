@@ -94,17 +94,6 @@ struct Capture {
     is_passed_on: bool,
 }
 
-/// Progress of the first line.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum FirstLine {
-    /// Not complete yet.
-    Open,
-    /// Complete, without its end.
-    Whole(Vec<u8>),
-    /// Longer than [`LONGEST_LINE`].
-    TooLong,
-}
-
 impl Launcher {
     /// Returns a launcher of commands with this signal mask. They end with this process, even if it is killed.
     pub fn new(mask: SigSet) -> io::Result<Launcher> {
@@ -196,14 +185,15 @@ impl Process {
         std::mem::take(&mut self.answers.lines)
     }
 
-    /// Returns its first line, which may lack its line end after the end of the process.
-    pub fn first_line(&self) -> FirstLine {
+    /// Returns its first line without its line end, which it may lack after the end of the process; None until it is
+    /// complete. The error is the fault of a line longer than [`LONGEST_LINE`].
+    pub fn first_line(&self) -> Result<Option<Vec<u8>>, String> {
         let Capture { kept, has_line, .. } = &self.output;
         if kept.len() > LONGEST_LINE {
-            return FirstLine::TooLong;
+            return Err(format!("its first line has more than {LONGEST_LINE} bytes"));
         }
         let is_whole = *has_line || !self.is_running() && !kept.is_empty();
-        if is_whole { FirstLine::Whole(kept.trim_ascii_end().to_vec()) } else { FirstLine::Open }
+        Ok(is_whole.then(|| kept.trim_ascii_end().to_vec()))
     }
 
     /// Returns the descriptors of its open outputs.

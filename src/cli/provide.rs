@@ -43,34 +43,26 @@ pub struct ProvideSettings {
 
 /// Options of the command.
 pub const OPTIONS: &[Opt<ProvideSettings>] = option_table!(ProvideSettings;
-    => Opt::of_bytes(
-        "--start COMMAND",
+    => Opt::of_bytes("--start COMMAND",
         "Command that starts a member, and prints its name and attributes (NAME=VALUE) in its first line, such as \
          10.0.0.5:9001 kind=firefox. With that line the member has started; the rest of the output is discarded. The \
          command may end with status 0 and leave the member running, or be its process: if it ends with another status \
          later, the member is dead.",
-        |settings, value| assign(&mut settings.start, Ok(value.into())),
-    );
-    => Opt::of_bytes(
-        "--stop COMMAND",
+        |settings, value| assign(&mut settings.start, Ok(value.into())));
+    => Opt::of_bytes("--stop COMMAND",
         "Command that stops the member POOL_MEMBER, alive or dead (default: the process group of --start is \
          terminated). The member counts as stopped, whatever the status. If the process of --start still runs then, \
          its process group is terminated, and killed 5 seconds later.",
-        |settings, value| assign(&mut settings.stop, Ok(value.into())),
-    );
-    => Opt::of_bytes(
-        "--check COMMAND",
+        |settings, value| assign(&mut settings.stop, Ok(value.into())));
+    => Opt::of_bytes("--check COMMAND",
         "Command that fails if the member POOL_MEMBER is dead (default: members are alive until their process ends).",
-        |settings, value| assign(&mut settings.check, Ok(value.into())),
-    );
-    => Opt::of_bytes(
-        "--clean COMMAND",
+        |settings, value| assign(&mut settings.check, Ok(value.into())));
+    => Opt::of_bytes("--clean COMMAND",
         "Command that cleans the member POOL_MEMBER after its use (default: members are not cleaned). If it fails, its \
          status and the last line of its output go to the server, which asks again later; a member that this provider \
          has started is dead then. Without --start, the command cleans members of other providers and fixed members, \
          and the provider starts none.",
-        |settings, value| assign(&mut settings.clean, Ok(value.into())),
-    );
+        |settings, value| assign(&mut settings.clean, Ok(value.into())));
     "--capacity N", "Maximum number of members to start (default: the maximum of the pool).",
         |settings, value| assign(&mut settings.capacity, number(value, 1..=u32::MAX).map(Some));
     "--timeout SECONDS",
@@ -78,8 +70,7 @@ pub const OPTIONS: &[Opt<ProvideSettings>] = option_table!(ProvideSettings;
          terminated, and killed 5 seconds later, and the command has failed. The limit should be no longer than the \
          times that the pool sets.",
         |settings, value| assign(&mut settings.timeout, seconds_from(Duration::ZERO, value));
-    => server_option(A_SERVER);
-    => tls_option();
+    => server_option(A_SERVER); => tls_option();
 );
 
 /// Runs the command.

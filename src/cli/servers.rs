@@ -1,10 +1,11 @@
-//! Servers of a command, and the options for them.
+//! Servers of a command, the options for them, and their replies: lines, tables or JSON.
 
 use super::command::{Exit, FAILURE, Failure};
 use super::failure::UNAVAILABLE;
-use super::terminal;
+use super::terminal::{self, aligned, printable};
 use poolcounter_client::{Error, MediaWiki, OfEach, Producer, Runner, Timeouts, Tls};
-use poolcounter_service::options::Opt;
+use poolcounter_service::options::{Opt, assign};
+use poolcounter_service::shown::duration;
 use serde_json::{Value, json};
 use std::net::Ipv6Addr;
 use std::num::NonZeroU16;
@@ -25,10 +26,12 @@ const TLS_VARIABLE: &str = "POOLCOUNTER_TLS";
 pub const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_secs(2), answer: Duration::from_secs(5), retry: Duration::from_millis(500) };
 
-/// Servers in the order given.
+/// Servers in the order given, and the form in which their replies are printed.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Servers {
     names: Vec<String>,
+    /// True if replies are printed as JSON.
+    pub is_json: bool,
     /// TLS settings, if an option sets them.
     tls: Option<Tls>,
 }
@@ -56,7 +59,7 @@ impl Servers {
 
     /// Returns a single one of these servers.
     pub fn only(&self, server: &str) -> Servers {
-        Servers { names: vec![server.into()], tls: self.tls.clone() }
+        Servers { names: vec![server.into()], ..self.clone() }
     }
 
     /// Returns a producer for the first server that replies.
@@ -111,8 +114,14 @@ fn check_server(name: &str) -> Result<(), String> {
 }
 
 /// Returns the option of commands that can print the replies of servers as JSON.
-pub const fn json_option<S>(doc: &'static str, set: fn(&mut S, &str) -> Result<(), String>) -> Opt<S> {
-    Opt::new("-j, --json", doc, set)
+pub const fn json_option<S: AsMut<Servers>>(doc: &'static str) -> Opt<S> {
+    Opt::new("-j, --json", doc, |settings, _| assign(&mut settings.as_mut().is_json, Ok(true)))
+}
+
+impl AsMut<Servers> for Servers {
+    fn as_mut(&mut self) -> &mut Servers {
+        self
+    }
 }
 
 /// Gives options for several commands access to a part of the settings of a command.
@@ -220,4 +229,57 @@ pub fn print_objects<T>(answers: Vec<AnswerOf<T>>, value_of: impl Fn(T) -> (&'st
     };
     terminal::print_json(&answers.into_iter().map(object).collect())?;
     Ok(status)
+}
+
+/// Row of a printed table.
+pub trait PrintedRow {
+    /// Name of a list of them in JSON.
+    const LIST: &'static str;
+
+    /// Heads of the columns, separated by spaces. The cell below a head is the member of that name in the JSON.
+    const HEADS: &'static str;
+
+    /// Returns the text for a server's refusal.
+    const REFUSAL: fn(&Error) -> String = Error::to_string;
+
+    /// Returns the row as JSON, with times in seconds, as numbers with a fraction.
+    fn object(&self) -> Value;
+
+    /// Returns the cell below a head, if it is another text.
+    fn cell(&self, _head: &str) -> Option<String> {
+        None
+    }
+}
+
+/// Prints the rows of servers as a table, or as JSON.
+///
+/// # Errors
+///
+/// Fails if nothing can be printed.
+pub fn show<R: PrintedRow>(answers: OfEach<Vec<R>>, is_json: bool) -> Exit {
+    let answers = in_words(answers, R::REFUSAL);
+    match is_json {
+        true => print_objects(answers, |rows| (R::LIST, rows.iter().map(R::object).collect())),
+        false => print_answers(answers, |rows| table(&rows)),
+    }
+}
+
+/// Returns the lines of a table.
+pub fn table<R: PrintedRow>(rows: &[R]) -> Vec<String> {
+    let cells = |row: &R| {
+        let object = row.object();
+        let cell = |head: &str| row.cell(head).unwrap_or_else(|| text_of(&object[head.to_lowercase()]));
+        R::HEADS.split(' ').map(cell).collect()
+    };
+    let heads = R::HEADS.split(' ').map(String::from).collect();
+    aligned(&[heads].into_iter().chain(rows.iter().map(cells)).collect::<Vec<_>>())
+}
+
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) => printable(text.as_bytes()),
+        Value::Number(number) if number.is_f64() => duration(number.as_f64().unwrap_or_default()),
+        other => other.to_string(),
+    }
 }

@@ -22,7 +22,6 @@ use std::os::unix::ffi::OsStrExt;
 /// Settings of the command.
 pub struct StatsSettings {
     servers: Servers,
-    is_json: bool,
     rows: usize,
 }
 
@@ -36,12 +35,10 @@ pub const OPTIONS: &[Opt<StatsSettings>] = option_table!(StatsSettings;
     => json_option(
         "Print a list of JSON objects, one for each server. Each has server and report, which is like /status.json, as \
          in docs/status-page.md. In place of report it has lines if a single answer was asked for, or error.",
-        |settings, _| assign(&mut settings.is_json, Ok(true)),
     );
     "-r, --rows N", "Number of rows of each table to print, 300 at most (default: 10).",
         |settings, value| assign(&mut settings.rows, number(value, 0..=300));
-    => server_option(EACH_SERVER);
-    => tls_option();
+    => server_option(EACH_SERVER); => tls_option();
 );
 
 /// Runs the command.
@@ -50,7 +47,7 @@ pub const OPTIONS: &[Opt<StatsSettings>] = option_table!(StatsSettings;
 ///
 /// Fails if the result cannot be printed. A server that does not reply is reported; see [`print_answers`].
 pub fn run(given: &Given) -> Exit {
-    let usual = StatsSettings { servers: Servers::default(), is_json: false, rows: USUAL_ROWS };
+    let usual = StatsSettings { servers: Servers::default(), rows: USUAL_ROWS };
     let settings = given.settings(OPTIONS, usual)?;
     let service = match given.words.as_slice() {
         [] => None,
@@ -59,7 +56,7 @@ pub fn run(given: &Given) -> Exit {
     };
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     let answers = report::ask(&client, settings.rows);
-    if settings.is_json {
+    if settings.servers.is_json {
         return print_objects(answers, |report| ("report", of_service(report, service)));
     }
     let lines = |report| Ok(lines_of(&report::read(report)?, service));
@@ -80,7 +77,7 @@ fn print_query(settings: &StatsSettings, words: &[OsString]) -> Exit {
         return Err(Failure::misuse(sentence));
     }
     let text = |line: &Vec<u8>| String::from_utf8_lossy(line).into_owned();
-    match settings.is_json {
+    match settings.servers.is_json {
         true => print_objects(answers, |lines| ("lines", lines.iter().map(text).collect())),
         false => print_answers(answers, |lines| lines.iter().map(|line| printable(line)).collect()),
     }

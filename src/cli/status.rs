@@ -2,31 +2,22 @@
 
 use super::command::{Exit, Failure};
 use super::report;
-use super::servers::{
-    AnswerOf, EACH_SERVER, Servers, TIMEOUTS, has_part, json_option, print_objects, server_option, tls_option,
-};
+use super::servers::{AnswerOf, EACH_SERVER, Servers, TIMEOUTS, json_option, print_objects, server_option, tls_option};
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
 use poolcounter_client::Client;
 use poolcounter_core::Span;
 use poolcounter_service::health::in_words;
-use poolcounter_service::options::{Opt, assign};
+use poolcounter_service::options::Opt;
 use poolcounter_service::report::{Level, ShownHealth};
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// Settings of the command.
-pub struct StatusSettings {
-    servers: Servers,
-    is_json: bool,
-}
-
 /// Options of the command.
-pub const OPTIONS: &[Opt<StatusSettings>] = &[
+pub const OPTIONS: &[Opt<Servers>] = &[
     json_option(
         "Print a list of JSON objects, one for each server. Each has server, and health as in /status.json, described \
          in docs/status-page.md, or error.",
-        |settings, _| assign(&mut settings.is_json, Ok(true)),
     ),
     server_option(EACH_SERVER),
     tls_option(),
@@ -54,14 +45,14 @@ struct Line {
 ///
 /// Fails if the result cannot be printed.
 pub fn run(given: &Given) -> Exit {
-    let settings = given.settings(OPTIONS, StatusSettings { servers: Servers::default(), is_json: false })?;
-    let client = Client::with(settings.servers.placement(), TIMEOUTS);
+    let servers = given.settings(OPTIONS, Servers::default())?;
+    let client = Client::with(servers.placement(), TIMEOUTS);
     let answers: Vec<AnswerOf<Value>> = report::ask(&client, 0);
     let has_several = answers.len() > 1;
     let mut lines: Vec<Line> = answers.iter().flat_map(|(server, answer)| lines_of(server, answer)).collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.level));
     let worst = lines.first().map_or(Level::Ok, |line| line.level);
-    if settings.is_json {
+    if servers.is_json {
         print_objects(answers, |report| ("health", report["health"].clone()))?;
     } else {
         print(&(text_of(&lines, has_several).join("\n") + "\n"))?;
@@ -124,8 +115,6 @@ fn text_of(lines: &[Line], has_several: bool) -> Vec<String> {
     };
     [counts].into_iter().chain(rows.into_iter().zip(lines).flat_map(with_command)).collect()
 }
-
-has_part!(StatusSettings, servers: Servers);
 
 #[cfg(test)]
 mod tests {

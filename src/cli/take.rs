@@ -8,14 +8,13 @@ pub use options::OPTIONS;
 
 use super::command::{Exit, Failure};
 use super::failure::{FAILURE, REFUSED_AT_ONCE, TRY_LATER};
-use super::lifetime::Ended;
 use super::members::refused;
-use super::run_child::{self, HeldResource};
+use super::run_child::{self, Ended, HeldResource};
 use super::servers::{TIMEOUTS, rows_of};
 use super::spawn::{Variable, obey_signals_as_first_process};
 use super::table::Given;
 use super::terminal::{self, ascii_where_invisible, printable};
-use super::wait::{NO_LIMIT, RETRY_EVERY, WaitProgress, retrying};
+use super::wait::{RETRY_EVERY, WaitProgress, doubled, repeated};
 use options::TakeSettings;
 use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, Source, TakeOutcome, Wanted};
 use poolcounter_core::text::{escaped, is_visible, shell_word};
@@ -27,7 +26,6 @@ use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Number of renewals per lease duration: allows for a failed renewal and a short outage of the server.
@@ -89,7 +87,7 @@ pub fn run(given: &Given) -> Exit {
 /// Waits for members, and shows the progress on a terminal. Reports members in quarantine once.
 fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Result<TakeOutcome<'a>, Error> {
     let timeout = settings.wanted.timeout;
-    let mut progress = WaitProgress::new(printable(source), (timeout < NO_LIMIT).then_some(timeout));
+    let mut progress = WaitProgress::new(printable(source), timeout);
     let mut is_told = false;
     let mut show = |waited: Duration| {
         if waited >= Duration::from_secs(1) && !is_told {
@@ -104,27 +102,20 @@ fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Res
         }
         progress.show(waited);
     };
-    let (begun, mut pause) = (Instant::now(), RETRY_EVERY);
-    loop {
-        let outcome = retrying(settings.retries, timeout.saturating_sub(begun.elapsed()), |_| {
-            let waited = begun.elapsed();
-            show(waited);
-            let wanted = Wanted { timeout: timeout.saturating_sub(waited), ..settings.wanted.clone() };
-            let from = if settings.group.is_some() { Source::Group(source) } else { Source::Pool(source) };
-            members.take_from(from, &wanted, |more| show(waited + more))
-        })?;
-        let is_refused = match outcome {
-            TakeOutcome::QueueFull => true,
-            TakeOutcome::NoMembers(reason) => is_refusal(reason),
-            TakeOutcome::Taken(_) | TakeOutcome::Limit => false,
-        };
-        let left = timeout.saturating_sub(begun.elapsed());
-        if !is_refused || !settings.is_patient() || left.is_zero() {
-            return Ok(outcome);
-        }
-        thread::sleep(pause.min(left));
-        pause = (2 * pause).min(LONGEST_PAUSE);
-    }
+    let from = if settings.group.is_some() { Source::Group(source) } else { Source::Pool(source) };
+    let ask = |waited| {
+        show(waited);
+        let wanted = Wanted { timeout: timeout.saturating_sub(waited), ..settings.wanted.clone() };
+        members.take_from(from, &wanted, |more| show(waited + more))
+    };
+    let mut pause = RETRY_EVERY;
+    let mut while_patient = || settings.is_patient().then(|| doubled(&mut pause, LONGEST_PAUSE));
+    repeated(timeout, ask, |outcome| match outcome {
+        Err(Error::Unavailable(_)) => settings.retries.then_some(RETRY_EVERY),
+        Ok(TakeOutcome::QueueFull) => while_patient(),
+        Ok(TakeOutcome::NoMembers(reason)) if is_refusal(*reason) => while_patient(),
+        _ => None,
+    })
 }
 
 /// Returns whether a server that refuses a take for this reason has not waited, as while it drains.
@@ -132,28 +123,34 @@ fn is_refusal(reason: NoMembers) -> bool {
     matches!(reason, NoMembers::AtCapacity | NoMembers::Starting | NoMembers::NoProvider)
 }
 
-/// Numbers of members of a pool or group.
+/// Numbers of members of a pool or group: sums of the figures of the pools, by name, and of [`UNCLEAN`] members. Empty
+/// if the server does not report them.
 #[derive(Default)]
-struct Census {
-    /// Sums of the figures of the pools, by name; empty if the server does not report them.
-    figures: BTreeMap<String, u64>,
-    /// Number of members that wait for a cleaner while none is connected.
-    unclean: usize,
-}
+struct Census(BTreeMap<String, u64>);
+
+/// Name for the members that wait for a cleaner while none is connected.
+const UNCLEAN: &str = "unclean";
 
 impl Census {
-    fn add(&mut self, figures: &PoolFigures) {
-        figures.iter().for_each(|(name, value)| *self.figures.entry(name.clone()).or_default() += value);
+    /// Adds the members of a pool. They are listed only if some are cleaned or wait for it.
+    fn add(&mut self, members: &Members, pool: &[u8], figures: &PoolFigures) {
+        let mut add = |name: &str, value| *self.0.entry(name.into()).or_default() += value;
+        figures.iter().for_each(|(name, value)| add(name, *value));
+        if figures.iter().any(|(name, value)| name == "cleaning" && *value > 0) {
+            let listed = rows_of(members.members(pool).unwrap_or_default());
+            let kept_out = listed.filter_map(|member| member.kept_out);
+            add(UNCLEAN, kept_out.filter(|out| out.why == NO_CLEANER.as_bytes()).count() as u64);
+        }
     }
 
     fn count(&self, names: &[&str]) -> u64 {
-        names.iter().filter_map(|name| self.figures.get(*name)).sum()
+        names.iter().filter_map(|name| self.0.get(*name)).sum()
     }
 
     /// Returns whether it is known that there are no members.
     fn is_empty(&self) -> bool {
         let kinds = ["free", "in_use", "starting", "stopping", "cleaning", "quarantined"];
-        !self.figures.is_empty() && self.count(&kinds) == 0
+        !self.0.is_empty() && self.count(&kinds) == 0
     }
 
     /// Returns whether there are members, and none of them is free.
@@ -171,11 +168,10 @@ impl Census {
 
     /// Returns what keeps members out, if any is.
     fn kept_out(&self) -> Option<String> {
-        let quarantined = self.count(&["quarantined"]);
-        let quarantined = (quarantined > 0).then(|| format!("{quarantined} in quarantine"));
-        let unclean =
-            (self.unclean > 0).then(|| format!("{} to be cleaned, and no cleaner is connected", self.unclean));
-        let all: Vec<String> = quarantined.into_iter().chain(unclean).collect();
+        let kinds = [("quarantined", "in quarantine"), (UNCLEAN, "to be cleaned, and no cleaner is connected")];
+        let counted = kinds.into_iter().map(|(name, words)| (self.count(&[name]), words));
+        let all: Vec<_> =
+            counted.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}")).collect();
         (!all.is_empty()).then(|| all.join(", "))
     }
 }
@@ -184,26 +180,12 @@ impl Census {
 fn census(members: &Members, settings: &TakeSettings, source: &[u8]) -> Census {
     let mut census = Census::default();
     if settings.group.is_none() {
-        let figures = members.utilization(source);
-        figures.iter().for_each(|figures| census.add(figures));
-        census.unclean = figures.map_or(0, |figures| unclean(members, source, &figures));
+        members.utilization(source).iter().for_each(|figures| census.add(members, source, figures));
         return census;
     }
-    for pool in rows_of(members.pools()).filter(|pool| pool.group.as_deref() == Some(source)) {
-        census.add(&pool.figures);
-        census.unclean += unclean(members, &pool.name, &pool.figures);
-    }
+    let pools = rows_of(members.pools()).filter(|pool| pool.group.as_deref() == Some(source));
+    pools.for_each(|pool| census.add(members, &pool.name, &pool.figures));
     census
-}
-
-/// Counts the members of a pool that wait for a cleaner while none is connected. They are listed only if some are
-/// cleaned or wait for it.
-fn unclean(members: &Members, pool: &[u8], figures: &PoolFigures) -> usize {
-    if !figures.iter().any(|(name, value)| name == "cleaning" && *value > 0) {
-        return 0;
-    }
-    let listed = rows_of(members.members(pool).unwrap_or_default());
-    listed.filter(|member| member.kept_out.as_ref().is_some_and(|out| out.why == NO_CLEANER.as_bytes())).count()
 }
 
 /// Prints the variables that a command would get. The members stay taken.

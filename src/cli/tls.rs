@@ -45,8 +45,8 @@ pub struct TlsSettings {
 pub const OPTIONS: &[Opt<TlsSettings>] = option_table!(TlsSettings;
     "-l, --listen IP:PORT", "Address for clients to connect to; repeatable.",
         |settings, value| {
-            settings.listen.push(value.parse().map_err(|_| Address::wanted(value, "IP:PORT or [IP6]:PORT"))?);
-            Ok(())
+            let address = value.parse().map_err(|_| Address::wanted(value, "IP:PORT or [IP6]:PORT"));
+            address.map(|address| settings.listen.push(address))
         }, repeated();
     "-t, --to ADDRESS",
         "Server to pass connections to: unix:PATH or IP:PORT. It must read the header of the PROXY protocol there, as \

@@ -1,7 +1,6 @@
 //! `top`: shows the reports of servers, updated continuously: the state of every service, its rates, and the tables.
 
 mod controls;
-mod sample;
 mod screen;
 mod view;
 
@@ -15,7 +14,6 @@ use poolcounter_client::{Client, Timeouts};
 use poolcounter_service::options::{Opt, assign, option_table, seconds_from};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use sample::Sample;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
@@ -25,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-use view::View;
+use view::{Sample, View};
 
 /// Timeouts: a dead server must not delay the screen, except occasionally.
 const TIMEOUTS: Timeouts =
@@ -41,8 +39,7 @@ pub struct TopSettings {
 
 /// Options of the command.
 pub const OPTIONS: &[Opt<TopSettings>] = option_table!(TopSettings;
-    => server_option(EACH_SERVER);
-    => tls_option();
+    => server_option(EACH_SERVER); => tls_option();
     "-i, --interval SECONDS", "Time between two polls of the servers, at least 0.1 (default: 2).",
         |settings, value| assign(&mut settings.interval, seconds_from(Duration::from_millis(100), value));
 );

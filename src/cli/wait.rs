@@ -1,10 +1,9 @@
-//! Waits of commands for locks, units, members and descriptors: progress on the terminal, and further requests while no
-//! server replies.
+//! Waits of commands for locks, units, members and descriptors: progress on the terminal, and further requests after a
+//! pause.
 
 use super::terminal::warn;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use poolcounter_client::Error;
 use std::io::{self, IsTerminal, Write, stderr};
 use std::os::fd::BorrowedFd;
 use std::thread;
@@ -45,9 +44,7 @@ impl Outage {
     /// Prints a message, and returns the time of the next attempt.
     pub fn try_later(&mut self, message: &str) -> Instant {
         self.complain(&format!("{message}; it is tried again"));
-        let at = Instant::now() + self.pause;
-        self.pause = (2 * self.pause).min(LONGEST_PAUSE);
-        at
+        Instant::now() + doubled(&mut self.pause, LONGEST_PAUSE)
     }
 
     /// The same, after the longest pause.
@@ -69,31 +66,37 @@ impl Outage {
 /// Line on the terminal with the time waited. Removed on drop.
 pub struct WaitProgress {
     name: String,
-    /// Time limit of the wait, if any.
-    timeout: Option<Duration>,
+    /// Time limit of the wait.
+    timeout: Duration,
     is_shown: bool,
 }
 
-/// Calls `ask` with the time since the start, and if `retries` again while no server replies, until the timeout.
-pub fn retrying<T>(
-    retries: bool,
+/// Calls `ask` with the time since the start, and again after the pause that `again` returns for its answer, until the
+/// timeout.
+pub fn repeated<T>(
     timeout: Duration,
-    mut ask: impl FnMut(Duration) -> Result<T, Error>,
-) -> Result<T, Error> {
+    mut ask: impl FnMut(Duration) -> T,
+    mut again: impl FnMut(&T) -> Option<Duration>,
+) -> T {
     let begun = Instant::now();
     loop {
-        match ask(begun.elapsed()) {
-            Err(Error::Unavailable(_)) if retries && begun.elapsed() < timeout => {
-                thread::sleep(RETRY_EVERY.min(timeout.saturating_sub(begun.elapsed())));
-            }
-            answer => return answer,
+        let answer = ask(begun.elapsed());
+        let left = timeout.saturating_sub(begun.elapsed());
+        match again(&answer) {
+            Some(pause) if !left.is_zero() => thread::sleep(pause.min(left)),
+            _ => return answer,
         }
     }
 }
 
+/// Returns a pause, and doubles it for the next time, up to the longest.
+pub fn doubled(pause: &mut Duration, longest: Duration) -> Duration {
+    std::mem::replace(pause, (2 * *pause).min(longest))
+}
+
 impl WaitProgress {
     /// Returns a line, not shown yet, for the wait for the thing of this name.
-    pub fn new(name: String, timeout: Option<Duration>) -> Self {
+    pub fn new(name: String, timeout: Duration) -> Self {
         WaitProgress { name, timeout, is_shown: false }
     }
 
@@ -102,7 +105,8 @@ impl WaitProgress {
         if waited < Duration::from_secs(1) || !stderr().is_terminal() {
             return;
         }
-        let of = self.timeout.map(|timeout| format!(" of {}", timeout.as_secs_f64())).unwrap_or_default();
+        let limit = Some(self.timeout).filter(|timeout| *timeout < NO_LIMIT);
+        let of = limit.map_or(String::new(), |timeout| format!(" of {}", timeout.as_secs_f64()));
         self.is_shown = true;
         // Ignores an error: the terminal may be gone.
         let _ = write!(stderr(), "\r\x1b[Kwaiting for {}, {} s{of}", self.name, waited.as_secs());

@@ -8,7 +8,8 @@ use super::LONGEST;
 use super::error::Fault;
 use super::stream::ClientStream;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest line of a server, in bytes; a longer line is garbage. The longest line in use is of `STATS`.
@@ -32,12 +33,17 @@ const CHUNK: usize = 4096;
 /// Shortest timeout of a socket; zero would mean no timeout.
 pub(super) const SHORTEST: Duration = Duration::from_micros(1);
 
+/// Number of the next connection.
+static OPENED: AtomicU64 = AtomicU64::new(1);
+
 /// Connection to a server, blocking.
 #[derive(Debug)]
 pub(super) struct ClientConnection {
     stream: ClientStream,
+    /// Number that no other connection of this process has had.
+    pub number: u64,
     /// The server's address, with the port.
-    address: String,
+    pub address: String,
     /// Received bytes.
     input: Vec<u8>,
     /// Number of bytes of `input` already read.
@@ -49,7 +55,7 @@ pub(super) struct ClientConnection {
     /// Rest of the budget of the current reply.
     budget: usize,
     /// Lines that the server has sent unasked, which came before a reply.
-    notices: Vec<Vec<u8>>,
+    pub notices: Vec<Vec<u8>>,
     /// Probe that was sent and not answered.
     unanswered: Option<Probe>,
     probe_every: Duration,
@@ -66,24 +72,19 @@ pub(super) struct Probe {
 impl ClientConnection {
     /// Returns the connection on a connected stream.
     pub fn new(stream: ClientStream, address: String, answer_timeout: Duration) -> ClientConnection {
-        let (input, deadline) = (Vec::new(), Instant::now());
         ClientConnection {
             stream,
+            number: OPENED.fetch_add(1, Ordering::Relaxed),
             address,
-            input,
+            input: Vec::new(),
             read: 0,
             answer_timeout,
-            deadline,
+            deadline: Instant::now(),
             budget: 0,
             notices: Vec::new(),
             unanswered: None,
             probe_every: PROBE_EVERY,
         }
-    }
-
-    /// Returns the server's address, with the port.
-    pub fn address(&self) -> &str {
-        &self.address
     }
 
     /// Sends a request that may wait at the server for as long as `wait`.
@@ -144,17 +145,6 @@ impl ClientConnection {
     /// Returns the next line of the reply, without its line feed.
     pub fn line(&mut self) -> Result<Vec<u8>, Fault> {
         self.next_line(None, &mut |_| Ok(()))
-    }
-
-    /// Keeps a line that came before a reply, for [`ClientConnection::notices`] and
-    /// [`ClientConnection::pending_lines`].
-    pub fn set_aside(&mut self, notice: Vec<u8>) {
-        self.notices.push(notice);
-    }
-
-    /// Returns the lines that came before replies, without a look at the socket.
-    pub fn notices(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.notices)
     }
 
     /// Returns the next line, for which the request may wait at the server: calls `on_tick` about every second, and
@@ -219,11 +209,6 @@ impl ClientConnection {
     }
 
     /// Returns the descriptor, for polling.
-    pub fn descriptor(&self) -> RawFd {
-        self.stream.as_fd().as_raw_fd()
-    }
-
-    /// Returns the borrowed descriptor.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

@@ -110,19 +110,17 @@ impl Counters {
 
     /// Pings each server.
     pub fn noop(&self) -> OfEach<()> {
-        self.ask_each(&CounterRequest::Noop, |connection| receive(connection, &CounterRequest::Noop, |_| Some(())))
+        self.ask_each(&CounterRequest::Noop, |_| Some(()))
     }
 
     /// Returns the statistics of each server, by its address.
     pub fn stats(&self) -> OfEach<Figures<Stat>> {
-        self.ask_each(&CounterRequest::Stats, |connection| {
-            receive(connection, &CounterRequest::Stats, wire::parse_stats)
-        })
+        self.ask_each(&CounterRequest::Stats, wire::parse_stats)
     }
 
     /// Returns every counter of each server, by its address.
     pub fn dump(&self) -> OfEach<Vec<Usage>> {
-        self.ask_each(&CounterRequest::Dump, receive_dump)
+        self.fleet.borrow_mut().ask_each(receive_dump)
     }
 
     /// Asks the servers in the order of the name until one replies.
@@ -138,14 +136,10 @@ impl Counters {
         })
     }
 
-    fn ask_each<T>(
-        &self,
-        request: &CounterRequest<'_>,
-        receive: impl Fn(&mut ClientConnection) -> Said<T>,
-    ) -> OfEach<T> {
+    fn ask_each<T>(&self, request: &CounterRequest<'_>, read: fn(&[u8]) -> Option<T>) -> OfEach<T> {
         self.fleet.borrow_mut().ask_each(|connection| {
             send(connection, request)?;
-            receive(connection)
+            receive(connection, request, read)
         })
     }
 
@@ -234,6 +228,7 @@ fn receive<T>(
 }
 
 fn receive_dump(connection: &mut ClientConnection) -> Said<Vec<Usage>> {
+    send(connection, &CounterRequest::Dump)?;
     let mut dumped = Vec::new();
     loop {
         let body = receive(connection, &CounterRequest::Dump, |body| Some(body.to_vec()))?;

@@ -36,7 +36,7 @@ const TLS: &str = "tls:";
 pub(super) struct Dial {
     /// Port of the service, unless a server has another.
     default_port: u16,
-    timeouts: Timeouts,
+    pub timeouts: Timeouts,
     /// TLS settings for servers with the prefix `tls:`.
     pub tls: Option<Tls>,
 }
@@ -71,7 +71,7 @@ impl Dial {
         let mut failures = Vec::new();
         for (place, server) in servers.into_iter().enumerate() {
             let begun = self.connect(server).and_then(|mut connection| match Stop::split(begin(&mut connection)) {
-                Err(fault) => Err(Failure { address: connection.address().into(), fault }),
+                Err(fault) => Err(Failure { address: connection.address, fault }),
                 Ok(answer) => Ok(answer.map(|answer| (place, connection, answer))),
             });
             match begun {
@@ -85,12 +85,8 @@ impl Dial {
     /// Connects to `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT`, one of these with the prefix `tls:`, or `unix:PATH`. Tries
     /// each address in turn and waits, until one is connected. A host name blocks until the resolver replies.
     pub fn connect(&self, server: &str) -> Result<ClientConnection, Failure> {
-        let mut attempt = self.begin(server)?;
-        loop {
-            if let Some(connection) = self.go_on(&mut attempt, self.timeouts.connect, Duration::ZERO)? {
-                return Ok(connection);
-            }
-        }
+        let connected = self.go_on(&mut self.begin(server)?, self.timeouts.connect, Duration::ZERO)?;
+        Ok(connected.expect("no address outlasts a patience of zero"))
     }
 
     /// Continues an attempt in the background, or begins one, and returns the connection once it is made. Waits at most
@@ -328,7 +324,7 @@ mod tests {
         let alive = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let alive = alive.local_addr().map(|address| (alive, address)).expect("it is bound");
         let connection = connected([dead, alive.1], Duration::from_millis(50)).expect("the second is there");
-        assert_eq!(connection.address(), alive.1.to_string());
+        assert_eq!(connection.address, alive.1.to_string());
 
         let mut background = Some(attempt([dead, alive.1]));
         for _ in 0..3 {
@@ -339,7 +335,7 @@ mod tests {
         let (_, begun, _) = background.as_mut().and_then(|attempt| attempt.open.as_mut()).expect("it is under way");
         *begun = Instant::now().checked_sub(PATIENCE).expect("the machine is up for longer");
         let connection = advanced(background).expect("the second is there");
-        assert_eq!(connection.address(), alive.1.to_string());
+        assert_eq!(connection.address, alive.1.to_string());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::dial::{Attempt, Dial};
 use super::error::{Error, Failure, Fault, Stop};
 use super::placement::Placement;
 use super::{OfEach, Said, Timeouts};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// Limit of the pause after repeated failures, in units of [`Timeouts::retry`]; each pause is twice as long as the one
@@ -19,23 +19,8 @@ const LONGEST_PAUSE: u32 = 8;
 pub(super) struct Fleet {
     servers: Vec<FleetServer>,
     dial: Dial,
-    /// Pause after the first failure of a server.
-    retry: Duration,
-    /// Number of connections opened so far; the source of their numbers.
-    opened: u64,
-    /// First exchange on every new connection.
-    pub greeting: Option<Greeting>,
-}
-
-/// First exchange on every new connection.
-#[derive(Debug)]
-pub(super) struct Greeting {
-    /// Line to send.
-    pub request: Vec<u8>,
-    /// Expected reply, without its line end.
-    pub answer: &'static [u8],
-    /// Beginning of a refusal, before its text.
-    pub refusal: &'static [u8],
+    /// First exchange on every new connection: the line to send, and the check of its reply.
+    pub greeting: Option<(Vec<u8>, fn(&[u8]) -> Result<(), Fault>)>,
 }
 
 /// A server and its connection.
@@ -46,7 +31,7 @@ struct FleetServer {
     /// Failure state; None unless it has failed since its last reply. No request waits for a dead server.
     dead: Option<Dead>,
     /// None before the first use and after a failure.
-    connection: Option<NumberedConnection>,
+    connection: Option<ClientConnection>,
     /// Lines that came unasked on the last connection that failed with some, and its number.
     last_lines: (u64, Vec<Vec<u8>>),
 }
@@ -60,13 +45,6 @@ struct Dead {
     until: Instant,
     /// Connection attempt in the background.
     attempt: Option<Attempt>,
-}
-
-/// Connection with a number that no other connection of the fleet has had.
-#[derive(Debug)]
-struct NumberedConnection {
-    connection: ClientConnection,
-    number: u64,
 }
 
 /// Identifies the connection on which a lock or units are held.
@@ -90,7 +68,7 @@ impl Fleet {
         };
         let servers = placement.servers().iter().map(server).collect();
         let dial = Dial::new(default_port, timeouts, placement.tls());
-        Fleet { servers, dial, retry: timeouts.cut().retry, opened: 0, greeting: None }
+        Fleet { servers, dial, greeting: None }
     }
 
     /// Asks the servers in `order` until one replies, and returns the reply and the connection.
@@ -129,10 +107,11 @@ impl Fleet {
             }
         }
         let mut connection = self.connect(server)?;
-        self.opened += 1;
-        let number = self.opened;
-        let greeted = self.greeting.as_ref().map_or(Ok(()), |greeting| greeting.exchange(&mut connection));
-        let asked = self.ask_on(server, NumberedConnection { connection, number }, |connection| {
+        let greeted = self.greeting.as_ref().map_or(Ok(()), |(request, check)| {
+            connection.send(request, Duration::ZERO)?;
+            check(&connection.line()?)
+        });
+        let asked = self.ask_on(server, connection, |connection| {
             greeted?;
             ask(connection)
         });
@@ -159,9 +138,8 @@ impl Fleet {
 
     /// Records a failure: the server is unreachable or does not reply correctly.
     fn has_failed(&mut self, server: usize, failure: &Failure) {
-        let dead = &mut self.servers[server].dead;
-        let next = |dead: &Dead| (2 * dead.pause).min(LONGEST_PAUSE * self.retry);
-        let pause = dead.as_ref().map_or(self.retry, next);
+        let (dead, retry) = (&mut self.servers[server].dead, self.dial.timeouts.retry);
+        let pause = dead.as_ref().map_or(retry, |dead| (2 * dead.pause).min(LONGEST_PAUSE * retry));
         *dead = Some(Dead { failure: failure.clone(), pause, until: Instant::now() + pause, attempt: None });
     }
 
@@ -184,7 +162,7 @@ impl Fleet {
             let is_last = last_lines.0 == held.number;
             return (if is_last { std::mem::take(&mut last_lines.1) } else { Vec::new() }, false);
         };
-        let (lines, received) = holder.connection.pending_lines();
+        let (lines, received) = holder.pending_lines();
         *kept = received.is_ok().then_some(holder);
         (lines, received.is_ok())
     }
@@ -192,8 +170,8 @@ impl Fleet {
     /// Returns the lines that came before replies on each open connection.
     pub fn notices(&mut self) -> impl Iterator<Item = (HeldOn, Vec<Vec<u8>>)> {
         self.servers.iter_mut().enumerate().filter_map(|(server, its)| {
-            let NumberedConnection { connection, number } = its.connection.as_mut()?;
-            Some((HeldOn { server, number: *number }, connection.notices()))
+            let connection = its.connection.as_mut()?;
+            Some((HeldOn { server, number: connection.number }, std::mem::take(&mut connection.notices)))
         })
     }
 
@@ -204,12 +182,11 @@ impl Fleet {
 
     /// Returns the descriptor of the connection of `held`, unless that has failed.
     pub fn descriptor(&self, held: HeldOn) -> Option<RawFd> {
-        self.holder(held).map(ClientConnection::descriptor)
+        self.holder(held).map(|connection| connection.as_fd().as_raw_fd())
     }
 
     fn holder(&self, held: HeldOn) -> Option<&ClientConnection> {
-        let kept = self.servers[held.server].connection.as_ref()?;
-        (kept.number == held.number).then_some(&kept.connection)
+        self.servers[held.server].connection.as_ref().filter(|kept| kept.number == held.number)
     }
 
     /// Closes the connection of `held`.
@@ -221,17 +198,19 @@ impl Fleet {
     fn ask_on<T>(
         &mut self,
         server: usize,
-        mut numbered: NumberedConnection,
+        mut connection: ClientConnection,
         ask: impl FnOnce(&mut ClientConnection) -> Said<T>,
     ) -> Asked<T> {
-        let number = numbered.number;
-        let said = Stop::split(ask(&mut numbered.connection));
-        let said = said.map_err(|fault| Failure { address: numbered.connection.address().into(), fault });
+        let number = connection.number;
+        let said = Stop::split(ask(&mut connection));
+        let said = said.map_err(|fault| Failure { address: connection.address.clone(), fault });
         let its = &mut self.servers[server];
         match &said {
-            Ok(_) | Err(Failure { fault: Fault::Draining, .. }) => (its.dead, its.connection) = (None, Some(numbered)),
+            Ok(_) | Err(Failure { fault: Fault::Draining, .. }) => {
+                (its.dead, its.connection) = (None, Some(connection))
+            }
             Err(_) => {
-                let (lines, _) = numbered.connection.pending_lines();
+                let (lines, _) = connection.pending_lines();
                 if !lines.is_empty() {
                     its.last_lines = (number, lines);
                 }
@@ -243,18 +222,5 @@ impl Fleet {
             Fault::Draining | Fault::Closed | Fault::Unreachable(..) => {}
             _ => self.has_failed(server, failure),
         })
-    }
-}
-
-impl Greeting {
-    fn exchange(&self, connection: &mut ClientConnection) -> Result<(), Fault> {
-        connection.send(&self.request, Duration::ZERO)?;
-        let line = connection.line()?;
-        match line.strip_prefix(self.refusal) {
-            _ if line == self.answer => Ok(()),
-            // The C daemon does not know the request.
-            None | Some(b"BAD_COMMAND") => Err(Fault::Garbled),
-            Some(words) => Err(Fault::Refused(String::from_utf8_lossy(words).into_owned())),
-        }
     }
 }

@@ -10,7 +10,7 @@ pub use operator::Operator;
 
 use super::connection::ClientConnection;
 use super::error::{Error, Fault, Stop};
-use super::fleet::{Fleet, Greeting, HeldOn};
+use super::fleet::{Fleet, HeldOn};
 use super::placement::Placement;
 use super::{OfEach, Said, Timeouts};
 use exchange::{
@@ -110,7 +110,14 @@ impl Members {
     /// [`Error::BadName`] for an invalid name.
     pub fn named(self, name: impl AsRef<[u8]>) -> Result<Self, Error> {
         let request = line_of(&Request::Identify { name: &sendable_name(name.as_ref())? });
-        self.fleet.borrow_mut().greeting = Some(Greeting { request, answer: b"OK", refusal: b"ERROR " });
+        self.fleet.borrow_mut().greeting = Some((request, |line| match wire::parse_reply(line) {
+            Some(Reply::Ok) => Ok(()),
+            // The C daemon does not know the request.
+            Some(Reply::Error(words)) if words != b"BAD_COMMAND" => {
+                Err(Fault::Refused(String::from_utf8_lossy(words).into_owned()))
+            }
+            _ => Err(Fault::Garbled),
+        }));
         Ok(self)
     }
 
@@ -166,14 +173,12 @@ impl Members {
             let line = ask_watched(connection, &take, wait, &mut || watch(begun.elapsed()))?;
             read_taken(connection, &line, wanted.count)
         })?;
-        let member = |taken| self.guard(held, taken, wanted.lease, sent);
+        let member = |taken: Taken| {
+            self.leases.borrow_mut().push(Lease { held, number: taken.lease, lost: None, lost_by: None });
+            Member::new(self, held, taken, wanted.lease.map(|lease| (lease, sent)))
+        };
         let taken = answer.map(|taken| TakeOutcome::Taken(taken.into_iter().map(member).collect()));
         Ok(taken.unwrap_or_else(|outcome| outcome))
-    }
-
-    fn guard(&self, held: HeldOn, taken: Taken, lease: Option<Duration>, sent: Instant) -> Member<'_> {
-        self.leases.borrow_mut().push(Lease { held, number: taken.lease, lost: None, lost_by: None });
-        Member::new(self, held, taken, lease.map(|lease| (lease, sent)))
     }
 
     /// Renews a lease for `span` from now on, or for its original duration. `pool` is its pool, or the group it was
@@ -258,12 +263,6 @@ impl Members {
             }
         });
         Ok(figures?.0)
-    }
-
-    /// Returns the members of a pool at the server of the pool.
-    fn members_at_server_of(&self, pool: &[u8]) -> Result<Vec<ListedMember>, Error> {
-        let request = pool_request("MEMBERS", &sendable_name(pool)?);
-        self.list_at_server_of(pool, &request, wire::parse_member)
     }
 
     fn list_at_server_of<T>(

@@ -142,25 +142,22 @@ impl Provider {
     /// if the server does not wait for this member; with `MEMBER_EXISTS` if the pool has a member of that name, which
     /// makes the start fail.
     pub fn answer(&mut self, task: &Task, result: &TaskResult) -> Result<(), Error> {
+        let text = match result {
+            TaskResult::Failed(reason) | TaskResult::Dead(reason) => sendable_text(reason),
+            TaskResult::Started(_) | TaskResult::Done => String::new(),
+        };
+        let text = text.as_bytes();
         match (task, result) {
             (Task::Start(start), TaskResult::Started(Offered { name, attributes })) => {
                 let (name, attributes) = sendable(name, attributes)?;
                 self.ask(&Request::Started { start: *start, named: Ok((&name, attributes)) })
             }
-            (Task::Start(start), TaskResult::Failed(reason)) => self.fail(*start, reason),
-            (Task::Start(start), _) => self.fail(*start, ""),
+            (Task::Start(start), _) => self.ask(&Request::Failed { start: *start, text }),
             (Task::Stop(member), _) => self.ask(&Request::Stopped { member }),
             (Task::Check(member), TaskResult::Done) => self.ask(&Request::Alive { member }),
             (Task::Clean(member), TaskResult::Done) => self.ask(&Request::Cleaned { member }),
-            (Task::Check(member) | Task::Clean(member), TaskResult::Dead(reason)) => {
-                self.ask(&Request::Dead { member, text: sendable_text(reason).as_bytes() })
-            }
-            (Task::Check(member) | Task::Clean(member), _) => self.ask(&Request::Dead { member, text: b"" }),
+            (Task::Check(member) | Task::Clean(member), _) => self.ask(&Request::Dead { member, text }),
         }
-    }
-
-    fn fail(&mut self, start: u64, reason: &str) -> Result<(), Error> {
-        self.ask(&Request::Failed { start, text: sendable_text(reason).as_bytes() })
     }
 
     /// Reports the death of a member.
@@ -229,7 +226,7 @@ impl Provider {
 
     /// Returns the address of the connected server.
     pub fn address(&self) -> &str {
-        self.connection.address()
+        &self.connection.address
     }
 
     fn ask(&mut self, request: &Request<'_>) -> Result<(), Error> {

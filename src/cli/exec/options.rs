@@ -1,7 +1,7 @@
 //! Options of `exec`, as one table.
 
 use crate::failure::TRY_LATER;
-use crate::lifetime::{Lifetime, grace, lost_exit, on_lost, process_group};
+use crate::run_child::{Lifetime, grace, lost_exit, on_lost, process_group};
 use crate::servers::{A_SERVER, Servers, has_part, server_option, tls_option};
 use crate::wait::NO_LIMIT;
 use poolcounter_client::MOST_LIMITS;
@@ -49,20 +49,17 @@ pub struct ExecSettings {
 
 /// Options of the command.
 pub const OPTIONS: &[Opt<ExecSettings>] = option_table!(ExecSettings;
-    => Opt::of_bytes(
-        "-k, --key KEY",
+    => Opt::of_bytes("-k, --key KEY",
         "Pool of the lock; all commands with the same key share its locks. The key is required, here or as \
          POOLCOUNTER_KEY in the environment. It is bytes in one line, which need not be text. Spaces in it are sent as \
          %20.",
-        |settings, value| assign(&mut settings.key, key(value)),
-    );
+        |settings, value| assign(&mut settings.key, key(value)));
     "-w, --workers N", "Maximum number of commands that run at a time (default: 1).",
         |settings, value| assign(&mut settings.workers, number(value, 1..=u32::MAX));
     "-q, --queue N",
         "Maximum number of commands that run or wait; further ones are refused at once (default: without limit).",
         |settings, value| assign(&mut settings.queue, number(value, 1..=u32::MAX));
-    => Opt::<ExecSettings>::of_bytes(
-        "--also KEY:N[:QUEUE]",
+    => Opt::<ExecSettings>::of_bytes("--also KEY:N[:QUEUE]",
         "Further pool whose lock is needed at the same time, for N commands at a time; repeatable. QUEUE is the \
          maximum number that run or wait. All locks are granted together; none is held while the command waits for \
          another. The option can be given four times. The C daemon does not support it.",
@@ -72,9 +69,7 @@ pub const OPTIONS: &[Opt<ExecSettings>] = option_table!(ExecSettings;
             }
             settings.also.push(further(value)?);
             Ok(())
-        },
-    )
-    .repeated();
+        }).repeated();
     "-t, --timeout SECONDS",
         "Maximum time to wait for a lock; 0: do not wait (default: without limit). Decimals are allowed. The command \
          gives up a server that does not answer 5 seconds after that time, or for 10 to 20 seconds during it, and a \
@@ -105,8 +100,7 @@ pub const OPTIONS: &[Opt<ExecSettings>] = option_table!(ExecSettings;
     "--conflict-exit STATUS",
         "Exit status when there is no lock: the queue is full, or the timeout is over (default: 75).",
         |settings, value| assign(&mut settings.conflict_exit, number(value, 0..=u8::MAX));
-    => server_option(A_SERVER);
-    => tls_option();
+    => server_option(A_SERVER); => tls_option();
     "--retry",
         "Ask again until the timeout is over while no server answers. The command asks twice a second at first, and \
          every four seconds in the end, until the time of --timeout is over. A server that drains counts as one that \
@@ -123,9 +117,7 @@ pub const OPTIONS: &[Opt<ExecSettings>] = option_table!(ExecSettings;
          --grace SIGKILL; kill sends SIGKILL. The command detects after 30 seconds that the machine of the server has died. The time of the daemon's \
          setting keepalive should be longer, or the lock is granted to another client before the action.",
     );
-    => lost_exit();
-    => process_group();
-    => grace();
+    => lost_exit(); => process_group(); => grace();
     "--quiet", "Print nothing when there is no lock, and nothing about the wait; only set the exit status.",
         |settings, _| assign(&mut settings.is_quiet, Ok(true));
     "--who NAME", "Name shown to operators as the holder or waiter, 64 bytes at most (default: USER@HOST:PID).",

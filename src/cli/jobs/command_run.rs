@@ -1,14 +1,12 @@
 //! A command and its jobs, one at a time: fed to it, touched while it runs, and settled by its answers or its end.
 
-use super::batch::{BatchAnswer, read_answer};
-use super::fetch::{HeldJob, SlotConnections};
-use super::input::{CommandInput, file_of};
+use super::fetch::{HeldJob, Pace, SlotConnections};
+use super::input::{BatchAnswer, CommandInput, file_of, read_answer};
 use super::outcomes::{Fate, Outcomes};
-use super::pace::Pace;
 use super::plan::{Ending, Plan};
 use super::words::{all_of_wiki, filled, of_job, of_tube, wiki_of};
-use crate::lifetime::OnLost;
 use crate::process::{Keep, Launch, Process};
+use crate::run_child::OnLost;
 use crate::terminal::{printable, warn};
 use poolcounter_client::{Error, JobId, ReservedJob};
 use std::collections::VecDeque;

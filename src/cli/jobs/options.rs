@@ -1,6 +1,6 @@
 //! Options of the requests of `jobs` that inspect and manage a queue.
 
-use crate::servers::{Servers, has_part, server_option, tls_option};
+use crate::servers::{Servers, has_part, json_option, server_option, tls_option};
 use poolcounter_client::JobId;
 use poolcounter_service::options::{Opt, assign, number, option_table};
 
@@ -8,7 +8,6 @@ use poolcounter_service::options::{Opt, assign, number, option_table};
 #[derive(Default)]
 pub struct JobsCommandSettings {
     pub servers: Servers,
-    pub is_json: bool,
     /// True if the tables are created instead of printed.
     pub is_run: bool,
     /// True if a number is taken as a pattern, and no name stands for all tubes.
@@ -34,14 +33,12 @@ pub const OPTIONS: &[Opt<JobsCommandSettings>] = option_table!(JobsCommandSettin
         |settings, _| assign(&mut settings.is_all, Ok(true));
     "--after ID", "For list: print only jobs with numbers above this one.",
         |settings, value| assign(&mut settings.after, number(value, 0..=u64::MAX).map(|id| Some(JobId(id))));
-    "-j, --json",
+    => json_option(
         "For summary, list, show, stats, pause, retry, limit and dead-letter: print JSON. The output is a list of one \
-         object: server, and summary, jobs, job, stats or settings.",
-        |settings, _| assign(&mut settings.is_json, Ok(true));
+         object: server, and summary, jobs, job, stats or settings.");
     "--run", "For init-db: create the tables, instead of printing the SQL.",
         |settings, _| assign(&mut settings.is_run, Ok(true));
-    => server_option(QUEUE_SERVER);
-    => tls_option();
+    => server_option(QUEUE_SERVER); => tls_option();
 );
 
 has_part!(JobsCommandSettings, servers: Servers);

@@ -38,12 +38,10 @@ pub const OPTIONS: &[Opt<PutSettings>] = option_table!(PutSettings;
     "--ttr SECONDS",
         "Time to run (TTR): time for which a runner may be silent before the job is given to another (default: 60).",
         |settings, value| assign(&mut settings.job.ttr, seconds(value));
-    => Opt::of_bytes(
-        "--key KEY",
+    => Opt::of_bytes("--key KEY",
         "Do nothing if a job with this key waits in the tube already. The key has no spaces. The reply for such a \
          duplicate is DUPLICATE, with the number of that job, and `buried` if it is buried.",
-        |settings, value| assign(&mut settings.job.extras.key, Ok(Some(value.into()))),
-    );
+        |settings, value| assign(&mut settings.job.extras.key, Ok(Some(value.into()))));
     "--until-deleted", "The key prevents duplicates until the job is deleted, not only while it waits.",
         |settings, _| assign(&mut settings.job.extras.until, Ok(Until::Deleted));
     "--key-for SECONDS",
@@ -53,14 +51,12 @@ pub const OPTIONS: &[Opt<PutSettings>] = option_table!(PutSettings;
     => Opt::of_bytes("--group NAME", "Group of the job, for limits.", |settings, value| {
         assign(&mut settings.job.extras.group, Ok(Some(value.into())))
     });
-    => Opt::of_bytes(
-        "--root SIGNATURE",
+    => Opt::of_bytes("--root SIGNATURE",
         "Signature of the root job of the job, with --root-ts; a newer root job with this signature drops the job.",
         |settings, value| {
             // The timestamp is another option, which may come before or after it.
             assign(&mut settings.job.extras.root, Ok(Some((value.into(), 0))))
-        },
-    );
+        });
     "--root-ts N", "Timestamp of the root job, a number.",
         |settings, value| assign(&mut settings.root_timestamp, number(value, 0..=u64::MAX).map(Some));
     "--lines",
@@ -68,8 +64,7 @@ pub const OPTIONS: &[Opt<PutSettings>] = option_table!(PutSettings;
          place of its reply. The command ends with the first one; jobs that were read together with it are put, too. \
          It goes on if the reader of its output is gone.",
         |settings, _| assign(&mut settings.by_line, Ok(true));
-    => server_option(QUEUE_SERVER);
-    => tls_option();
+    => server_option(QUEUE_SERVER); => tls_option();
 );
 
 /// Runs the command.

@@ -1,8 +1,7 @@
 //! `jobs run`: a runner that runs commands for jobs, several at a time. Each slot has its own thread, so that a hanging
 //! server blocks only the slots connected to it; this thread reads the signals and notifies the slots.
 
-use super::plan::{Bell, Ending, Plan, SlotSignals};
-use super::rests::Rests;
+use super::plan::{Bell, Ending, Plan, Rests, SlotSignals};
 pub use super::run_options::OPTIONS;
 use super::run_options::RunSettings;
 use super::slot::Slot;
@@ -20,8 +19,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, Scope};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Signals that end the runner.
@@ -82,32 +81,20 @@ fn run_slots(plan: &Plan<'_>, signals: &SignalFd, stack_of: impl Fn(usize) -> us
     let (over, bell) = (channel(), Bell::new().map_err(Failure::no_commands)?);
     let session = RunnerLoop { plan, signals, told: all, bell: &bell, ending: Ending::No, give_back_at: None };
     thread::scope(|scope| {
-        let stacks = servers.iter().enumerate().map(|(index, _)| stack_of(index));
-        for ((servers, told), stack) in servers.iter().zip(all).zip(stacks) {
-            let slot = Slot::new(plan, told, servers);
+        for (index, (servers, told)) in servers.iter().zip(all).enumerate() {
+            let (slot, ended, bell) = (Slot::new(plan, told, servers), over.0.clone(), &bell);
+            let body = move || {
+                // The receiver outlives the threads.
+                let _ = ended.send(slot.run());
+                bell.ring();
+            };
             // A slot that cannot be started has ended: the running slots, for which the scope waits, are told so.
-            if let Err(error) = spawn(scope, stack, slot, over.0.clone(), &bell) {
+            if let Err(error) = thread::Builder::new().stack_size(stack_of(index)).spawn_scoped(scope, body) {
                 let _ = over.0.send(Err(Failure::no_commands(error)));
             }
         }
         session.run(&over.1).inspect_err(|_| all.iter().for_each(|told| told.go_to(Ending::Finish)))
     })
-}
-
-/// Starts the thread of a slot, which sends its result.
-fn spawn<'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    stack: usize,
-    slot: Slot<'scope>,
-    over: Sender<Result<(), Failure>>,
-    bell: &'scope Bell,
-) -> io::Result<()> {
-    let body = move || {
-        // The receiver outlives the threads.
-        let _ = over.send(slot.run());
-        bell.ring();
-    };
-    thread::Builder::new().stack_size(stack).spawn_scoped(scope, body).map(drop)
 }
 
 fn write_metrics(plan: &Plan<'_>) {

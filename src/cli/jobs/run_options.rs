@@ -1,7 +1,7 @@
 //! Options of `jobs run`.
 
 use super::options::QUEUE_SERVER;
-use crate::lifetime::OnLost;
+use crate::run_child::OnLost;
 use crate::servers::{Servers, has_part, server_option, tls_option};
 use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
 use std::ffi::OsStr;
@@ -44,10 +44,7 @@ pub struct RunSettings {
 /// Options of the command.
 pub const OPTIONS: &[Opt<RunSettings>] = option_table!(RunSettings;
     "--watch PATTERN[:WEIGHT]", "Also run jobs of these tubes, like the tubes in the arguments; repeatable.",
-        |settings, value| {
-            settings.watches.push(value.into());
-            Ok(())
-        }, repeated();
+        |settings, value| { settings.watches.push(value.into()); Ok(()) }, repeated();
     "-n, --parallel N",
         "Number of commands at a time (default: 1). Each command has a connection of its own, and a second one if it \
          takes batches.",
@@ -62,12 +59,10 @@ pub const OPTIONS: &[Opt<RunSettings>] = option_table!(RunSettings;
         |settings, _| assign(&mut settings.each_server, Ok(true));
     "-q, --quiet", "Print nothing about jobs that are done or given back.",
         |settings, _| assign(&mut settings.is_quiet, Ok(true));
-    => Opt::of_bytes(
-        "--textfile PATH",
+    => Opt::of_bytes("--textfile PATH",
         "Write metrics to this file, for the textfile collector of Prometheus' node exporter. The file is written \
          every 10 seconds and at the end. The collector requires a name that ends in .prom.",
-        |settings, value| assign(&mut settings.textfile, Ok(Some(PathBuf::from(OsStr::from_bytes(value))))),
-    );
+        |settings, value| assign(&mut settings.textfile, Ok(Some(PathBuf::from(OsStr::from_bytes(value))))));
     "--timeout SECONDS",
         "Time limit of a command, or of each answer of a command with --batch, after which the job fails; 0: never \
          (default: 3600). The process group of the command is terminated, and killed 5 seconds later. The TTR of the \
@@ -96,8 +91,7 @@ pub const OPTIONS: &[Opt<RunSettings>] = option_table!(RunSettings;
             true => assign(&mut settings.name, Ok(Some(value.into()))),
             false => Err("a name: 1 to 64 bytes without spaces and line ends".into()),
         };
-    => server_option(QUEUE_SERVER);
-    => tls_option();
+    => server_option(QUEUE_SERVER); => tls_option();
 );
 
 fn or_forever(time: Duration) -> Duration {

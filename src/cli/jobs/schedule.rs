@@ -1,10 +1,10 @@
 //! `jobs schedule`: sets and ends periodic jobs, and prints them.
 
 use super::options::QUEUE_SERVER;
-use super::{failure, found, show, wrong_form};
+use super::{failure, found, set, show, wrong_form};
 use crate::command::{Exit, Failure};
-use crate::servers::{Servers, has_part, server_option, tls_option};
-use crate::table::Given;
+use crate::servers::{Servers, has_part, json_option, server_option, tls_option};
+use crate::table::{Given, one_of};
 use crate::terminal::input;
 use poolcounter_client::{NewJob, Schedule, ScheduleTimes};
 use poolcounter_jobs::timetable::Timetable;
@@ -17,7 +17,6 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct ScheduleSettings {
     servers: Servers,
-    is_json: bool,
     cron: Option<String>,
     timezone: Option<String>,
     every: Option<u32>,
@@ -38,28 +37,17 @@ pub const OPTIONS: &[Opt<ScheduleSettings>] = option_table!(ScheduleSettings;
         |settings, value| assign(&mut settings.every, number(value, 1..=u32::MAX).map(Some));
     "--missed skip|once",
         "For put: whether a job is put late, once, for times that were missed because no daemon ran (default: skip).",
-        |settings, value| {
-            let is_made_up = match value {
-                "skip" => Ok(false),
-                "once" => Ok(true),
-                _ => Err("skip or once".into()),
-            };
-            assign(&mut settings.is_made_up, is_made_up)
-        };
-    => Opt::of_bytes(
-        "--key KEY",
+        |settings, value| assign(&mut settings.is_made_up, one_of(value, &[("skip", false), ("once", true)]));
+    => Opt::of_bytes("--key KEY",
         "For put: key of the jobs: a time is skipped while a job with it waits in the tube (default: schedule: and the \
          name).",
-        |settings, value| assign(&mut settings.job.extras.key, Ok(Some(value.into()))),
-    );
+        |settings, value| assign(&mut settings.job.extras.key, Ok(Some(value.into()))));
     "--pri N", "For put: priority of the jobs (default: 65536).",
         |settings, value| assign(&mut settings.job.pri, number(value, 0..=u32::MAX));
     "--ttr SECONDS", "For put: time to run (TTR) of the jobs (default: 60).",
         |settings, value| assign(&mut settings.job.ttr, seconds(value));
-    "-j, --json", "Print JSON, without put or delete. The output is a list of one object: server and schedules.",
-        |settings, _| assign(&mut settings.is_json, Ok(true));
-    => server_option(QUEUE_SERVER);
-    => tls_option();
+    => json_option("Print JSON, without put or delete. The output is a list of one object: server and schedules.");
+    => server_option(QUEUE_SERVER); => tls_option();
 );
 
 /// Runs the command.
@@ -72,11 +60,11 @@ pub fn run(given: &Given) -> Exit {
     let producer = settings.servers.producer();
     let texts: Vec<String> = given.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     match *texts.iter().map(|text| &**text).collect::<Vec<_>>() {
-        [] => show::schedules(&producer, settings.is_json),
+        [] => show::schedules(&producer, settings.servers.is_json),
         ["delete", name] => found(name, producer.schedule_delete(name).map_err(failure)?),
         ["put", name, tube, ..] if texts.len() <= 4 => {
             let body = given.words.get(3).map_or_else(input, |body| Ok(body.as_bytes().into()))?;
-            super::tubes::set(producer.schedule_put(&settings.schedule(name, tube, body)?))
+            set(producer.schedule_put(&settings.schedule(name, tube, body)?))
         }
         ref words => Err(wrong_form(&[&["schedule"], words].concat())),
     }

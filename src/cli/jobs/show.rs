@@ -26,7 +26,7 @@ pub fn summary(producer: &Producer, settings: &JobsCommandSettings, by: SummaryB
     let rows = producer.summary(by).map_err(failure)?;
     let columns = if by == SummaryBy::Runner { COLUMNS_OF_RUNNERS } else { COLUMNS };
     let columns = format!("{}=name {columns}", by.word().to_uppercase());
-    print_rows(producer, settings.is_json, "summary", rows.iter().map(object_of_row).collect(), &columns)
+    print_rows(producer, settings.servers.is_json, "summary", rows.iter().map(object_of_row).collect(), &columns)
 }
 
 /// States of jobs; most failed jobs are in the first.
@@ -46,12 +46,12 @@ pub fn list(producer: &Producer, settings: &JobsCommandSettings, tube: &str, sta
         false => producer.list_jobs(tube, states[0], settings.limit, settings.after),
     };
     let Some(listed) = listed.map_err(failure)? else { return found(tube, false) };
-    if settings.has_errors && !settings.is_json {
+    if settings.has_errors && !settings.servers.is_json {
         let text = |job: &ListedJob| format!("job {}, attempts {}:\n{}", job.id, job.attempts, indented(&job.error));
         return print(&listed.iter().map(text).collect::<String>());
     }
     let columns = "ID=id AGE_S=age PRI=pri ATTEMPTS=attempts KEY=key GROUP=group ERROR=error";
-    print_rows(producer, settings.is_json, "jobs", listed.iter().map(object_of_job).collect(), columns)
+    print_rows(producer, settings.servers.is_json, "jobs", listed.iter().map(object_of_job).collect(), columns)
 }
 
 /// Returns the failed jobs of a tube with the lowest numbers, ascending, up to the limit; None if the tube does not exist.
@@ -105,7 +105,7 @@ pub fn job(producer: &Producer, settings: &JobsCommandSettings, id: JobId) -> Ex
         }
     }
     map.push(("body".into(), String::from_utf8_lossy(&body).into_owned()));
-    if settings.is_json {
+    if settings.servers.is_json {
         return print_json(producer, "job", &object_of(map, false));
     }
     let lines = |(name, value): &(String, String)| match value.trim_end().contains('\n') {
@@ -145,7 +145,7 @@ pub fn settings(producer: &Producer, settings: &JobsCommandSettings, command: &s
     let mut made = producer.settings(None).map_err(failure)?;
     made.retain(|map| map.iter().any(|(name, value)| name == "setting" && value == command));
     let rows = made.into_iter().map(|map| object_of(map, false)).collect();
-    print_rows(producer, settings.is_json, "settings", rows, "OF=of VALUE=value LEFT_S=left ORIGIN=origin")
+    print_rows(producer, settings.servers.is_json, "settings", rows, "OF=of VALUE=value LEFT_S=left ORIGIN=origin")
 }
 
 /// Prints the periodic jobs.
@@ -177,7 +177,7 @@ pub fn stats(producer: &Producer, settings: &JobsCommandSettings, of: Option<&st
         (Some(tube), None) => producer.stats_tube(tube).map_err(failure)?,
     };
     let Some(map) = map else { return found(of.unwrap_or_default(), false) };
-    if settings.is_json {
+    if settings.servers.is_json {
         return print_json(producer, "stats", &object_of(map, of.is_none()));
     }
     let line = |(name, value): &(String, String)| format!("{name}: {}\n", printable(value.as_bytes()));
@@ -193,15 +193,9 @@ fn object_of_row(row: &SummaryRow) -> Value {
 
 fn object_of_job(job: &ListedJob) -> Value {
     json!({
-        "id": job.id.0,
-        "age": job.age.as_secs(),
-        "pri": job.pri,
-        "attempts": job.attempts,
-        "key": known(&job.key),
-        "key_left": job.key_left.map(|left| left.as_secs()),
-        "group": known(&job.group),
-        "error": known(&job.error),
-        "origin": job.origin.as_deref().map_or(Value::Null, known),
+        "id": job.id.0, "age": job.age.as_secs(), "pri": job.pri, "attempts": job.attempts,
+        "key": known(&job.key), "key_left": job.key_left.map(|left| left.as_secs()), "group": known(&job.group),
+        "error": known(&job.error), "origin": job.origin.as_deref().map_or(Value::Null, known),
         "is_superseded": job.is_superseded,
     })
 }

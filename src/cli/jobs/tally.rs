@@ -1,7 +1,6 @@
 //! Figures of a runner, as a metrics file for Prometheus' node exporter.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,25 +74,21 @@ impl RunnerTally {
         };
         head(&mut text, "running", "gauge", "Jobs whose commands run now.");
         let running = self.running.load(Ordering::Relaxed);
-        line(&mut text, format_args!("running{{{runner}}} {running}"));
+        text += &format!("poolcounter_runner_running{{{runner}}} {running}\n");
         head(&mut text, "jobs_total", "counter", "Jobs by outcome.");
         for (kind, of_type) in &types {
             for (outcome, count) in OUTCOMES.iter().zip(of_type.outcomes) {
                 let labels = format_args!("{runner},type=\"{}\",outcome=\"{outcome}\"", escaped(kind));
-                line(&mut text, format_args!("jobs_total{{{labels}}} {count}"));
+                text += &format!("poolcounter_runner_jobs_total{{{labels}}} {count}\n");
             }
         }
         head(&mut text, "job_seconds_total", "counter", "Total run time of jobs.");
         for (kind, of_type) in &types {
-            let seconds = of_type.seconds;
-            line(&mut text, format_args!("job_seconds_total{{{runner},type=\"{}\"}} {seconds:.6}", escaped(kind)));
+            let (kind, seconds) = (escaped(kind), of_type.seconds);
+            text += &format!("poolcounter_runner_job_seconds_total{{{runner},type=\"{kind}\"}} {seconds:.6}\n");
         }
         text
     }
-}
-
-fn line(text: &mut String, rest: std::fmt::Arguments<'_>) {
-    writeln!(text, "poolcounter_runner_{rest}").expect("a string takes all");
 }
 
 /// Escapes the value of a label.

@@ -45,17 +45,11 @@ pub fn filled(word: &OsStr, tube: &str, origin: &str) -> OsString {
     let names: [(&[u8], &[u8]); 3] =
         [(b"{wiki}", &wiki), (b"{type}", kind_of(origin).as_bytes()), (b"{tube}", tube.as_bytes())];
     let (mut bytes, mut rest) = (Vec::new(), word.as_bytes());
-    while let [byte, behind @ ..] = rest {
-        match names.iter().find(|(place, _)| rest.starts_with(place)) {
-            Some((place, name)) => {
-                bytes.extend_from_slice(name);
-                rest = &rest[place.len()..];
-            }
-            None => {
-                bytes.push(*byte);
-                rest = behind;
-            }
-        }
+    while !rest.is_empty() {
+        let known = names.iter().find(|(place, _)| rest.starts_with(place));
+        let (place, text) = known.copied().unwrap_or((&rest[..1], &rest[..1]));
+        bytes.extend_from_slice(text);
+        rest = &rest[place.len()..];
     }
     OsString::from_vec(bytes)
 }

@@ -1,13 +1,18 @@
 //! Requests of `members` that change something: one table, used by the command, its help and its manual.
 
-use super::{MembersCommandSettings, keeper, refused};
+use super::{MembersCommandSettings, refused};
 use crate::command::{Exit, Failure, Requests, first_word};
-use crate::terminal::{print, print_json, printable};
+use crate::terminal::{print, print_json, printable, warn};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use poolcounter_client::{Condition, Error, LeaseToken, Members, Offered};
 use poolcounter_protocol::members::wire::client::escape_name;
 use poolcounter_service::options::{number, seconds};
 use serde_json::json;
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Request of the table: its usage, its effect for the help and the manual, and the function that sends it. The first
 /// parameter is the pool. Optional parameters are in brackets, repeated parameters end with dots.
@@ -27,7 +32,7 @@ pub const REQUESTS: &[MemberRequest] = &[
                 (token(words[1])?, words.get(2).map(|word| read("SECONDS", word, seconds)).transpose()?);
             let renewed = match settings.every {
                 None => members.renew(words[0], token, span),
-                Some(every) => keeper::run(members, (words[0], token, span), every, settings.until_exit),
+                Some(every) => keep_renewing(members, (words[0], token, span), every, settings.until_exit),
             };
             renewed.map(nothing)
         },
@@ -133,7 +138,7 @@ pub fn make(members: &Members, words: &[&[u8]], settings: &MembersCommandSetting
         Err(Error::BadArgument(sentence)) => return Err(Failure::misuse(sentence)),
         made => made.map_err(|error| refused(&words[..named.min(words.len())], &error)),
     };
-    if !settings.is_json {
+    if !settings.servers.is_json {
         return print(&made?.unwrap_or_default());
     }
     let error = made.as_ref().err().map(|failure| &failure.sentence);
@@ -193,4 +198,47 @@ fn with_settings(words: &[&[u8]], ask: impl Fn(&[(&str, &str)]) -> Result<(), Er
     };
     let settings = words.iter().map(setting).collect::<Result<Vec<_>, _>>()?;
     ask(&settings.iter().map(|(key, value)| (&**key, &**value)).collect::<Vec<_>>()).map(nothing)
+}
+
+/// Time between two looks at the process, and between two attempts while no server replies.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Renews a lease for `span` each time that `every` is over, until it is lost, or the process has ended.
+///
+/// # Errors
+///
+/// [`Error::NotTaken`] if the lease is lost; [`Error::Refused`].
+fn keep_renewing(
+    members: &Members,
+    (pool, token, span): (&[u8], LeaseToken, Option<Duration>),
+    every: Duration,
+    process: Option<i32>,
+) -> Result<(), Error> {
+    let mut is_told = false;
+    loop {
+        let pause = match members.renew(pool, token, span) {
+            Ok(()) => {
+                is_told = false;
+                every
+            }
+            Err(error @ (Error::Unavailable(_) | Error::Lost)) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    warn(&format!("{}; it is tried again", refused(&[pool], &error).sentence));
+                }
+                LOOK_EVERY.min(every)
+            }
+            Err(error) => return Err(error),
+        };
+        let next = Instant::now() + pause;
+        loop {
+            if process.is_some_and(|process| kill(Pid::from_raw(process), None) == Err(Errno::ESRCH)) {
+                return Ok(());
+            }
+            let left = next.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            thread::sleep(left.min(LOOK_EVERY));
+        }
+    }
 }

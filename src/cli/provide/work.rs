@@ -1,21 +1,19 @@
 //! Work of a provider: its members, and the commands that run for them. Independent of the origin of tasks.
 
-mod list;
-mod starts;
-mod words;
+mod members;
 
 use super::ProvideSettings;
 use crate::process::{Keep, Launch, Launcher, Process};
 use crate::spawn::Variable;
 use crate::spawn::shell;
 use crate::terminal::{printable, warn};
+use members::{is_process_of, text_of, variable_of, with_last_line};
 use nix::sys::signal::SigSet;
 use poolcounter_client::{Error, Provider, Task, TaskResult};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
-use words::{is_process_of, text_of, variable_of, with_last_line};
 
 /// Limit of commands that run at a time besides members; further tasks wait. Far below the limit of a user's processes.
 const MOST_COMMANDS: usize = 256;

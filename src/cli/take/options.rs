@@ -1,6 +1,6 @@
 //! Options of `take`, as one table.
 
-use crate::lifetime::{Lifetime, grace, lost_exit, on_lost, process_group};
+use crate::run_child::{Lifetime, grace, lost_exit, on_lost, process_group};
 use crate::servers::{A_SERVER, Servers, has_part, server_option, tls_option};
 use crate::table::one_of;
 use crate::wait::NO_LIMIT;
@@ -41,15 +41,12 @@ pub const OPTIONS: &[Opt<TakeSettings>] = option_table!(TakeSettings;
          a member may be checked first, or for 10 to 20 seconds during it, and a server that does not accept the \
          connection after 2 seconds.",
         |settings, value| assign(&mut settings.wanted.timeout, seconds(value));
-    => Opt::of_bytes(
-        "-g, --group GROUP",
+    => Opt::of_bytes("-g, --group GROUP",
         "Take from any pool of this group, instead of one pool. The pool with the most free members is used, or else \
          the first that has one. Where several servers share the pools, only the pools of the group's own server are \
          used.",
-        |settings, value| assign(&mut settings.group, Ok(Some(value.into()))),
-    );
-    => Opt::<TakeSettings>::of_bytes(
-        "-a, --attr NAME=VALUE",
+        |settings, value| assign(&mut settings.group, Ok(Some(value.into()))));
+    => Opt::<TakeSettings>::of_bytes("-a, --attr NAME=VALUE",
         "Take only a member with this attribute; repeatable.",
         |settings, value| {
             let equals = value.iter().position(|byte| *byte == b'=').filter(|at| *at > 0);
@@ -59,9 +56,7 @@ pub const OPTIONS: &[Opt<TakeSettings>] = option_table!(TakeSettings;
             check_attribute(name, value).map_err(wrong)?;
             settings.wanted.attributes.push((name.to_vec(), value.to_vec()));
             Ok(())
-        },
-    )
-    .repeated();
+        }).repeated();
     => Opt::of_bytes("--member NAME", "Take only the member of this name.", |settings, value| {
         assign(&mut settings.wanted.member, Ok(Some(value.into())))
     });
@@ -77,10 +72,7 @@ pub const OPTIONS: &[Opt<TakeSettings>] = option_table!(TakeSettings;
         |settings, value| assign(&mut settings.wanted.count, number(value, 1..=u32::MAX).map(Some));
     "--fail-on STATUS",
         "Return the member as failed only if the command ends with this status; repeatable (default: all but 0).",
-        |settings, value| {
-            settings.fail_on.push(number(value, 0..=u8::MAX)?);
-            Ok(())
-        }, repeated();
+        |settings, value| { settings.fail_on.push(number(value, 0..=u8::MAX)?); Ok(()) }, repeated();
     "--lease SECONDS",
         "Keep the member for this time even if the connection is lost, or this process ends. While the command runs, \
          the lease is renewed each third of that time, on a new connection if needed; it ends with the command.",
@@ -98,13 +90,10 @@ pub const OPTIONS: &[Opt<TakeSettings>] = option_table!(TakeSettings;
          values come from providers. A value with control characters, other invisible characters or bytes that are not \
          UTF-8 is refused then, and the member is returned. On a terminal, invisible characters are escaped.",
         |settings, value| assign(&mut settings.format, one_of(value, &["sh", "env", "json"].map(|word| (word, Some(word)))));
-    => Opt::of_bytes(
-        "--name NAME",
+    => Opt::of_bytes("--name NAME",
         "Name of the holder in lists of members (default: its address).",
-        |settings, value| assign(&mut settings.name, Ok(Some(value.into()))),
-    );
-    => server_option(A_SERVER);
-    => tls_option();
+        |settings, value| assign(&mut settings.name, Ok(Some(value.into()))));
+    => server_option(A_SERVER); => tls_option();
     "--retry",
         "Ask again until the timeout is over while no server answers. The command asks twice a second at first, and \
          every four seconds in the end, until the time of --timeout is over. A server that was restarted does not know \
@@ -115,9 +104,7 @@ pub const OPTIONS: &[Opt<TakeSettings>] = option_table!(TakeSettings;
          warn). A member is lost when it has died, was withdrawn or taken back, or its connection is gone and it \
          cannot be had back within a minute, as after a restart of the server.",
     );
-    => lost_exit();
-    => process_group();
-    => grace();
+    => lost_exit(); => process_group(); => grace();
 );
 
 impl TakeSettings {

@@ -11,7 +11,6 @@ use poolcounter_protocol::jobs::DEFAULT_PORT;
 use poolcounter_protocol::jobs::wire::client as wire;
 use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -23,9 +22,6 @@ const MOVABLE: [&[u8]; 7] = [b"put", b"reserve", b"use ", b"watch ", b"ignore ",
 const TURN_PAUSE: Duration = Duration::from_millis(200);
 /// Age of a connection's last use up to which it is reused without a check that it is still open.
 const FRESH: Duration = Duration::from_millis(100);
-
-/// Number of the next connection, unique in this process.
-static OPENED: AtomicU64 = AtomicU64::new(1);
 
 /// Connection, with the state that a new one must restore.
 #[derive(Debug)]
@@ -48,7 +44,6 @@ struct Link {
     connection: ClientConnection,
     /// Index of the server.
     server: usize,
-    number: u64,
     last_use: Instant,
     /// Extensions that the server supports; None for a plain beanstalkd.
     extensions: Option<Vec<String>>,
@@ -74,7 +69,7 @@ impl JobSession {
 
     /// Returns the number of the current connection, if any.
     pub fn number(&self) -> Option<u64> {
-        self.link.as_ref().map(|link| link.number)
+        self.link.as_ref().map(|link| link.connection.number)
     }
 
     /// Returns the name of the server of the current connection.
@@ -262,9 +257,8 @@ impl JobSession {
         }
         let servers = (0..count).map(|step| &self.servers[(first + step) % count]);
         let (step, connection, extensions) = self.dial.first(servers, |connection| self.set_up(connection))?;
-        let server = (first + step) % count;
-        let (number, last_use) = (OPENED.fetch_add(1, Ordering::Relaxed), Instant::now());
-        Ok(Link { connection, server, number, last_use, extensions, is_reserving: false, is_doubtful: false })
+        let (server, last_use) = ((first + step) % count, Instant::now());
+        Ok(Link { connection, server, last_use, extensions, is_reserving: false, is_doubtful: false })
     }
 
     /// Asks a new connection for the server's extensions, and restores the state of the previous connection.

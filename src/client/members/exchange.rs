@@ -49,7 +49,7 @@ pub fn ask_watched(
         if !wire::is_notice(&line) {
             return Ok(line);
         }
-        connection.set_aside(line);
+        connection.notices.push(line);
     }
 }
 

@@ -1,7 +1,9 @@
 //! Operators' requests of the members service: declare, change and remove pools and fixed members.
 
 use super::Members;
-use super::exchange::{Offered, line_of, sendable_attributes, sendable_member, sendable_name, sendable_text};
+use super::exchange::{
+    Offered, line_of, pool_request, sendable_attributes, sendable_member, sendable_name, sendable_text,
+};
 use crate::error::Error;
 use poolcounter_protocol::members::request::{Named, Request};
 use poolcounter_protocol::members::wire::client::{self as wire, ListedMember, Reply};
@@ -97,7 +99,8 @@ impl Operator<'_> {
     ///
     /// See [`Operator`].
     pub fn members(&self, pool: impl AsRef<[u8]>) -> Result<Vec<ListedMember>, Error> {
-        self.members.members_at_server_of(pool.as_ref())
+        let request = pool_request("MEMBERS", &sendable_name(pool.as_ref())?);
+        self.members.list_at_server_of(pool.as_ref(), &request, wire::parse_member)
     }
 
     /// Takes a fixed member out of quarantine. In a pool that cleans, the member is cleaned first, unless it is good
