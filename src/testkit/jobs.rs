@@ -13,6 +13,7 @@ use poolcounter_protocol::jobs::wire::schedule::is_schedule;
 use poolcounter_protocol::jobs::wire::stream::{Cut, Item, Stream};
 use poolcounter_protocol::jobs::wire::{Request, replies};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 const OWNER: Owner = Owner(1);
 /// Number of slots that one slice of a list looks at, small so that longer lists go through the table of all jobs.
@@ -148,6 +149,13 @@ fn due(bytes: &[u8], now: Time) -> Vec<u8> {
     lasting(&record, body, now)
 }
 
+/// Returns the records that a state hands over.
+fn saved(state: &State) -> Vec<Vec<u8>> {
+    let mut saved = Vec::new();
+    state.save(false, &mut |record| saved.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
+    saved
+}
+
 fn new_state(bounds: Bounds, commits: Commits) -> State {
     let mut state = State::new(bounds);
     if commits == Commits::Never {
@@ -189,6 +197,20 @@ impl Service {
         self.peers.entry(conn).or_default().input.extend_from_slice(bytes);
         self.step(|state, _| state.open(ConnId::from_index(conn)));
         self.serve(conn);
+    }
+
+    /// Sends bytes of a connection, and returns the output since the last call, as text.
+    pub fn ask(&mut self, conn: usize, text: &str) -> String {
+        self.send(conn, text.as_bytes());
+        String::from_utf8(self.output(conn)).expect("is text")
+    }
+
+    /// Sends a line for each number as connection 1, in parts as they come over a socket.
+    pub fn put_many(&mut self, numbers: Range<usize>, line: impl Fn(usize) -> String) {
+        let end = numbers.end;
+        for first in numbers.step_by(32) {
+            self.ask(1, &(first..end.min(first + 32)).map(&line).collect::<String>());
+        }
     }
 
     fn serve(&mut self, conn: usize) {
@@ -336,9 +358,7 @@ impl Service {
         self.commit_all();
         self.step(State::finish_commands);
         self.commit_all();
-        let mut saved: Vec<Vec<u8>> = Vec::new();
-        self.state
-            .save(false, &mut |record| saved.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
+        let mut saved = saved(&self.state);
         (self.state, self.wheel) = (new_state(bounds, self.commits), Wheel::default());
         self.wheel.expire(self.now);
         self.set_wall(self.wall);
@@ -347,9 +367,7 @@ impl Service {
             self.step(|state, step| state.restore(record, step).expect("what was saved makes sense"));
         }
         self.state.check();
-        let mut again: Vec<Vec<u8>> = Vec::new();
-        self.state
-            .save(false, &mut |record| again.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
+        let mut again = self::saved(&self.state);
         saved.sort_unstable();
         again.sort_unstable();
         assert_eq!(saved, again, "what is saved again is the same");

@@ -14,6 +14,15 @@ pub fn pattern(text: &str) -> Result<Pattern, String> {
     Ok(Pattern(unescape(text)?.split(|byte| *byte == b'*').map(<[u8]>::to_vec).collect()))
 }
 
+/// Returns the rows of a table of requests: the word before each, such as its service, and its bytes. Prose begins with
+/// "#".
+pub fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    table.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let (word, text) = line.split_once(' ').expect("a row has a request");
+        (word, unescape(text).unwrap_or_else(|wrong| panic!("{line}: {wrong}")))
+    })
+}
+
 /// Replaces `\n \r \t \0 \\ \xNN` by the bytes that they stand for, and `{k*900}` by 900 times `k`.
 pub fn unescape(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();

@@ -7,6 +7,20 @@ use super::world::World;
 use poolcounter_core::{Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Returns the answer of a provider or a cleaner to a request. `member` is the name of a started one.
+pub fn answer_to(request: &str, is_good: bool, member: &str) -> String {
+    let words: Vec<&str> = request.split(' ').collect();
+    let what = words[2];
+    match (words[0], is_good) {
+        ("!START", true) => format!("STARTED {what} {member}"),
+        ("!START", false) => format!("FAILED {what}"),
+        ("!STOP", _) => format!("STOPPED {what}"),
+        ("!CHECK", true) => format!("ALIVE {what}"),
+        ("!CLEAN", true) => format!("CLEANED {what}"),
+        _ => format!("DEAD {what}"),
+    }
+}
+
 /// The service and its model.
 pub struct MembersTwin {
     world: World,

@@ -98,7 +98,7 @@ pub fn play<S: Target>(script: &Script, scenario: &Scenario, target: &mut S) -> 
     let mut actors: BTreeMap<u32, Actor<S::Client>> = BTreeMap::new();
     let mut leases = Leases::default();
     for step in &scenario.steps {
-        take(script.protocol, step, &mut leases, &mut actors, target)
+        take((script.protocol, scenario), step, &mut leases, &mut actors, target)
             .map_err(|wrong| format!("{}:{step}: {wrong}", script.name))?;
     }
     let at_end = |wrong| format!("{}: at the end of \"{}\": {wrong}", script.name, scenario.title);
@@ -112,7 +112,7 @@ pub fn play<S: Target>(script: &Script, scenario: &Scenario, target: &mut S) -> 
 }
 
 fn take<S: Target>(
-    protocol: Protocol,
+    (protocol, scenario): (Protocol, &Scenario),
     step: &Step,
     leases: &mut Leases,
     actors: &mut BTreeMap<u32, Actor<S::Client>>,
@@ -149,6 +149,7 @@ fn take<S: Target>(
         return Err(format!("client {number} has gone"));
     }
     let client = &mut actor.client;
+    let protocol = scenario.guest(number).map_or(protocol, |guest| guest.protocol);
     match &step.action {
         Action::Send(_, bytes, then) => {
             target.send(client, &said(protocol, leases, bytes), *then);

@@ -73,19 +73,7 @@ impl Cluster {
         fs::create_dir_all(&directory).expect("can be made");
         give_to_server(&directory);
         let mut copy = program("pg_basebackup");
-        copy.args([
-            "-h",
-            "127.0.0.1",
-            "-U",
-            "postgres",
-            "-R",
-            "-X",
-            "stream",
-            "-c",
-            "fast",
-            "-p",
-            &of.port.to_string(),
-        ]);
+        copy.args("-h 127.0.0.1 -U postgres -R -X stream -c fast -p".split(' ')).arg(of.port.to_string());
         let output = copy.arg("-D").arg(directory.join("data")).output().expect("it runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Cluster::of(directory, settings)

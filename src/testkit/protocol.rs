@@ -19,6 +19,9 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// Every protocol.
+    pub const ALL: [Protocol; 4] = [Protocol::Pools, Protocol::Counters, Protocol::Members, Protocol::Jobs];
+
     /// Returns the service that speaks it.
     pub fn kind(self) -> &'static str {
         match self {

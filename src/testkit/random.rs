@@ -40,6 +40,21 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// Returns any byte.
+    pub fn byte(&mut self) -> u8 {
+        self.number(1) as u8
+    }
+
+    /// Returns the next bytes of the choices, or as many as there are.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        self.choices.iter_mut().flat_map(|choices| choices.take(len)).collect()
+    }
+
+    /// Returns a number from any range: a mantissa of one byte, and its shift in another.
+    pub fn shifted(&mut self) -> u64 {
+        u64::from(self.byte()) << (self.byte() % 56)
+    }
+
     /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.number((end - 1).max(1).ilog(256) + 1) % end as u64) as usize

@@ -31,7 +31,16 @@ pub struct Scenario {
     pub operators: Option<u32>,
     /// Pattern of keys and their ceiling, in virtual time only.
     pub ceiling: Option<String>,
+    /// Services of the clients, from client 1 on, in virtual time only; none if all speak the protocol of the file.
+    pub clients: Vec<Guest>,
     pub steps: Vec<Step>,
+}
+
+/// Client of a service, at an address that the rules of access know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guest {
+    pub protocol: Protocol,
+    pub is_operator: bool,
 }
 
 /// One line of a conversation.
@@ -108,6 +117,20 @@ impl Scenario {
     pub fn sleeps(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.action, Action::Pass(_)))
     }
+
+    /// Returns the guest of this number, if the scenario has them.
+    pub fn guest(&self, client: u32) -> Option<Guest> {
+        self.clients.get((client as usize).checked_sub(1)?).copied()
+    }
+}
+
+impl Guest {
+    /// Reads `pools` or `pools@operator`.
+    fn parse(word: &str) -> Result<Guest, String> {
+        let (service, is_operator) = word.strip_suffix("@operator").map_or((word, false), |service| (service, true));
+        let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.kind() == service);
+        Ok(Guest { protocol: protocol.ok_or_else(|| format!("\"{service}\" is no service"))?, is_operator })
+    }
 }
 
 impl fmt::Display for Step {
@@ -128,7 +151,7 @@ fn read_line(scenarios: &mut Vec<Scenario>, protocol: Protocol, line: &str, numb
     if line.starts_with(|c: char| c.is_ascii_lowercase()) {
         return read_property(scenario, line);
     }
-    let action = Action::parse(protocol, line)?;
+    let action = Action::parse(|client| scenario.guest(client).map_or(protocol, |guest| guest.protocol), line)?;
     scenario.steps.push(Step { line: number, text: line.into(), action });
     Ok(())
 }
@@ -146,6 +169,10 @@ fn read_property(scenario: &mut Scenario, line: &str) -> Result<(), String> {
         "ceiling" => {
             scenario.ceiling = Some(value.into());
             scenario.virtual_only = Some("ceilings are no options".into());
+        }
+        "clients" => {
+            scenario.clients = value.split_whitespace().map(Guest::parse).collect::<Result<_, _>>()?;
+            scenario.virtual_only = Some("there are several services".into());
         }
         "operators" => {
             scenario.operators = Some(value.parse().map_err(|_| format!("\"{value}\" is no number of a client"))?);
@@ -168,7 +195,7 @@ impl Action {
         bytes.windows(text.len()).any(|window| window == text)
     }
 
-    fn parse(protocol: Protocol, line: &str) -> Result<Action, String> {
+    fn parse(protocol_of: impl Fn(u32) -> Protocol, line: &str) -> Result<Action, String> {
         if let Some(span) = line.strip_prefix('+') {
             return read_span(span).map(Action::Pass);
         }
@@ -180,6 +207,7 @@ impl Action {
             line[..digits].parse().map_err(|_| "a step begins with the number of a client, with + or with \"= \"")?;
         let rest = &line[digits..];
         let (sign, text) = rest.split_once(' ').unwrap_or((rest, ""));
+        let protocol = protocol_of(client);
         let action = match sign {
             ">" => Action::Send(client, protocol.request(text)?, Then::Stay),
             ">>" => Action::Send(client, protocol.bytes(text)?, Then::Stay),

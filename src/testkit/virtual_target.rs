@@ -3,7 +3,7 @@
 use super::player::Target;
 use super::protocol::Protocol;
 use super::rules;
-use super::script::{Scenario, Then};
+use super::script::{Guest, Scenario, Then};
 use super::world::World;
 use poolcounter_core::Span;
 use poolcounter_counters::CountersSettings;
@@ -13,6 +13,10 @@ use std::time::Duration;
 
 /// Number of bytes beyond which only the first bytes arrive alone.
 const MANY: usize = 10_000;
+
+/// Address of the guests in the rules of access, and of the operators among them, who have all rights.
+pub const GUEST: &str = "192.0.2.1";
+pub const OPERATOR: &str = "192.0.2.2";
 
 /// Disturbance besides the script that must make no difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +38,8 @@ pub struct VirtualTarget {
     world: World,
     protocol: Protocol,
     operators: Option<u32>,
+    /// Services of the clients, if they are several.
+    clients: Vec<Guest>,
     variation: Variation,
     happen: Option<Happen>,
 }
@@ -41,6 +47,7 @@ pub struct VirtualTarget {
 /// Client of the world, with its unread output.
 pub struct VirtualClient {
     number: usize,
+    protocol: Protocol,
     received: VecDeque<u8>,
 }
 
@@ -48,17 +55,30 @@ impl VirtualTarget {
     /// Returns a server with the scenario's options.
     pub fn new(protocol: Protocol, scenario: &Scenario, variation: Variation) -> Self {
         let world = World::with(settings_of(scenario));
-        VirtualTarget { world, protocol, operators: scenario.operators, variation, happen: None }
+        VirtualTarget { world, protocol, operators: scenario.operators, clients: Vec::new(), variation, happen: None }
     }
 
     /// Returns a server that is there, to which more can happen.
     pub fn of(protocol: Protocol, world: World, happen: Happen) -> Self {
-        VirtualTarget { world, protocol, operators: None, variation: Variation::None, happen: Some(happen) }
+        let (clients, variation) = (Vec::new(), Variation::None);
+        VirtualTarget { world, protocol, operators: None, clients, variation, happen: Some(happen) }
+    }
+
+    /// Adds the services of the clients, whose addresses the rules of access know.
+    pub fn for_clients(self, clients: &[Guest]) -> Self {
+        VirtualTarget { clients: clients.to_vec(), ..self }
+    }
+
+    fn has(&self, protocol: Protocol) -> bool {
+        self.protocol == protocol || self.clients.iter().any(|guest| guest.protocol == protocol)
     }
 
     /// Clears all jobs, which stay until they are deleted. Settings stay for good.
     fn clear_jobs(&mut self) {
-        let client = self.world.connect_to(self.protocol.kind());
+        let client = match self.clients[..] {
+            [] => self.world.connect_to(Protocol::Jobs.kind()),
+            _ => self.world.connect_from(OPERATOR, Protocol::Jobs.kind()),
+        };
         self.world.send(client, b"clear *\r\nclear */*\r\nclear */*/*\r\nquit\r\n");
         self.world.advance(Span::from_secs(1));
         self.world.finish(client);
@@ -80,7 +100,16 @@ impl Target for VirtualTarget {
     fn connect(&mut self, number: u32) -> VirtualClient {
         let is_operator = self.operators.is_some_and(|first| number >= first);
         let service = if is_operator { "admin" } else { self.protocol.kind() };
-        VirtualClient { number: self.world.connect_to(service), received: VecDeque::new() }
+        let (protocol, number) = match self.clients.get((number as usize).wrapping_sub(1)) {
+            None => (self.protocol, self.world.connect_to(service)),
+            Some(Guest { protocol, is_operator }) => {
+                let ip = if *is_operator { OPERATOR } else { GUEST };
+                let number = self.world.connect_from(ip, protocol.kind());
+                self.world.settle();
+                (*protocol, number)
+            }
+        };
+        VirtualClient { number, protocol, received: VecDeque::new() }
     }
 
     fn send(&mut self, client: &mut VirtualClient, bytes: &[u8], then: Then) {
@@ -132,10 +161,10 @@ impl Target for VirtualTarget {
 
     fn reply(&mut self, client: &mut VirtualClient) -> Result<Vec<u8>, String> {
         client.received.extend(self.world.take_received(client.number));
-        let reply = self.protocol.take_reply(&mut client.received);
+        let reply = client.protocol.take_reply(&mut client.received);
         reply.ok_or_else(|| {
             let rest: Vec<u8> = client.received.iter().copied().collect();
-            format!("no reply came, but {}", self.protocol.describe(&rest))
+            format!("no reply came, but {}", client.protocol.describe(&rest))
         })
     }
 
@@ -150,11 +179,11 @@ impl Target for VirtualTarget {
 
     /// Lets the interval of the counters pass, because counters stay until then.
     fn check_empty(&mut self) -> Result<(), String> {
-        if self.protocol == Protocol::Counters {
+        if self.has(Protocol::Counters) {
             let counters: &CountersSettings = self.world.settings().get().expect("are in the registry");
             self.world.advance(counters.interval);
         }
-        if self.protocol == Protocol::Jobs {
+        if self.has(Protocol::Jobs) {
             self.clear_jobs();
         }
         if self.happen.is_some() {

@@ -12,7 +12,6 @@ use poolcounter_service::access::Rule;
 use poolcounter_service::container::{AllSettings, PerService, Services};
 use poolcounter_service::contract::{Info, Wake};
 use poolcounter_service::health::HealthLine;
-use poolcounter_service::report::LoopStats;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
@@ -80,7 +79,8 @@ pub struct World {
     epoch: Span,
     /// Time of day at the start by the clock as it is set now, if it was set.
     wall: Option<Span>,
-    connections: Connections<Pipe>,
+    /// The daemon's own part, for what needs no clock.
+    pub connections: Connections<Pipe>,
     clients: Vec<Client>,
     now: Rc<Cell<Time>>,
     /// Span by which the clock advances each time it is read.
@@ -491,11 +491,6 @@ impl World {
         self.settle();
     }
 
-    /// Pauses all services, or resumes them.
-    pub fn pause(&mut self, is_paused: bool) {
-        self.connections.pause(is_paused);
-    }
-
     /// Brings the services to rest for an upgrade, and returns whether they are.
     pub fn come_to_rest(&mut self) -> bool {
         self.connections.come_to_rest(self.now())
@@ -511,24 +506,9 @@ impl World {
         self.connections.drain(self.now());
     }
 
-    /// Returns whether a service has asked the daemon to end, and it may.
-    pub fn may_end(&self) -> bool {
-        self.connections.may_end()
-    }
-
-    /// Returns whether an upgrade can start at once.
-    pub fn is_quiet(&self) -> bool {
-        self.connections.is_quiet()
-    }
-
     /// Returns the id of the client's connection, which may be another's once it is closed.
     pub fn id_of(&self, client: usize) -> ConnId {
         self.clients[client].id
-    }
-
-    /// Returns the statistics of the loop.
-    pub fn pulse(&mut self) -> &mut LoopStats {
-        self.connections.loop_stats()
     }
 
     /// Returns the health of the services at the last check.
@@ -553,7 +533,7 @@ impl World {
             return self.connections.pause(false);
         }
         self.connections.quiesce(self.now());
-        if !self.is_quiet() {
+        if !self.connections.is_quiet() {
             // The end of a connection has given a service more work.
             self.connections.quiesce(self.now());
         }

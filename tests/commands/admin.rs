@@ -61,7 +61,7 @@ impl Stage {
     }
 
     fn may_end(&mut self) -> bool {
-        self.world.may_end()
+        self.world.connections.may_end()
     }
 }
 

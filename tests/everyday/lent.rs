@@ -1,18 +1,16 @@
 //! Programs that hold a member or a job by a client library: that of Rust, within this process, or that of Python.
 
 use super::events::{CABLE, EVENTS, Event};
-use super::libraries::{TIMEOUTS, ask, is_common, scene, start_all};
-use super::parties::{CALM, NO_SERVER};
+use super::libraries::{TIMEOUTS, ask, is_common, scene, start_all, watch};
+use super::parties::NO_SERVER;
 use super::services::{TAKEN, TAKEN_BY_ANOTHER};
 use super::stage::{LATE, Stage};
 use super::{Cells, Scene};
 use poolcounter_client::{MediaWiki, Members, NewJob, Producer, Reservation, Runner, TakeOutcome, Wanted};
 use poolcounter_testkit::cut::CutProxy;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
+use poolcounter_testkit::daemon::{Client, Daemon};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
-use std::thread;
-use std::time::{Duration, Instant};
 
 const HEADING: &str = "Client libraries with members and jobs";
 
@@ -78,15 +76,7 @@ fn play(event: &Event, wanted: &[String]) -> Cells {
     (event.act)(&mut stage);
     proxies.iter().filter(|_| event.name == CABLE).for_each(CutProxy::fall_silent);
     let at = [stage.address_of(Daemon::members), stage.address_of(Daemon::jobs)];
-    let longest = if event.name == CABLE { 6 * PATIENCE } else { PATIENCE };
-    let deadline = Instant::now() + longest;
-    thread::sleep(CALM);
-    let mut seen = look(at);
-    while !wanted.starts_with(&seen) && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(50));
-        seen = look(at);
-    }
-    seen
+    watch(event, wanted, || look(at))
 }
 
 /// Returns what a client sees that takes the pool's member, and gives it back.

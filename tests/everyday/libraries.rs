@@ -2,7 +2,7 @@
 
 use super::events::{CABLE, EVENTS, Event};
 use super::parties::CALM;
-use super::stage::{LATE, SOON, Stage, patience};
+use super::stage::{LATE, SOON, Stage, longest, patience};
 use super::{Cells, Scene};
 use poolcounter_client::{Client, Counters, Error, Limits, MediaWiki, Outcome, Purpose, Timeouts};
 use poolcounter_testkit::cut::CutProxy;
@@ -185,13 +185,17 @@ fn play(event: &Event, wanted: &[String]) -> Cells {
     let before = look();
     assert!(before.iter().all(|cell| cell == "has it"), "{before:?}");
     (event.act)(&mut stage);
-    let longest = if event.name == CABLE { 6 * PATIENCE } else { PATIENCE };
     proxies.iter().filter(|_| event.name == CABLE).for_each(CutProxy::fall_silent);
-    let deadline = Instant::now() + longest;
+    watch(event, wanted, look)
+}
+
+/// Looks at a row until it is as it is wanted, or for too long. What could still change has lasted for a moment.
+pub fn watch(event: &Event, wanted: &[String], mut look: impl FnMut() -> Cells) -> Cells {
+    let deadline = Instant::now() + longest(event.name, PATIENCE);
     thread::sleep(CALM);
     let mut seen = look();
     while !wanted.starts_with(&seen) && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(20));
         seen = look();
     }
     seen

@@ -1,5 +1,6 @@
 //! The daemon of a scene, with its stores, and what happens to them.
 
+use super::events::CABLE;
 use super::services::Store;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait_for_file};
 use poolcounter_testkit::jobs_client::JobsClient;
@@ -50,6 +51,12 @@ pub const LATE: &str = "30,10,3";
 /// Returns how long a cell of the page is waited for. If the page has none, what is seen soon is written.
 pub fn patience(wanted: &str) -> Duration {
     if wanted.is_empty() { Duration::from_secs(8) } else { PATIENCE }
+}
+
+/// Returns how long something is waited for after an event, which is usually so long: a client finds a cut cable by
+/// keepalive.
+pub fn longest(event: &str, usual: Duration) -> Duration {
+    if event == CABLE { 6 * PATIENCE } else { usual }
 }
 
 /// The daemon with all services, and its clients.

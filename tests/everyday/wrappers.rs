@@ -4,7 +4,7 @@
 use super::events::{CABLE, DISK_FULL, FILES_LOST, FILES_REMOVED, MACHINE_LOST, freeze, lose_files, restart, stop};
 use super::parties::{CALM, NO_SERVER};
 use super::services::{SERVICES, Service, Store, TAKEN};
-use super::stage::{LATE, Stage, patience};
+use super::stage::{LATE, Stage, longest, patience};
 use super::{Cells, Scene};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -216,7 +216,7 @@ impl Wrapper {
 
     /// Waits until this is seen, and that lasts; returns what is seen. What is free while the work runs is seen at once.
     fn wait_for(&self, address: Option<SocketAddr>, wanted: &str, event: &Event) -> String {
-        let deadline = Instant::now() + if event.name == CABLE { 6 * PATIENCE } else { patience(wanted) };
+        let deadline = Instant::now() + longest(event.name, patience(wanted));
         let is_early = |seen: &str| event.place != Place::Daemon && self.is_early(seen);
         loop {
             let mut seen = self.look(address);
@@ -293,7 +293,7 @@ fn signal(all: &[Wrapper], signal: Signal) {
 fn each_again(all: &[Wrapper], act: fn(&CutProxy)) {
     let before: Vec<usize> = all.iter().map(|one| one.proxy.connections()).collect();
     all.iter().for_each(|one| act(&one.proxy));
-    let deadline = Instant::now() + 6 * PATIENCE;
+    let deadline = Instant::now() + longest(CABLE, PATIENCE);
     for (one, before) in all.iter().zip(before) {
         while process_state(one.work).is_some() && one.proxy.connections() == before {
             assert!(Instant::now() < deadline, "nothing comes of the cut");

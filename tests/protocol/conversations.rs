@@ -57,12 +57,10 @@ fn page_of(protocol: Protocol) -> Script {
     Script::parse(&name, protocol, &text).unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
-const PROTOCOLS: [Protocol; 4] = [Protocol::Pools, Protocol::Counters, Protocol::Members, Protocol::Jobs];
-
 #[test]
 fn of_the_documents_in_virtual_time() {
     let mut failures = Vec::new();
-    for script in PROTOCOLS.map(page_of) {
+    for script in Protocol::ALL.map(page_of) {
         assert!(!script.scenarios.is_empty(), "{}", script.name);
         let play_one = |scenario: &Scenario| {
             play(&script, scenario, &mut VirtualTarget::new(script.protocol, scenario, Variation::None)).err()
@@ -74,7 +72,7 @@ fn of_the_documents_in_virtual_time() {
 
 #[test]
 fn of_the_documents_over_tcp() {
-    PROTOCOLS.map(page_of).iter().for_each(play_over_tcp);
+    Protocol::ALL.map(page_of).iter().for_each(play_over_tcp);
 }
 
 fn play_over_tcp(script: &Script) {
@@ -87,7 +85,7 @@ fn play_over_tcp(script: &Script) {
 }
 
 fn play_in_virtual_time(variation: Variation) {
-    for script in PROTOCOLS.map(script_of) {
+    for script in Protocol::ALL.map(script_of) {
         let play_one = |scenario: &Scenario| {
             play(&script, scenario, &mut VirtualTarget::new(script.protocol, scenario, variation)).err()
         };

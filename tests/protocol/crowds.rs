@@ -8,6 +8,7 @@ use poolcounter_core::time::Span;
 use poolcounter_counters::CountersSettings;
 use poolcounter_pools::PoolsSettings;
 use poolcounter_testkit::frames;
+use poolcounter_testkit::lines::rows;
 use poolcounter_testkit::random::setting;
 use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::world::{World, administered};
@@ -86,45 +87,10 @@ const DIMENSIONS: [Dimension; 14] = [
     },
 ];
 
-/// Requests that concern a crowd, if it is there.
-const REQUESTS: [(&str, &str); 36] = [
-    ("pools", "ACQ4ME key:7 1 9 0\n"),
-    ("pools", "RELEASE key:0\n"),
-    ("pools", "RELEASE wanted\n"),
-    ("pools", "ACQ4ANY wanted 2 999999 0\n"),
-    ("pools", "STATS FULL\n"),
-    ("pools", "STATS KEYS 5\n"),
-    ("pools", "STATS HOLDERS wanted\n"),
-    ("members", "TAKE db 0 zone=z3\n"),
-    ("members", "TAKE db 1 n=2 zone=none gpu=1\n"),
-    ("members", "CANCEL\n"),
-    ("members", "TAKE db 0 gpu=1 zone=z2\n"),
-    ("members", "TAKE p\n"),
-    ("members", "BYE\n"),
-    ("members", "POOLS\n"),
-    ("members", "MEMBERS db\n"),
-    ("members", "UTILIZATION p\n"),
-    ("members", "RECONFIGURE db max=10\n"),
-    ("members", "RMPOOL p GRACEFUL\n"),
-    ("members", "RMPOOL db\n"),
-    ("jobs", "use common\r\nput 1 0 60 1\r\na\r\n"),
-    ("jobs", "watch */* 3\r\nignore default\r\nreserve-with-timeout 0\r\n"),
-    ("jobs", "watch q/*\r\nreserve-many 5 0\r\n"),
-    ("jobs", "use q/t\r\npeek-ready\r\npeek-buried\r\npeek-delayed\r\n"),
-    ("jobs", "limit q/t 1 each\r\nwatch q/t\r\nignore default\r\nreserve-with-timeout 0\r\n"),
-    ("jobs", "limit group:* 1\r\n"),
-    ("jobs", "limit */* 3\r\n"),
-    ("jobs", "pause-tube q/t 3\r\n"),
-    ("jobs", "clear */*\r\n"),
-    ("jobs", "kick-all *\r\n"),
-    ("jobs", "move */* common\r\n"),
-    ("jobs", "cancel */*\r\n"),
-    ("jobs", "list-tubes\r\nsummary tube\r\nsummary wiki\r\nsummary runner\r\n"),
-    ("jobs", "list-jobs q/t ready 10\r\nstats-tube q/t\r\nstats\r\n"),
-    ("jobs", "use q/t\r\nkick 9999999\r\n"),
-    ("jobs", "watch late0/t\r\nreserve-many 1000 0\r\n"),
-    ("jobs", "put-many 2\r\nput-job 1 0 60 1 tube=q/t group=g1\r\na\r\nput-job 1 0 60 1 tube=w1/t\r\na\r\n"),
-];
+/// Returns the requests that concern a crowd, if it is there, with their services.
+fn requests() -> Vec<(&'static str, Vec<u8>)> {
+    rows(include_str!("crowds.txt")).collect()
+}
 
 impl Crowd {
     fn new(seed: u64, size: usize) -> Crowd {
@@ -211,13 +177,14 @@ impl Crowd {
             }
             4 => self.world.upgrade(),
             _ => {
-                let (service, request) = REQUESTS[self.below(REQUESTS.len())];
+                let requests = requests();
+                let (service, request) = &requests[self.below(requests.len())];
                 let client = self.world.connect_to(service);
-                self.clients.push((client, service));
+                self.clients.push((client, *service));
                 if self.random.below(8) == 0 {
                     self.world.set_room(client, 0);
                 }
-                self.world.send(client, request.as_bytes());
+                self.world.send(client, request);
             }
         }
         self.turn();
@@ -250,9 +217,9 @@ fn every_crowd_comes_and_goes() {
         println!("dimension {n}");
         let mut crowd = Crowd::new(n as u64, size);
         dimension(&mut crowd);
-        for (service, request) in REQUESTS {
+        for (service, request) in requests() {
             let client = crowd.connect(service);
-            crowd.say(client, request.as_bytes());
+            crowd.say(client, &request);
         }
         for (client, _) in std::mem::take(&mut crowd.clients) {
             crowd.world.reset(client);

@@ -16,8 +16,7 @@ fn high_rates_are_never_exceeded() {
     for second in 0..200_u64 {
         service.send(1, &b"put 0 0 99 1\r\na\r\n".repeat(30));
         service.output(1);
-        service.send(2, b"reserve-many 100 0\r\n");
-        let text = String::from_utf8(service.output(2)).expect("is text");
+        let text = service.ask(2, "reserve-many 100 0\r\n");
         let count = text.matches("RESERVED ").count() as u64;
         for id in text.lines().filter_map(|line| line.strip_prefix("RESERVED ")) {
             let id = id.split(' ').next().expect("a number");
@@ -44,8 +43,7 @@ fn settings_of_the_file_count_until_a_command_overrides_them() {
     let in_order = Some(Value::Limit(Limit { most: 1, per: None, scope: Scope::Ordered }));
     let group = Setting { kind: SettingKind::GroupLimit, of: b"g"[..].into(), value: in_order };
     let reserved = |service: &mut Service, most: usize| {
-        service.send(9, b"watch */a\r\nreserve-many 9 0\r\n");
-        let text = String::from_utf8(service.output(9)).expect("is text");
+        let text = service.ask(9, "watch */a\r\nreserve-many 9 0\r\n");
         assert_eq!(text.matches("RESERVED ").count(), most, "{text}");
         (1..=6).for_each(|id| service.send(9, format!("begin {id}\r\n").as_bytes()));
         service.close(9);
@@ -63,8 +61,7 @@ fn settings_of_the_file_count_until_a_command_overrides_them() {
     service.set_from_file(&[limit(3, Scope::All), group.clone(), retry, dead]);
     reserved(&mut service, 3);
     service.state.check();
-    service.send(3, b"watch dead\r\nreserve-many 9 0\r\n");
-    let text = String::from_utf8(service.output(3)).expect("is text");
+    let text = service.ask(3, "watch dead\r\nreserve-many 9 0\r\n");
     assert_eq!(text.matches("RESERVED ").count(), 3, "{text}: these had their only attempt");
     service.close(3);
     service.hand_over();

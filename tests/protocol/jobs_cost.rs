@@ -132,15 +132,6 @@ fn ask(service: &mut Service, conn: usize, line: &str) -> String {
     service.next(conn).unwrap_or_else(|| panic!("{} is answered at once", line.escape_debug()))
 }
 
-/// Puts this number of jobs, by the lines of `line`.
-fn put_many(service: &mut Service, jobs: usize, line: impl Fn(usize) -> String) {
-    for first in (0..jobs).step_by(32) {
-        let lines: String = (first..jobs.min(first + 32)).map(&line).collect();
-        service.send(1, lines.as_bytes());
-        service.output(1);
-    }
-}
-
 /// Reserves a job and deletes it.
 fn work(service: &mut Service, conn: usize) -> String {
     let reply = ask(service, conn, "reserve-with-timeout 0\r\n");
@@ -164,7 +155,7 @@ fn a_reserve_costs_the_same_for_a_thousand_watched_tubes() {
         service.state.check();
     }
     for tubes in [1, 10, TUBES] {
-        put_many(&mut service, 30 + tubes, |job| format!("put-job {} 0 60 1 tube=t{}\r\na\r\n", job % 3, job % tubes));
+        service.put_many(0..30 + tubes, |job| format!("put-job {} 0 60 1 tube=t{}\r\na\r\n", job % 3, job % tubes));
         let ids: Vec<usize> = (0..30).map(|_| work(&mut service, 2).parse().expect("a number")).collect();
         assert!(ids[..10].is_sorted(), "the first priority comes in the order of puts: {ids:?}");
         service.state.check();
@@ -178,11 +169,11 @@ fn a_thousand_watched_tubes_behind_a_limit_cost_little() {
     let mut service = Service::without_store(Bounds::default());
     (0..TUBES).for_each(|tube| service.send(2, format!("watch t/{tube}\r\n").as_bytes()));
     service.output(2);
-    put_many(&mut service, TUBES, |job| format!("put-job 1 0 60 1 tube=t/{job}\r\na\r\n"));
+    service.put_many(0..TUBES, |job| format!("put-job 1 0 60 1 tube=t/{job}\r\na\r\n"));
     service.send(1, b"limit t/* 1 all\r\n");
     service.send(2, b"reserve-with-timeout 0\r\n");
     assert_eq!(service.next(2), Some("RESERVED 1 1 a".into()));
-    put_many(&mut service, 900, |_| "put-job 1 0 60 1 tube=t/0 root=r root-ts=1785585600\r\na\r\n".into());
+    service.put_many(0..900, |_| "put-job 1 0 60 1 tube=t/0 root=r root-ts=1785585600\r\na\r\n".into());
     service.send(1, b"root t/0 r 1785585601\r\n");
     for request in ["reserve-many 500 0\r\n", "reserve-with-timeout 0\r\n"] {
         let visits = visits(&mut service, 2, request);
@@ -225,8 +216,8 @@ fn a_job_costs_the_same_for_one_set_of_watches_and_for_very_many() {
 fn a_job_costs_the_same_among_very_many_groups() {
     const GROUPS: usize = 100_000;
     let mut service = Service::without_store(Bounds::default());
-    put_many(&mut service, GROUPS, |job| format!("put-job 1 0 60 1 group=g{job} tube=q/t\r\na\r\n"));
-    put_many(&mut service, 64, |_| "put-job 1 0 60 1 tube=q/u\r\na\r\n".into());
+    service.put_many(0..GROUPS, |job| format!("put-job 1 0 60 1 group=g{job} tube=q/t\r\na\r\n"));
+    service.put_many(0..64, |_| "put-job 1 0 60 1 tube=q/u\r\na\r\n".into());
     assert_eq!(ask(&mut service, 1, "use q/t\r\n"), "USING q/t");
     for settings in ["limit q/t 0", "limit q/t 1 each", "limit q/* 1 all", "limit q/* 0\r\nlimit group:* 1"] {
         service.send(1, format!("{settings}\r\n").as_bytes());
@@ -235,7 +226,7 @@ fn a_job_costs_the_same_among_very_many_groups() {
         for (conn, pattern) in [(2, "q/*"), (3, "q/t")] {
             service.send(conn, format!("watch {pattern}\r\nignore default\r\nreserve-with-timeout 0\r\n").as_bytes());
             (0..9).for_each(|_| service.tick());
-            let told = String::from_utf8(service.output(conn)).expect("text");
+            let told = service.ask(conn, "");
             let id = told.rsplit("RESERVED ").next().and_then(|rest| rest.split(' ').next()).expect("a job");
             assert_eq!(ask(&mut service, conn, &format!("release {id} 1 0\r\n")), "RELEASED");
             (0..20).for_each(|_| drop(work(&mut service, conn)));
@@ -249,7 +240,7 @@ fn a_job_costs_the_same_among_very_many_groups() {
 fn sets_over_very_many_tubes_are_small() {
     const TUBES: usize = 100_000;
     let mut service = Service::without_store(Bounds::default());
-    put_many(&mut service, TUBES, |tube| format!("put-job 1 0 60 1 tube=w{tube}/t\r\na\r\n"));
+    service.put_many(0..TUBES, |tube| format!("put-job 1 0 60 1 tube=w{tube}/t\r\na\r\n"));
     let before = service.state.used_memory();
     for weight in 1..=60 {
         let lines = format!("watch */* {weight}\r\nignore default\r\nreserve-with-timeout 0\r\n");
@@ -282,13 +273,13 @@ fn limits_of_very_many_tubes_cost_little() {
     const RUNNERS: usize = 2_000;
     for limit in ["*/t 1 all", "group:g 1"] {
         let mut service = Service::without_store(Bounds::default());
-        put_many(&mut service, TUBES, |tube| format!("put-job 1 0 600 1 group=g tube=w{tube}/t\r\na\r\n"));
+        service.put_many(0..TUBES, |tube| format!("put-job 1 0 600 1 group=g tube=w{tube}/t\r\na\r\n"));
         service.send(1, format!("limit {limit}\r\n").as_bytes());
         (0..50).for_each(|_| service.tick());
         service.output(1);
         service.send(2, b"watch */*\r\nignore default\r\nreserve-with-timeout 0\r\n");
         (0..50).for_each(|_| service.tick());
-        let told = String::from_utf8(service.output(2)).expect("text");
+        let told = service.ask(2, "");
         let mut id =
             told.rsplit("RESERVED ").next().and_then(|rest| rest.split(' ').next()).expect("a job").to_string();
         for runner in 0..RUNNERS {

@@ -18,11 +18,7 @@ type Line<'a> = &'a dyn Fn(usize) -> String;
 /// Puts jobs that no store keeps, in parts as they come over a socket; returns the growth of the allocated memory.
 fn put(service: &mut Service, jobs: std::ops::Range<usize>, line: Line<'_>) -> usize {
     let before = bytes();
-    for first in jobs.clone().step_by(50) {
-        let lines: String = (first..jobs.end.min(first + 50)).map(line).collect();
-        service.send(1, lines.as_bytes());
-        service.output(1);
-    }
+    service.put_many(jobs, line);
     bytes() - before
 }
 

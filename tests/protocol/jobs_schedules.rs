@@ -25,8 +25,7 @@ fn put_in(service: &mut Service, seconds: u64) -> usize {
 }
 
 fn taken(service: &mut Service) -> usize {
-    service.send(9, b"watch t\r\nignore default\r\nreserve-many 1000 0\r\n");
-    let text = String::from_utf8(service.output(9)).expect("is text");
+    let text = service.ask(9, "watch t\r\nignore default\r\nreserve-many 1000 0\r\n");
     for line in text.lines().filter(|line| line.starts_with("RESERVED ")) {
         let id = line.split(' ').nth(1).expect("it has a number");
         service.send(9, format!("delete {id}\r\n").as_bytes());

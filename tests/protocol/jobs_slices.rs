@@ -43,13 +43,8 @@ fn serve_others_until(service: &mut Service, conn: usize, what: &str) -> (String
 
 fn service_with(jobs: usize, line: impl Fn(usize) -> String) -> Service {
     let mut service = Service::without_store(Bounds::default());
-    service.send(99, b"watch other\r\nignore default\r\n");
-    service.output(99);
-    for first in (0..jobs).step_by(32) {
-        let lines: String = (first..jobs.min(first + 32)).map(&line).collect();
-        service.send(1, lines.as_bytes());
-        service.output(1);
-    }
+    service.ask(99, "watch other\r\nignore default\r\n");
+    service.put_many(0..jobs, line);
     service
 }
 
@@ -211,8 +206,7 @@ fn the_jobs_of_a_lost_connection_come_back_in_slices() {
     assert!(service.next(2).is_some_and(|text| text.contains("id:")), "they are reserved still");
     service.send(2, b"peek-ready\r\n");
     assert!(service.next(2).is_some_and(|reply| reply.starts_with("FOUND ")), "the first are back at once");
-    service.send(3, b"watch back\r\nignore default\r\n");
-    service.output(3);
+    service.ask(3, "watch back\r\nignore default\r\n");
     for slices in 0.. {
         service.tick();
         service.send(3, b"stats-tube default\r\n");
@@ -248,8 +242,7 @@ fn an_upgrade_brings_back_the_jobs_of_a_lost_connection() {
 fn patterns_over_many_tubes_are_watched_in_slices() {
     const TUBES: usize = 20_000;
     let mut service = service_with(TUBES, |tube| format!("put-job {} 0 60 1 tube=w{tube}/t\r\na\r\n", tube % 7 + 1));
-    service.send(2, b"watch */*\r\nignore default\r\n");
-    service.output(2);
+    service.ask(2, "watch */*\r\nignore default\r\n");
     service.send(2, b"reserve-with-timeout 0\r\n");
     let (reply, slices) = serve_others_until(&mut service, 2, "a new pattern over 20,000 tubes");
     assert!(reply.starts_with("RESERVED 7 ") || reply.starts_with("RESERVED 1 "), "{reply}");

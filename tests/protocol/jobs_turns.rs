@@ -41,8 +41,7 @@ fn runners_with_different_watches_share_a_rotation() {
 fn tubes_of_two_watches_have_turns_in_both() {
     let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
     ["a/1", "b/1", "b/2"].into_iter().for_each(|tube| put(&mut service, tube, 9, 1_000));
-    service.send(2, b"watch */* 1\r\nwatch a/* 2\r\nignore default\r\nreserve-many 900 0\r\n");
-    let output = String::from_utf8(service.output(2)).expect("text");
+    let output = service.ask(2, "watch */* 1\r\nwatch a/* 2\r\nignore default\r\nreserve-many 900 0\r\n");
     let ids = output.lines().filter_map(|line| line.strip_prefix("RESERVED ")?.split(' ').next()?.parse::<u32>().ok());
     let of_first = ids.filter(|id| *id <= 1_000).count();
     assert!((600..=620).contains(&of_first), "{of_first} of 900 are of the weighty watch");
@@ -50,8 +49,7 @@ fn tubes_of_two_watches_have_turns_in_both() {
 
 /// Puts as many jobs of a priority into a tube.
 fn put(service: &mut Service, tube: &str, pri: u32, count: usize) {
-    service.send(1, format!("put-job {pri} 0 100 1 tube={tube}\r\na\r\n").repeat(count).as_bytes());
-    service.output(1);
+    service.ask(1, &format!("put-job {pri} 0 100 1 tube={tube}\r\na\r\n").repeat(count));
 }
 
 /// Returns the next line of the runner, which may come some slices later.
@@ -83,8 +81,7 @@ fn reserve_all(service: &mut Service) -> Vec<String> {
 #[test]
 fn a_tube_is_seen_after_its_better_jobs() {
     let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
-    service.send(2, b"watch */t\r\nignore default\r\n");
-    service.output(2);
+    service.ask(2, "watch */t\r\nignore default\r\n");
     put(&mut service, "a/t", 10, 3);
     put(&mut service, "b/t", 10, 9);
     service.send(2, b"reserve\r\nreserve\r\n");
@@ -94,8 +91,7 @@ fn a_tube_is_seen_after_its_better_jobs() {
     assert_eq!(reserve_all(&mut service).len(), 12, "all that are left");
     let tubes: Vec<String> = (0..20).map(|n| format!("w{n}/t")).collect();
     tubes.iter().for_each(|tube| put(&mut service, tube, 10, 30));
-    service.send(2, b"reserve-many 20 0\r\n");
-    service.output(2);
+    service.ask(2, "reserve-many 20 0\r\n");
     tubes.iter().for_each(|tube| put(&mut service, tube, 1, 1));
     assert_eq!(reserve_all(&mut service).len(), 600, "all that are left");
 }
@@ -106,8 +102,7 @@ fn better_jobs_of_another_watch_delay_nobody() {
     let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
     (1..=1_500).for_each(|pri| put(&mut service, &format!("a/{pri}"), pri, 1));
     put(&mut service, "b/t", 5_000, 1);
-    service.send(2, b"watch */*\r\nwatch a/*\r\nignore default\r\n");
-    service.output(2);
+    service.ask(2, "watch */*\r\nwatch a/*\r\nignore default\r\n");
     let ids = reserve_all(&mut service);
     assert_eq!((ids.len(), ids.first().map(String::as_str)), (1_501, Some("RESERVED 1 1 a")));
 }
@@ -120,8 +115,7 @@ fn many_jobs_are_reserved_in_slices_from_many_lanes() {
         service.send(1, format!("limit w{n}/t 5 all\r\n").as_bytes());
         put(&mut service, &format!("w{n}/t"), 1, 1);
     }
-    service.send(2, b"watch */t\r\nignore default\r\n");
-    service.output(2);
+    service.ask(2, "watch */t\r\nignore default\r\n");
     let mut reserved = 0;
     for _ in 0..2_000 {
         service.send(2, b"reserve-many 1000 0\r\n");
@@ -159,8 +153,7 @@ fn a_connection_sees_what_it_has_opened() {
 #[test]
 fn runners_behind_a_limit_are_served_in_turns() {
     let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
-    service.send(1, b"limit t/* 1 all\r\n");
-    service.output(1);
+    service.ask(1, "limit t/* 1 all\r\n");
     let runners = 10..160;
     for runner in runners.clone() {
         put(&mut service, &format!("t/{runner}"), 9, 2);

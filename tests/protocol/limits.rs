@@ -53,14 +53,17 @@ fn tick_takes_snapshots_after_all_else() {
         let told = observers.iter().map(|it| String::from_utf8(world.take_received(*it)).expect("is text"));
         told.map(|told| told.matches("}\n\n").count() + told.matches("HTTP/1.1 200").count()).sum()
     };
-    let (mut total, before) = (0, world.pulse().spent(Budget::Serving));
+    let (mut total, before) = (0, world.connections.loop_stats().spent(Budget::Serving));
     // Every reading of the clock takes longer than a tick serves, so each tick has one turn of each kind.
     for _ in 0..50 {
         world.tick_slowly(Span::from_millis(3));
         total += shown(&mut world);
     }
     assert_eq!(total, 50, "each tick takes a snapshot");
-    assert!(world.pulse().spent(Budget::Serving) >= before + 50, "and says that it has no time for the others");
+    assert!(
+        world.connections.loop_stats().spent(Budget::Serving) >= before + 50,
+        "and says that it has no time for the others"
+    );
     for _ in 0..20 {
         world.send(client, b"RELEASE\n");
         world.send(prober, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");

@@ -3,7 +3,7 @@
 
 mod groups;
 mod kept;
-mod player;
+pub mod player;
 mod promises;
 mod starts;
 mod wakes;
@@ -226,43 +226,20 @@ fn random_line(player: &mut Player, conn: usize) -> String {
     }
 }
 
+const SETTINGS: &str = "\
+    group=g|group=|order=fifo|queue=2|queue=0|start_timeout=1|stop_timeout=0.3|max_age=1|cull_interval=2|\
+    max_lifetime=4 lifetime_jitter=1|max_uses=2|grow_at=1|min_free=1|max_hold=2|warn_hold=1|per_client=1|\
+    per_client=2|on_loss=ok|on_loss=ok loss_delay=1|check_interval=1|check_on_take=0.5|check_timeout=0.2|\
+    clean_timeout=1|clean_timeout=1 clean_parallel=1|clean_timeout=0|provider_grace=2|provider_grace=0|\
+    repair_after=1";
+
 fn random_settings(player: &mut Player) -> String {
-    let settings = [
-        " group=g",
-        " group=",
-        " order=fifo",
-        " queue=2",
-        " queue=0",
-        " start_timeout=1",
-        " stop_timeout=0.3",
-        " max_age=1",
-        " cull_interval=2",
-        " max_lifetime=4 lifetime_jitter=1",
-        " max_uses=2",
-        " grow_at=1",
-        " min_free=1",
-        " max_hold=2",
-        " warn_hold=1",
-        " per_client=1",
-        " per_client=2",
-        " on_loss=ok",
-        " on_loss=ok loss_delay=1",
-        " check_interval=1",
-        " check_on_take=0.5",
-        " check_timeout=0.2",
-        " clean_timeout=1",
-        " clean_timeout=1 clean_parallel=1",
-        " clean_timeout=0",
-        " provider_grace=2",
-        " provider_grace=0",
-        " repair_after=1",
-    ];
+    let settings: Vec<&str> = SETTINGS.split('|').collect();
     let mut text = String::new();
     for _ in 0..player.below(5) {
         let setting = one_of(player, &settings);
-        let is_new = setting.split(' ').skip(1).all(|pair| !text.contains(&pair[..=pair.find('=').unwrap_or(0)]));
-        if is_new {
-            text.push_str(setting);
+        if setting.split(' ').all(|pair| !text.contains(&pair[..=pair.find('=').unwrap_or(0)])) {
+            text += &format!(" {setting}");
         }
     }
     text

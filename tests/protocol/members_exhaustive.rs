@@ -2,7 +2,7 @@
 //! case, and these leave none out.
 
 use poolcounter_testkit::histories::extend;
-use poolcounter_testkit::members_twin::MembersTwin;
+use poolcounter_testkit::members_twin::{MembersTwin, answer_to};
 use poolcounter_testkit::seeds::is_exploring;
 
 /// Step of time, in ms: between the shorter and the longer of the timeouts below.
@@ -211,8 +211,10 @@ fn play(opening: Opening, history: &[Letter]) {
                 twin.say(clients[client], &format!("RETURN {} {condition}", last.unwrap_or(1)));
             }
             Answers(client, is_good) => {
-                if let Some(answer) = answer(&mut twin, clients[client], is_good) {
-                    twin.say(clients[client], &answer);
+                if let Some(request) = twin.asked.get_mut(&clients[client]).filter(|asked| !asked.is_empty()) {
+                    let request = request.remove(0);
+                    let started = format!("m{}", request.split(' ').nth(2).unwrap_or_default());
+                    twin.say(clients[client], &answer_to(&request, is_good, &started));
                 }
             }
             Leaves(client) => {
@@ -228,19 +230,4 @@ fn play(opening: Opening, history: &[Letter]) {
         twin.pass(1);
     }
     twin.end();
-}
-
-/// Returns the answer to a client's oldest unanswered request.
-fn answer(twin: &mut MembersTwin, client: usize, is_good: bool) -> Option<String> {
-    let asked = twin.asked.get_mut(&client).filter(|asked| !asked.is_empty())?;
-    let line = asked.remove(0);
-    let words: Vec<&str> = line.split(' ').collect();
-    let what = words[2];
-    Some(match (words[0], is_good) {
-        ("!START", true) => format!("STARTED {what} m{what}"),
-        ("!START", false) => format!("FAILED {what}"),
-        ("!CHECK", true) => format!("ALIVE {what}"),
-        ("!STOP", _) => format!("STOPPED {what}"),
-        _ => format!("DEAD {what}"),
-    })
 }

@@ -1,180 +1,92 @@
 //! Large work is done in slices: a million members that are stopped, lost or returned do not keep others waiting. The
 //! state machine in virtual time, with a clock beside it.
 
-use nix::time::{ClockId, clock_gettime};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::meter;
-use poolcounter_core::random::Random;
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{Owner, Wheel};
-use poolcounter_members::state::{Event, Limits, State, Step, Timer, Viewer};
-use poolcounter_protocol::members::wire::{self, Line};
+use super::members::player::Player;
+use poolcounter_core::record::Reader;
 use std::time::Duration;
 
-const OWNER: Owner = Owner(3);
 const OPERATOR: usize = 0;
 const PROVIDER: usize = 1;
 const CONSUMER: usize = 2;
+const SECOND: Duration = Duration::from_secs(1);
 
-/// A state with its wheel, which times its steps and counts the entries that they look at.
-pub struct Timed {
-    state: State,
-    wheel: Wheel,
-    random: Random,
-    now: Time,
-    /// Time of the longest step and of all steps since the last call of `look`, and their number.
-    longest: Duration,
-    all: Duration,
-    pub steps: u64,
-    /// Events since the last call of `look`.
-    pub events: Vec<Event>,
-}
-
-impl Timed {
-    pub fn new() -> Self {
-        Timed {
-            state: State::new(Limits { most: 3_000_000 }, 1),
-            wheel: Wheel::default(),
-            random: Random::from_seed(1),
-            now: Time::START,
-            longest: Duration::ZERO,
-            all: Duration::ZERO,
-            steps: 0,
-            events: Vec::new(),
-        }
-    }
-
-    fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
-        let mut notices = Vec::new();
-        let begun = cpu_time();
-        let timers = &mut self.wheel.of::<Timer>(OWNER);
-        let (events, random) = (&mut self.events, &mut self.random);
-        let peer = &|conn: ConnId| format!("peer:{}", conn.index());
-        let mut step = Step { now: self.now, timers, random, events, notices: &mut notices, is_admin: true, peer };
-        meter::begin_step();
-        take(&mut self.state, &mut step);
-        meter::end_step();
-        let took = cpu_time() - begun;
-        self.longest = self.longest.max(took);
-        self.all += took;
-        self.steps += 1;
-    }
-
-    pub fn say(&mut self, conn: usize, line: &str) {
-        let Ok(Line::Request(request)) = wire::parse(line.as_bytes()) else { panic!("{line} is no request") };
-        self.step(|state, step| state.serve(ConnId::from_index(conn), request, step));
-    }
-
-    pub fn close(&mut self, conn: usize) {
-        self.step(|state, step| state.close(ConnId::from_index(conn), step));
-    }
-
-    /// Lets time pass, in which timers fire.
-    pub fn pass(&mut self, span: Span) {
-        let end = self.now + span;
-        while let Some(next) = self.wheel.next().filter(|next| *next <= end) {
-            self.now = self.now.max(next);
-            while let Some(due) = self.wheel.expire(self.now) {
-                self.step(|state, step| state.expire(due.key(), step));
-            }
-        }
-        self.now = end;
-        self.wheel.end_tick();
-    }
-
-    /// Returns the members of the pool `p`, as text.
-    fn rows(&self) -> Vec<String> {
-        let peer = &|conn: ConnId| format!("peer:{}", conn.index());
-        let rows = self.state.members_after(b"p", None, Viewer { now: self.now, peer });
-        rows.expect("it exists").map(|row| format!("{row:?}")).collect()
-    }
-
-    /// Returns the time of the longest step since the last call, and the number of events.
-    pub fn look(&mut self) -> (Duration, usize) {
-        (self.steps, self.all) = (0, Duration::ZERO);
-        (std::mem::take(&mut self.longest), std::mem::take(&mut self.events).len())
-    }
-}
-
-/// Returns the processor time of the thread, which excludes that of other processes.
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the system has this clock").into()
+/// Forgets what was told and spent so far.
+fn look_away(player: &mut Player) {
+    player.drop_output();
+    player.spent = (Duration::ZERO, Duration::ZERO, 0);
 }
 
 /// Returns a pool whose members one provider has offered.
-fn crowd(members: usize, settings: &str) -> Timed {
-    let mut timed = Timed::new();
-    timed.say(OPERATOR, &format!("POOL p 0 {members} cull_interval=0{settings}"));
-    timed.say(PROVIDER, "PROVIDE p");
-    (0..members).for_each(|n| timed.say(PROVIDER, &format!("OFFER p member-{n}")));
-    timed.look();
-    timed
+fn crowd(members: usize, settings: &str) -> Player {
+    let mut player = Player::for_crowds();
+    player.say(OPERATOR, &format!("POOL p 0 {members} cull_interval=0{settings}"), true);
+    player.say(PROVIDER, "PROVIDE p", true);
+    (0..members).for_each(|n| player.say(PROVIDER, &format!("OFFER p member-{n}"), true));
+    look_away(&mut player);
+    player
 }
 
 /// Returns such a pool, all of whose members one consumer has taken.
-fn taken(members: usize, settings: &str) -> Timed {
-    let mut timed = crowd(members, settings);
-    (0..members).for_each(|_| timed.say(CONSUMER, "TAKE p"));
-    timed.look();
-    timed
+fn taken(members: usize, settings: &str) -> Player {
+    let mut player = crowd(members, settings);
+    (0..members).for_each(|_| player.say(CONSUMER, "TAKE p", true));
+    look_away(&mut player);
+    player
 }
 
 /// Returns fixed members that wait to be cleaned.
-fn unclean(members: usize) -> Timed {
-    let mut timed = Timed::new();
-    timed.say(OPERATOR, &format!("POOL p 0 {members} cull_interval=0 clean_timeout=900"));
-    (0..members).for_each(|n| timed.say(OPERATOR, &format!("ADD p member-{n}")));
+fn unclean(members: usize) -> Player {
+    let mut player = Player::for_crowds();
+    player.say(OPERATOR, &format!("POOL p 0 {members} cull_interval=0 clean_timeout=900"), true);
+    (0..members).for_each(|n| player.say(OPERATOR, &format!("ADD p member-{n}"), true));
     for _ in 0..members {
-        timed.say(CONSUMER, "TAKE p");
+        player.say(CONSUMER, "TAKE p", true);
     }
-    timed.say(CONSUMER, "BYE");
-    timed.pass(Span::from_secs(1));
-    timed.look();
-    timed
+    player.say(CONSUMER, "BYE", true);
+    player.advance(SECOND);
+    look_away(&mut player);
+    player
 }
 
 /// Returns such members, ten of which are being cleaned.
-fn cleaned(members: usize) -> Timed {
-    let mut timed = unclean(members);
-    timed.say(PROVIDER, "CLEAN p");
-    timed.look();
-    timed
+fn cleaned(members: usize) -> Player {
+    let mut player = unclean(members);
+    player.say(PROVIDER, "CLEAN p", true);
+    look_away(&mut player);
+    player
 }
 
-/// Case: its name, the crowd, the action, and the number of events besides its first one.
-type Case = (&'static str, fn(usize) -> Timed, fn(&mut Timed), fn(usize) -> usize);
+/// Case: its name, the crowd, the action, and the number of lines that are told.
+type Case = (&'static str, fn(usize) -> Player, fn(&mut Player), fn(usize) -> usize);
 
 const CASES: [Case; 12] = [
-    ("RMPOOL", |n| crowd(n, ""), |timed| timed.say(OPERATOR, "RMPOOL p"), |n| n + 1),
-    ("RMPOOL of what is held", |n| taken(n, ""), |timed| timed.say(OPERATOR, "RMPOOL p"), |n| 2 * n + 1),
-    ("RMPOOL GRACEFUL", |n| crowd(n, ""), |timed| timed.say(OPERATOR, "RMPOOL p GRACEFUL"), |n| n + 1),
-    ("RECONFIGURE max", |n| crowd(n, ""), |timed| timed.say(OPERATOR, "RECONFIGURE p max=1"), |n| n),
+    ("RMPOOL", |n| crowd(n, ""), |player| player.say(OPERATOR, "RMPOOL p", true), |n| n + 1),
+    ("RMPOOL of what is held", |n| taken(n, ""), |player| player.say(OPERATOR, "RMPOOL p", true), |n| 2 * n + 1),
+    ("RMPOOL GRACEFUL", |n| crowd(n, ""), |player| player.say(OPERATOR, "RMPOOL p GRACEFUL", true), |n| n + 1),
+    ("RECONFIGURE max", |n| crowd(n, ""), |player| player.say(OPERATOR, "RECONFIGURE p max=1", true), |n| n),
     (
         "RECONFIGURE max_lifetime",
         |n| crowd(n, ""),
-        |timed| timed.say(OPERATOR, "RECONFIGURE p max_lifetime=900"),
+        |player| player.say(OPERATOR, "RECONFIGURE p max_lifetime=900", true),
         |_| 1,
     ),
-    ("provider lost", |n| crowd(n, " provider_grace=0"), |timed| timed.close(PROVIDER), |_| 0),
-    ("provider lost, all held", |n| taken(n, " provider_grace=0"), |timed| timed.close(PROVIDER), |n| n),
-    ("provider lost, with grace", |n| crowd(n, " provider_grace=9"), |timed| timed.close(PROVIDER), |_| 0),
-    ("consumer lost", |n| taken(n, ""), |timed| timed.close(CONSUMER), |n| n),
-    ("BYE", |n| taken(n, ""), |timed| timed.say(CONSUMER, "BYE"), |_| 1),
-    ("a cleaner comes", unclean, |timed| timed.say(PROVIDER, "CLEAN p"), |_| 1 + 10),
-    ("a cleaner is lost", cleaned, |timed| timed.close(PROVIDER), |_| 0),
+    ("provider lost", |n| crowd(n, " provider_grace=0"), |player| player.close(PROVIDER), |_| 0),
+    ("provider lost, all held", |n| taken(n, " provider_grace=0"), |player| player.close(PROVIDER), |n| n),
+    ("provider lost, with grace", |n| crowd(n, " provider_grace=9"), |player| player.close(PROVIDER), |_| 0),
+    ("consumer lost", |n| taken(n, ""), |player| player.close(CONSUMER), |n| n),
+    ("BYE", |n| taken(n, ""), |player| player.say(CONSUMER, "BYE", true), |_| 1),
+    ("a cleaner comes", unclean, |player| player.say(PROVIDER, "CLEAN p", true), |_| 1 + 10),
+    ("a cleaner is lost", cleaned, |player| player.close(PROVIDER), |_| 0),
 ];
 
-/// Plays every case with this number of members, and returns the longest step of each.
-fn play(members: usize) -> Vec<(&'static str, Duration, Duration, u64)> {
-    let play_one = |(name, crowd, act, events): &Case| {
-        let mut timed = crowd(members);
-        act(&mut timed);
-        timed.pass(Span::from_secs(5));
-        let (all, steps) = (timed.all, timed.steps);
-        let (longest, told) = timed.look();
-        assert_eq!(told, events(members), "{name}");
-        (*name, longest, all, steps)
+/// Plays every case with this number of members, and returns the longest step of each, the time of all, and their number.
+fn play(members: usize) -> Vec<(&'static str, (Duration, Duration, u64))> {
+    let play_one = |(name, crowd, act, lines): &Case| {
+        let mut player = crowd(members);
+        act(&mut player);
+        player.advance(5 * SECOND);
+        assert_eq!(player.lines_from(0).iter().sum::<usize>(), lines(members), "{name}");
+        (*name, player.spent)
     };
     CASES.iter().map(play_one).collect()
 }
@@ -183,64 +95,47 @@ fn play(members: usize) -> Vec<(&'static str, Duration, Duration, u64)> {
 #[test]
 fn members_of_a_provider_are_handed_over_in_blocks() {
     const MANY: usize = 3_000;
-    let mut timed = crowd(MANY, " queue=5");
-    timed.pass(Span::from_secs(3));
-    timed.say(CONSUMER, "TAKE p");
-    timed.say(CONSUMER, "BYE");
-    timed.say(CONSUMER, "TAKE p n=2");
-    timed.say(OPERATOR, "HOLD p member-7 9 broken");
-    timed.pass(Span::from_secs(2));
-    let bytes = save(&mut timed);
+    let mut player = crowd(MANY, " queue=5");
+    player.advance(3 * SECOND);
+    for (conn, line) in
+        [(CONSUMER, "TAKE p"), (CONSUMER, "BYE"), (CONSUMER, "TAKE p n=2"), (OPERATOR, "HOLD p member-7 9 broken")]
+    {
+        player.say(conn, line, true);
+    }
+    player.advance(2 * SECOND);
+    let bytes = player.save();
     let (mut input, mut records) = (&bytes[..], 0);
     let mut saved = Reader::new(&mut input);
     while saved.take_bytes().is_ok() {
         records += 1;
     }
     assert!(records < 50 && bytes.len() < 60 * MANY, "{records} records, {} bytes", bytes.len());
-
-    let before = timed.rows();
-    assert_eq!(before.len(), MANY);
-    assert_eq!(before, handed_over(&mut timed).rows());
-}
-
-/// Returns what the state hands over to another process.
-fn save(timed: &mut Timed) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    timed.state.save(&mut Writer::new(&mut bytes), &timed.wheel.of(OWNER)).expect("memory takes all");
-    bytes
-}
-
-/// Returns a process that has taken over from another one.
-fn handed_over(timed: &mut Timed) -> Timed {
-    let mut successor = Timed { now: timed.now, wheel: Wheel::default(), ..Timed::new() };
-    successor.state.restore(&mut Reader::new(&mut &save(timed)[..])).expect("its end is there");
-    let mut is_over = false;
-    while !is_over {
-        successor.step(|state, step| is_over = state.restore_more(step).expect("nothing contradicts it"));
-    }
-    successor.state.check();
-    successor
+    player.upgrade();
 }
 
 #[test]
 fn failed_cleanings_are_handed_over() {
     const CLEANER: usize = 3;
-    let fail = |timed: &mut Timed| {
-        timed.say(CLEANER, "CLEANING one");
-        timed.say(CLEANER, "DEAD one");
-        timed.rows().concat()
-    };
-    let mut timed = Timed::new();
-    timed.say(OPERATOR, "POOL p 0 1 clean_timeout=60 clean_attempts=2");
-    timed.say(PROVIDER, "PROVIDE p");
-    timed.say(PROVIDER, "OFFER p one");
-    timed.say(CLEANER, "CLEAN p");
-    let row = fail(&mut timed);
-    assert!(row.contains("state: \"cleaning\""), "it is cleaned again after one: {row}");
-    timed.say(OPERATOR, "REPAIR p one as_is");
-    for timed in [&mut handed_over(&mut timed), &mut timed] {
-        let row = fail(timed);
-        assert!(row.contains("state: \"stopping\""), "it is given up after two: {row}");
+    for is_upgraded in [false, true] {
+        let mut player = Player::for_crowds();
+        let fail = |player: &mut Player| {
+            ["CLEANING one", "DEAD one"].iter().for_each(|line| player.say(CLEANER, line, true));
+            player.drop_output();
+            player.say(OPERATOR, "MEMBERS p", true);
+            player.told(OPERATOR)
+        };
+        player.say(OPERATOR, "POOL p 0 1 clean_timeout=60 clean_attempts=2", true);
+        player.say(PROVIDER, "PROVIDE p", true);
+        player.say(PROVIDER, "OFFER p one", true);
+        player.say(CLEANER, "CLEAN p", true);
+        let row = fail(&mut player);
+        assert!(row.starts_with("one cleaning "), "it is cleaned again after one: {row}");
+        player.say(OPERATOR, "REPAIR p one as_is", true);
+        if is_upgraded {
+            player.upgrade();
+        }
+        let row = fail(&mut player);
+        assert!(row.starts_with("one stopping "), "it is given up after two: {row}");
     }
 }
 
@@ -254,7 +149,7 @@ fn long_work_is_done_whole() {
 #[ignore = "it measures: cargo test --release --test members_slices -- --ignored --nocapture"]
 fn the_longest_step_with_a_million_members() {
     let members = std::env::var("MEMBERS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
-    for (name, longest, all, steps) in play(members) {
+    for (name, (longest, all, steps)) in play(members) {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         println!("{name}: longest step {:.2} ms, all {:.0} ms in {steps} steps", ms(longest), ms(all));
     }

@@ -107,7 +107,7 @@ impl History {
     }
 
     fn play(&mut self, next: Move) {
-        if self.world.may_end() {
+        if self.world.connections.may_end() {
             // A drain has ended, and with it the daemon.
             self.start();
         }
@@ -231,7 +231,7 @@ impl History {
         // Their last request may have been to drain.
         self.world.advance(Span::from_secs(30));
         self.operate("admin", "UNDRAIN\n");
-        if self.world.may_end() {
+        if self.world.connections.may_end() {
             return;
         }
         self.world.advance(AGE);

@@ -1,5 +1,6 @@
 //! Raw bytes into the parser of the counters protocol, beside a naive reading of the same bytes.
 
+use crate::model::counters::fields;
 use poolcounter_counters::{AcquireUnits, ReleaseUnits};
 use poolcounter_protocol::counters::wire::{
     CounterRequest, FIELDS_BYTES, HEADER_BYTES, Header, MAX_BODY_BYTES, Malformed, write_malformed,
@@ -22,7 +23,7 @@ pub fn run(data: &[u8]) {
 
 fn look_at(head: &[u8], header: &Header, body: &[u8]) {
     let request = header.request(body);
-    assert_eq!(request, read(head, header, body));
+    assert_eq!(request, read(&[head, body].concat(), header));
     let kept = &body[..body.len().min(FIELDS_BYTES)];
     assert_eq!(header.request(kept), request, "nothing behind the fields matters");
     match request {
@@ -40,36 +41,22 @@ fn look_at(head: &[u8], header: &Header, body: &[u8]) {
     }
 }
 
-fn read<'a>(head: &[u8], header: &Header, body: &'a [u8]) -> Result<CounterRequest<'a>, Malformed> {
+fn read<'a>(frame: &'a [u8], header: &Header) -> Result<CounterRequest<'a>, Malformed> {
     if header.body_bytes > MAX_BODY_BYTES {
         return Err(Malformed::TooLong);
-    } else if head[0] != 0x90 {
-        return Err(Malformed::Invalid);
     }
-    let request = match head[1] {
-        0x00 => Some(CounterRequest::Noop),
-        0x01 => name_at(body, 0).map(CounterRequest::Get),
-        0x02 => name_at(body, 8).map(|name| {
-            CounterRequest::Acquire(AcquireUnits { name, resources: number(&body[..4]), maximum: number(&body[4..8]) })
-        }),
-        0x03 => {
-            name_at(body, 4).map(|name| CounterRequest::Release(ReleaseUnits { name, resources: number(&body[..4]) }))
-        }
-        0x10 => Some(CounterRequest::Stats),
-        0x11 => Some(CounterRequest::Dump),
-        _ => return Err(Malformed::UnknownCommand),
-    };
-    let makes_sense = |request: &CounterRequest<'_>| match request {
-        CounterRequest::Acquire(AcquireUnits { resources, maximum, .. }) => *resources > 0 && maximum >= resources,
-        _ => true,
-    };
-    request.filter(makes_sense).ok_or(Malformed::Invalid)
-}
-
-/// Returns a name at this place: a length of two bytes, and as many bytes.
-fn name_at(body: &[u8], at: usize) -> Option<&[u8]> {
-    let len = number(body.get(at..at + 2)?) as usize;
-    body.get(at + 2..at + 2 + len).filter(|name| !name.is_empty())
+    let malformed = |status| if status == 0x81 { Malformed::UnknownCommand } else { Malformed::Invalid };
+    let (resources, maximum, name) = fields(frame).map_err(malformed)?;
+    // Lossless: each has four bytes.
+    let (resources, maximum) = (resources as u32, maximum as u32);
+    Ok(match frame[1] {
+        0x00 => CounterRequest::Noop,
+        0x01 => CounterRequest::Get(name),
+        0x02 => CounterRequest::Acquire(AcquireUnits { name, resources, maximum }),
+        0x03 => CounterRequest::Release(ReleaseUnits { name, resources }),
+        0x10 => CounterRequest::Stats,
+        _ => CounterRequest::Dump,
+    })
 }
 
 fn number(bytes: &[u8]) -> u32 {

@@ -1,6 +1,7 @@
 //! Replies of a hostile daemon among replies that are merged into one page.
 
-use super::{Choices, begin};
+use super::begin;
+use crate::random::Random;
 use crate::world::World;
 use poolcounter::SERVICES;
 use poolcounter_core::Span;
@@ -63,11 +64,11 @@ pub fn run(data: &[u8]) {
     SOUND.with(|sound| {
         let sound = sound.get_or_init(answers);
         begin(data);
-        let mut choices = Choices::new(data);
+        let mut choices = Random::of_choices(data);
         let which = usize::from(choices.byte()) % PATHS.len();
         let good = &sound[which][..];
         let hostile = match choices.byte() % 4 {
-            0 => choices.bytes(usize::MAX).to_vec(),
+            0 => choices.bytes(usize::MAX),
             _ => changed(good, &mut choices),
         };
         for answers in [&[good, &hostile, good][..], &[&hostile], &[&hostile, &hostile]] {
@@ -87,16 +88,16 @@ fn check([page, json]: &[String; 2]) {
 }
 
 /// Puts other values in some places of a reply, or bytes of the input anywhere.
-fn changed(good: &[u8], choices: &mut Choices<'_>) -> Vec<u8> {
+fn changed(good: &[u8], choices: &mut Random) -> Vec<u8> {
     let mut answer = good.to_vec();
-    while !choices.is_empty() {
+    while !choices.is_used_up() {
         let kind = choices.byte();
         let at = usize::from(choices.byte()) << 8 | usize::from(choices.byte());
         let at = at % answer.len().max(1);
         if kind.is_multiple_of(4) {
             let (cut, len) = (usize::from(choices.byte()), usize::from(choices.byte()));
             let end = (at + cut).min(answer.len());
-            answer.splice(at..end, choices.bytes(len).iter().copied());
+            answer.splice(at..end, choices.bytes(len));
             continue;
         }
         let Some(begin) = answer[at..].iter().position(|byte| *byte == b':').map(|colon| at + colon + 1) else {

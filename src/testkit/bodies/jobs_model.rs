@@ -1,8 +1,8 @@
 //! Sequences of requests, by the jobs service and by the naive model of it.
 
-use super::Choices;
 use crate::jobs::Commits;
 use crate::jobs_twin::JobsTwin;
+use crate::random::Random;
 use std::collections::BTreeMap;
 
 const CONNS: usize = 5;
@@ -19,13 +19,13 @@ pub fn run(data: &[u8]) {
 
 /// Plays the input, and returns the number of replies of each kind.
 pub fn play(data: &[u8]) -> BTreeMap<String, u64> {
-    let mut choices = Choices::new(data);
+    let mut choices = Random::of_choices(data);
     let commits = choices.pick(&[Commits::AtOnce, Commits::Later, Commits::Never]);
     // Some inputs have few kinds of requests, so that these occur together.
-    let kinds = u64::from(choices.byte()) << 32 | choices.number();
+    let kinds = u64::from(choices.byte()) << 32 | choices.shifted();
     let mut twin = JobsTwin::new(CONNS, commits, u64::from(choices.byte()));
     for _ in 0..MOST_STEPS {
-        if choices.is_empty() || twin.is_tied() {
+        if choices.is_used_up() || twin.is_tied() {
             break;
         }
         let conn = usize::from(choices.byte()) % CONNS;
@@ -68,12 +68,12 @@ fn say(twin: &mut JobsTwin, conn: usize, line: &str) {
 /// Returns the request that the bytes choose, for a connection that was given the job `held` last.
 #[allow(dead_code, reason = "the test of a slow store says such things")]
 pub fn any_line(data: &[u8], held: u64) -> String {
-    let mut choices = Choices::new(data);
+    let mut choices = Random::of_choices(data);
     let kind = choices.byte() % 40;
     line(&mut choices, kind, held)
 }
 
-fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
+fn line(choices: &mut Random, kind: u8, held: u64) -> String {
     let (tube, pattern) = (choices.pick(&TUBES), choices.pick(&PATTERNS));
     let id = if choices.byte().is_multiple_of(3) { 1 + u64::from(choices.byte() % 40) } else { held };
     let (pri, delay) = (choices.pick(&[0, 1, 2, 5_000]), choices.pick(&[0, 0, 0, 1, 5]));
@@ -133,7 +133,7 @@ fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
     }
 }
 
-fn query(choices: &mut Choices<'_>, tube: &str, id: u64) -> String {
+fn query(choices: &mut Random, tube: &str, id: u64) -> String {
     match choices.byte() % 18 {
         0 => format!("peek {id}"),
         1 => "peek-ready".into(),
@@ -162,7 +162,7 @@ fn query(choices: &mut Choices<'_>, tube: &str, id: u64) -> String {
     }
 }
 
-fn put_job(choices: &mut Choices<'_>, tube: &str) -> String {
+fn put_job(choices: &mut Random, tube: &str) -> String {
     let (pri, delay) = (choices.byte() % 3, choices.pick(&[0, 0, 0, 2]));
     let mut line = format!("put-job {pri} {delay} {} 2 tube={tube}", choices.pick(&[1, 2, 60]));
     if choices.byte().is_multiple_of(2) {

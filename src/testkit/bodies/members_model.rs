@@ -1,7 +1,7 @@
 //! Sequences of lines about members of providers, by the members service and by the naive model of it.
 
-use super::Choices;
-use crate::members_twin::MembersTwin;
+use crate::members_twin::{MembersTwin, answer_to};
+use crate::random::Random;
 
 const CLIENTS: usize = 5;
 const MEMBERS: [&str; 5] = ["m1", "m2", "m3", "m4", "m5"];
@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
 
 /// Plays the input, and returns whether it was played to its end.
 pub fn play(data: &[u8]) -> bool {
-    let mut choices = Choices::new(data);
+    let mut choices = Random::of_choices(data);
     let mut twin = MembersTwin::new();
     let mut slots: Vec<usize> = (0..CLIENTS).map(|_| twin.connect()).collect();
     for (pool, group) in [("a", " group=g"), ("b", " group=g")] {
@@ -43,7 +43,7 @@ pub fn play(data: &[u8]) -> bool {
     }
     // In some histories most takes are for the group, and most members are started for them.
     let is_grouped = choices.byte().is_multiple_of(3);
-    while !choices.is_empty() && !twin.is_tied {
+    while !choices.is_used_up() && !twin.is_tied {
         let slot = usize::from(choices.byte()) % CLIENTS;
         match choices.byte() % 24 {
             0 => {
@@ -66,7 +66,7 @@ pub fn play(data: &[u8]) -> bool {
     !twin.is_tied
 }
 
-fn traits(choices: &mut Choices<'_>) -> String {
+fn traits(choices: &mut Random) -> String {
     let mut text = String::new();
     for of in TRAITS {
         // Half of all pools keep the default of this trait.
@@ -77,7 +77,7 @@ fn traits(choices: &mut Choices<'_>) -> String {
     text
 }
 
-fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize, is_grouped: bool) -> String {
+fn line(choices: &mut Random, twin: &mut MembersTwin, client: usize, is_grouped: bool) -> String {
     if !choices.byte().is_multiple_of(4)
         && let Some(answer) = answer(choices, twin, client)
     {
@@ -113,35 +113,29 @@ fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize, is_gro
     }
 }
 
-fn provide(choices: &mut Choices<'_>, pool: &str) -> String {
+fn provide(choices: &mut Random, pool: &str) -> String {
     let (capacity, session) =
         (choices.pick(&["", "", " 1", " 2", " 0"]), choices.pick(&["", " session=s", " session=t"]));
     format!("PROVIDE {pool}{capacity}{session}")
 }
 
-fn wait_for_group(choices: &mut Choices<'_>) -> String {
+fn wait_for_group(choices: &mut Random) -> String {
     let option = choices.pick(&["", "", " n=1", " pri=0", " pri=9", " n=2", " n=3 pri=4"]);
     format!("TAKEGROUP g {}{option}", choices.pick(&["2.003", "9.001", "101.009"]))
 }
 
 /// Returns the number of a lease, mostly of the client's latest lease.
-fn lease(choices: &mut Choices<'_>, twin: &MembersTwin, client: usize) -> u64 {
+fn lease(choices: &mut Random, twin: &MembersTwin, client: usize) -> u64 {
     let known = twin.leases.iter().rev().filter(|(of, _)| *of == client);
     let lately: Vec<u64> = known.take(4).map(|(_, number)| *number).collect();
     if lately.is_empty() { 1 } else { choices.pick(&lately) }
 }
 
 /// Returns a line of a provider, mostly the expected one.
-fn answer(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> Option<String> {
+fn answer(choices: &mut Random, twin: &mut MembersTwin, client: usize) -> Option<String> {
     let asked = twin.asked.get_mut(&client).filter(|asked| !asked.is_empty())?;
     let line = asked.swap_remove(usize::from(choices.byte()) % asked.len());
-    let words: Vec<&str> = line.split(' ').collect();
-    let (what, is_usual) = (words[2], choices.byte() % 8 > 1);
-    Some(match (words[0], is_usual) {
-        ("!START", true) => format!("STARTED {what} {}", choices.pick(&MEMBERS)),
-        ("!START", false) => format!("FAILED {what}"),
-        ("!STOP", _) => format!("STOPPED {what}"),
-        ("!CHECK", true) => format!("ALIVE {what}"),
-        _ => format!("DEAD {what}"),
-    })
+    let is_usual = choices.byte() % 8 > 1;
+    let member = if is_usual && line.starts_with("!START") { choices.pick(&MEMBERS) } else { "" };
+    Some(answer_to(&line, is_usual, member))
 }

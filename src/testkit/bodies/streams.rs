@@ -1,7 +1,8 @@
 //! Streams of bytes, cut into chunks, through a whole service: several clients play the input, and then a single client
 //! sends it.
 
-use super::{CLIENTS, Choices, begin, some_bytes};
+use super::{CLIENTS, begin, some_bytes};
+use crate::random::Random;
 use crate::world::{World, administered};
 use poolcounter_core::Span;
 use poolcounter_counters::CountersSettings;
@@ -95,7 +96,7 @@ struct Streams {
     /// Longest jump of time.
     far_us: u64,
     /// Returns bytes for a client to send in its turn.
-    say: fn(u8, &mut Choices<'_>) -> Vec<u8>,
+    say: fn(u8, &mut Random) -> Vec<u8>,
     /// Time after which clients that do not read are disconnected.
     linger: Span,
     /// Ends what outlives its clients, if anything does.
@@ -108,7 +109,7 @@ impl Streams {
     /// Plays the input by several clients, and then sends it as the bytes of a single client.
     fn run(&self, data: &[u8]) {
         begin(data);
-        self.converse(&mut Choices::new(data));
+        self.converse(&mut Random::of_choices(data));
         self.assert_same_when_cut(data);
     }
 
@@ -134,17 +135,17 @@ impl Streams {
     }
 
     /// Plays the input by clients of the service, and disconnects them at its end.
-    fn converse(&self, choices: &mut Choices<'_>) {
+    fn converse(&self, choices: &mut Random) {
         let mut world = (self.begin)();
         let mut clients: Vec<usize> = (0..CLIENTS).map(|_| world.connect_to(self.service)).collect();
-        while !choices.is_empty() {
+        while !choices.is_used_up() {
             let turn = choices.byte();
             let slot = usize::from(turn) % CLIENTS;
             let client = clients[slot];
-            let mut span = || Span::from_micros(choices.number().min(self.far_us));
+            let mut span = || Span::from_micros(choices.shifted().min(self.far_us));
             match turn / 16 {
                 8 => world.advance(span()),
-                9 => world.set_room(client, choices.number() as usize),
+                9 => world.set_room(client, choices.shifted() as usize),
                 10 => {
                     world.finish(client);
                     clients[slot] = world.connect_to(self.service);
@@ -182,11 +183,11 @@ fn without_reports(mut output: &[u8]) -> Vec<u8> {
     kept
 }
 
-fn put_or_bytes(turn: u8, choices: &mut Choices<'_>) -> Vec<u8> {
+fn put_or_bytes(turn: u8, choices: &mut Random) -> Vec<u8> {
     if turn / 16 != 7 {
         return some_bytes(turn, choices);
     }
-    let len = choices.number().min(100_001) as usize;
+    let len = choices.shifted().min(100_001) as usize;
     format!("put {len} 0 9 {len}\r\n{}\r\n", "x".repeat(len)).into_bytes()
 }
 

@@ -1,6 +1,6 @@
 //! The timer wheel beside a sorted map.
 
-use super::Choices;
+use crate::random::Random;
 use poolcounter_core::wheel::LAST_TICK;
 use poolcounter_core::{ConnId, Id, Owner, Span, Time, TimerId, Wheel};
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ const OWNER: Owner = Owner(0);
 
 /// Arms, cancels and turns as the input says.
 pub fn run(data: &[u8]) {
-    let mut choices = Choices::new(data);
+    let mut choices = Random::of_choices(data);
     let mut wheel = Wheel::default();
     // Timers by the tick in which they fire, and their number.
     let mut model: BTreeMap<(u64, usize), TimerId> = BTreeMap::new();
     let mut now = Time::START;
     let mut turned_to = 0;
     for number in 0.. {
-        if choices.is_empty() {
+        if choices.is_used_up() {
             break;
         }
         let turn = choices.byte();
@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
             0 | 1 => {
                 // Some deadlines are long past.
                 let from = if turn / 4 % 4 == 3 { Time::START } else { now };
-                let at = from + Span::from_micros(choices.number());
+                let at = from + Span::from_micros(choices.shifted());
                 let id = wheel.of(OWNER).arm(at, ConnId::from_index(number));
                 model.insert((at.as_micros().div_ceil(1_000).clamp(turned_to, LAST_TICK), number), id);
             }
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
                 }
             }
             _ => {
-                now = now + Span::from_micros(choices.number());
+                now = now + Span::from_micros(choices.shifted());
                 turned_to = (now.as_micros() / 1_000).min(LAST_TICK);
                 fire(&mut wheel, &mut model, now);
             }

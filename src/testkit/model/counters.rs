@@ -10,6 +10,7 @@ const COUNTER_BYTES: u64 = 64;
 const HOLDING_BYTES: u64 = 32;
 
 /// All counters and holdings, with totals.
+#[derive(Default)]
 pub struct Counters {
     limits: Limits,
     /// Counters in the order of a Dump. Freed places are reused, the last one first.
@@ -66,18 +67,7 @@ pub fn invalid(frame: &[u8]) -> Vec<u8> {
 
 impl Counters {
     pub fn new(limits: Limits) -> Self {
-        Counters {
-            limits,
-            places: Vec::new(),
-            left: Vec::new(),
-            visited: 0,
-            holdings: Vec::new(),
-            interval: 0,
-            total: 0,
-            sweeps: 0,
-            freed: 0,
-            requests: Vec::new(),
-        }
+        Counters { limits, ..Counters::default() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -133,20 +123,12 @@ impl Counters {
 
     /// Answers a frame that is complete, except for irrelevant bytes.
     pub fn answer(&mut self, client: usize, frame: &[u8], goes_on: bool, now: u64, traffic: [usize; 2]) -> Answer {
-        let (opcode, body) = (frame[1], &frame[12..]);
-        let invalid = || Answer::Reply(invalid(frame));
-        let fields = match (frame[0], opcode) {
-            (0x90, 0x00 | 0x10 | 0x11) => Some((0, 0, &b""[..])),
-            (0x90, 0x01) => read(body, 0).map(|(_, name)| (0, 0, name)),
-            (0x90, 0x02) => read(body, 2).map(|(numbers, name)| (numbers[0], numbers[1], name)),
-            (0x90, 0x03) => read(body, 1).map(|(numbers, name)| (numbers[0], 0, name)),
-            (0x90, _) => return Answer::Reply(reply(frame, 0x81, b"Unknown command")),
-            _ => return invalid(),
+        let (resources, maximum, name) = match fields(frame) {
+            Ok(fields) => fields,
+            Err(0x81) => return Answer::Reply(reply(frame, 0x81, b"Unknown command")),
+            Err(_) => return Answer::Reply(invalid(frame)),
         };
-        let Some((resources, maximum, name)) = fields else { return invalid() };
-        if opcode == 0x02 && (resources == 0 || maximum < resources) {
-            return invalid();
-        }
+        let opcode = frame[1];
         self.turn(now);
         if !goes_on {
             self.count(opcode);
@@ -358,6 +340,22 @@ impl Counters {
         }
         body
     }
+}
+
+/// Returns the resources, the maximum and the name of a request, as far as it has them, or the status of its refusal.
+pub fn fields(frame: &[u8]) -> Result<(u64, u64, &[u8]), u8> {
+    let body = &frame[12..];
+    let fields = match (frame[0], frame[1]) {
+        (0x90, 0x00 | 0x10 | 0x11) => Some((0, 0, &b""[..])),
+        (0x90, 0x01) => read(body, 0).map(|(_, name)| (0, 0, name)),
+        (0x90, 0x02) => read(body, 2).map(|(numbers, name)| (numbers[0], numbers[1], name)),
+        (0x90, 0x03) => read(body, 1).map(|(numbers, name)| (numbers[0], 0, name)),
+        (0x90, _) => return Err(0x81),
+        _ => None,
+    };
+    let makes_sense =
+        |(resources, maximum, _): &(u64, u64, &[u8])| frame[1] != 0x02 || (1..=*maximum).contains(resources);
+    fields.filter(makes_sense).ok_or(0x04)
 }
 
 /// Reads this number of numbers, and a name.

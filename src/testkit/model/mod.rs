@@ -5,7 +5,7 @@
 //! found to have disconnected releases in this very moment what it held, before the next has its turn. Then timers
 //! fire, output goes out, and connections end. This is a round, and rounds go on until no client has anything to do.
 
-mod counters;
+pub mod counters;
 pub mod jobs;
 pub mod members;
 pub mod pools;
@@ -28,7 +28,7 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 const LINGER_US: u64 = 5_000_000;
 
 /// Settings of the operator.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Limits {
     pub max_locks: usize,
     pub max_hold_us: Option<u64>,
@@ -44,13 +44,15 @@ impl Limits {
 }
 
 /// Service of a client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Service {
+    #[default]
     Pools,
     Counters,
 }
 
 /// The daemon and its clients.
+#[derive(Default)]
 pub struct Model {
     limits: Limits,
     pools: Pools,
@@ -70,6 +72,7 @@ pub struct Model {
     failed_sends: u64,
 }
 
+#[derive(Default)]
 struct Client {
     service: Service,
     /// Bytes sent by the client, and not read.
@@ -113,23 +116,11 @@ enum Phase {
 
 impl Model {
     pub fn new(limits: Limits) -> Self {
-        Model {
-            limits,
-            pools: Pools::new(limits),
-            counters: Counters::new(limits),
-            clients: Vec::new(),
-            now: 0,
-            ready: Vec::new(),
-            dirty: Vec::new(),
-            ending: Vec::new(),
-            closing: Vec::new(),
-            last_turn: None,
-            failed_sends: 0,
-        }
+        Model { limits, pools: Pools::new(limits), counters: Counters::new(limits), ..Model::default() }
     }
 
     pub fn connect(&mut self, service: Service) -> usize {
-        self.clients.push(Client::new(service));
+        self.clients.push(Client { service, room: usize::MAX, ..Client::default() });
         self.clients.len() - 1
     }
 
@@ -536,30 +527,6 @@ impl Model {
         let is_new = !self.dirty.contains(&client);
         if is_new && !self.clients[client].unsent.is_empty() && self.clients[client].phase != Phase::Gone {
             self.dirty.push(client);
-        }
-    }
-}
-
-impl Client {
-    fn new(service: Service) -> Self {
-        Client {
-            service,
-            sent: Vec::new(),
-            finished: false,
-            reset: false,
-            input: Vec::new(),
-            long: None,
-            dumped: None,
-            heard_out: false,
-            unsent: Vec::new(),
-            replies: 0,
-            received: Vec::new(),
-            room: usize::MAX,
-            parked: false,
-            given_up: None,
-            failed: false,
-            phase: Phase::default(),
-            ended: false,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 pub type Replies = Vec<(usize, String)>;
 
 /// All locks and waiters.
+#[derive(Default)]
 pub struct Pools {
     limits: Limits,
     /// Locks and waiters in the order of their requests.
@@ -90,7 +91,7 @@ pub struct Wish {
 
 impl Pools {
     pub fn new(limits: Limits) -> Self {
-        Pools { limits, claims: Vec::new(), armed: 0, totals: BTreeMap::new(), types: BTreeMap::new() }
+        Pools { limits, ..Pools::default() }
     }
 
     pub fn is_empty(&self) -> bool {

@@ -30,16 +30,16 @@ fn happen(world: &mut World, store: &SlowStore, words: &str) -> Result<bool, Str
         "commit" => store.commit_one(),
         "idle" => !store.commit_one(),
         "roll back" => store.roll_back(),
-        "quiet" => world.is_quiet(),
-        "busy" => !world.is_quiet(),
+        "quiet" => world.connections.is_quiet(),
+        "busy" => !world.connections.is_quiet(),
         "rest" => world.come_to_rest(),
         "no rest" => !world.come_to_rest(),
         _ => {
             match words {
                 "fails" => store.fail(true),
                 "works" => store.fail(false),
-                "pause" => world.pause(true),
-                "resume" => world.pause(false),
+                "pause" => world.connections.pause(true),
+                "resume" => world.connections.pause(false),
                 "go on" => world.go_on(),
                 "upgrade" => world.upgrade(),
                 "commit all" | "end" => {

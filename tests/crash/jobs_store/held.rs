@@ -46,7 +46,7 @@ fn held_output_presses_back() {
     let client = stage.connect();
     stage.send(client, &"put 0 0 9 1|a|list-tube-used|".repeat(REQUESTS));
     assert!(stage.world.unread(client) > 100_000, "{} bytes are not read", stage.world.unread(client));
-    assert!(stage.world.pulse().spent(Budget::Output) > 0);
+    assert!(stage.world.connections.loop_stats().spent(Budget::Output) > 0);
     let (mut told, mut commits) = (String::new(), 0);
     while stage.store.commit_one() {
         commits += 1;
@@ -75,7 +75,7 @@ fn action_of_a_page_waits_for_its_commit() {
     let delete = |id| format!("POST /jobs/delete/{id} HTTP/1.1|Host: localhost|Origin: http://localhost||");
     stage.send(done, &delete(1));
     assert_eq!(stage.heard(done), "");
-    assert!(!stage.world.is_quiet(), "an upgrade waits for results");
+    assert!(!stage.world.connections.is_quiet(), "an upgrade waits for results");
     stage.commit();
     let told = stage.heard(done);
     assert!(told.starts_with("HTTP/1.1 200 ") && told.ends_with("||job 1 is deleted\n"), "{told}");

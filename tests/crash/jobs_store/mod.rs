@@ -104,68 +104,13 @@ impl Stage {
     }
 }
 
-/// Earlier requests, the request, its reply, and whether that waits for a commit.
-const REPLIES: &[(&str, &str, &str, bool)] = &[
-    ("", "put 0 0 9 1|a|", "INSERTED 1|", true),
-    ("", "put-many 2|put 0 0 9 1|a|put 0 0 9 1|b|", "INSERTED 1|INSERTED 2|", true),
-    ("root default S 2|", "put-job 0 0 9 1 root=S root-ts=1|a|", "SUPERSEDED|", false),
-    ("put-job 0 0 9 1 key=k|a|", "put-job 0 0 9 1 key=k|a|", "DUPLICATE 1|", false),
-    ("put 0 0 9 1|a|", "delete 1|", "DELETED|", true),
-    ("put 0 0 9 1|a|reserve-job 1|", "delete 1|", "DELETED|", true),
-    ("put 0 0 9 1|a|reserve-job 1|", "release 1 0 0|", "RELEASED|", true),
-    ("put 0 0 9 1|a|reserve-job 1|", "release 1 0 9|", "RELEASED|", true),
-    ("put 0 0 9 1|a|reserve-job 1|", "bury 1 0|", "BURIED|", true),
-    ("put 0 0 9 1|a|reserve-job 1|", "fail 1 0 0 1|x|", "RELEASED|", true),
-    ("retry * 1 0 1 0|put 0 0 9 1|a|reserve-job 1|", "fail 1 0 0 1|x|", "BURIED|", true),
-    ("put 0 9 9 1|a|", "kick 1|", "KICKED 1|", true),
-    ("put 0 9 9 1|a|", "kick-job 1|", "KICKED|", true),
-    ("put 0 9 9 1|a|", "kick-all *|", "KICKED 1|", true),
-    ("put 0 9 9 1|a|", "clear *|", "CLEARED 1|", true),
-    ("put 0 9 9 1|a|", "move 1 t|", "MOVED 1|", true),
-    ("put 0 9 9 1|a|", "move * t|", "MOVED 1|", true),
-    ("put 0 9 9 1|a|", "set-job 1 pri=1|", "SET|", true),
-    ("put 0 0 9 1|a|reserve-job 1|", "cancel 1|", "CANCELLED 1|", true),
-    ("put 0 0 9 1|a|reserve-job 1|", "cancel *|", "CANCELLED 1|", true),
-    ("", "pause-tube default 9|", "PAUSED|", true),
-    ("", "pause-all */* 9|", "PAUSED|", true),
-    ("", "root t S 1|", "ROOT 1|", true),
-    ("", "limit * 1|", "LIMIT 1|", true),
-    ("", "limit * 1 all|", "LIMIT 1|", true),
-    ("", "limit group:g 1|", "LIMIT 1|", true),
-    ("", "retry * 1 1 1 1|", "RETRY|", true),
-    ("", "dead-letter * dead|", "DEAD_LETTER dead|", true),
-    ("", "dead-letter *|", "DEAD_LETTER|", true),
-    // Requests that change nothing have no commit to wait for.
-    ("", "kick 1|", "KICKED 0|", false),
-    ("", "kick-all *|", "KICKED 0|", false),
-    ("", "clear *|", "CLEARED 0|", false),
-    ("", "move * t|", "MOVED 0|", false),
-    ("", "cancel *|", "CANCELLED 0|", false),
-    ("root t S 2|", "root t S 1|", "ROOT 2|", false),
-    ("put 0 0 9 1|a|", "reserve|", "RESERVED 1 1|a|", false),
-    ("put 0 0 9 1|a|", "reserve-with-timeout 1|", "RESERVED 1 1|a|", false),
-    ("put 0 0 9 1|a|", "reserve-job 1|", "RESERVED 1 1|a|", false),
-    ("put 0 0 9 1|a|", "reserve-many 2 0|", "RESERVED 1 1|a|END|", false),
-    ("put 0 0 9 1|a|reserve-job 1|", "touch 1|", "TOUCHED|", false),
-    ("put 0 0 9 1|a|", "peek 1|", "FOUND 1 1|a|", false),
-    ("put 0 0 9 1|a|", "peek-ready|", "FOUND 1 1|a|", false),
-    ("", "list-tubes|", "OK 14|---\n- default\n|", false),
-    ("", "use t|", "USING t|", false),
-    ("", "watch t|", "WATCHING 2|", false),
-    ("", "identify me|", "IDENTIFIED me|", false),
-    ("", "delete 7|", "NOT_FOUND|", false),
-    ("", "reserve-with-timeout 0|", "TIMED_OUT|", false),
-    ("", "drain|", "DRAINING|", false),
-    ("", "undrain|", "ACCEPTING|", false),
-    ("drain|", "put 0 0 9 1|a|", "DRAINING|", false),
-    ("", "put 0 0 9 1|abc", "EXPECTED_CRLF|", false),
-    ("", "put 0 0 9 65536|", "", false),
-    ("", "nonsense|", "UNKNOWN_COMMAND|", false),
-];
-
 #[test]
 fn replies_that_promise_something_wait_for_their_commit_and_no_others_do() {
-    for (before, request, reply, waits) in REPLIES {
+    for row in include_str!("replies.txt").lines().filter(|line| !line.starts_with('#')) {
+        let waits = row.contains(" => ");
+        let (asked, reply) = row.split_once(if waits { " => " } else { " ->" }).expect("a row has a reply");
+        let (before, request) = asked.split_once(" // ").unwrap_or(("", asked));
+        let reply = reply.trim_start().replace("\\n", "\n");
         let mut stage = Stage::new();
         let client = stage.connect();
         for line in lines_of(before) {
@@ -173,9 +118,9 @@ fn replies_that_promise_something_wait_for_their_commit_and_no_others_do() {
         }
         stage.send(client, request);
         let at_once = stage.heard(client);
-        assert_eq!(at_once, if *waits { "" } else { reply }, "{before} {request}");
+        assert_eq!(at_once, if waits { "" } else { &reply }, "{row}");
         stage.commit_all();
-        assert_eq!(stage.heard(client), if *waits { reply } else { "" }, "{before} {request}");
+        assert_eq!(stage.heard(client), if waits { &reply } else { "" }, "{row}");
     }
 }
 

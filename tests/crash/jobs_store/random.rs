@@ -217,9 +217,9 @@ impl Twin {
     fn upgrade(&mut self) {
         self.pass(0);
         self.done.push("upgrade".into());
-        self.stage.world.pause(true);
+        self.stage.world.connections.pause(true);
         self.is_paused = true;
-        while !self.stage.world.is_quiet() && !self.model.is_tied {
+        while !self.stage.world.connections.is_quiet() && !self.model.is_tied {
             assert!(self.stage.store.commit_one(), "what is an upgrade waiting for?");
             self.follow(|_| {});
         }
@@ -242,7 +242,7 @@ impl Twin {
                 self.model.hand_over();
             }
         }
-        self.model.jitter = Jitter::from_seed(self.servers);
+        self.model.jitter = Some(Jitter::from_seed(self.servers));
         // Everything is committed.
         self.release(u64::MAX);
         self.is_paused = false;

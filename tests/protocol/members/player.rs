@@ -1,6 +1,8 @@
 //! One state with its wheel, clock and connections, driven by lines.
 
+use nix::time::{ClockId, clock_gettime};
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::meter;
 use poolcounter_core::random::Random;
 use poolcounter_core::record::{Reader, Unreadable, Writer};
 use poolcounter_core::slices::PER_TICK;
@@ -10,6 +12,7 @@ use poolcounter_members::state::{
     Clock, DeclaredPool, Event, Limits, Notice, PoolReport, RestoredKept, State, Step, Timer, Utilization, Viewer, What,
 };
 use poolcounter_members::wire::{self, Line, Query};
+use poolcounter_testkit::members_twin::answer_to;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -48,6 +51,8 @@ pub struct Player {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Number of replies of each kind.
     pub tally: BTreeMap<String, u64>,
+    /// Processor time of the longest step and of all steps since the last look, and their number.
+    pub spent: (Duration, Duration, u64),
 }
 
 impl Player {
@@ -77,7 +82,13 @@ impl Player {
             wall: Span::from_secs(1_700_000_000),
             rows: BTreeMap::new(),
             tally: BTreeMap::new(),
+            spent: (Duration::ZERO, Duration::ZERO, 0),
         }
+    }
+
+    /// Returns a player for crowds, whose tables are not compared.
+    pub fn for_crowds() -> Self {
+        Player { is_checked: false, ..Player::with_most(3_000_000, 1, PER_TICK) }
     }
 
     /// Takes steps that are too many to compare all tables after each.
@@ -95,18 +106,21 @@ impl Player {
         let before = if self.is_checked { self.taken_places() } else { BTreeMap::new() };
         let mut events = Vec::new();
         self.state.set_wall(self.wall);
-        let done = take(
-            &mut self.state,
-            &mut Step {
-                now: self.now,
-                timers: &mut self.wheel.of::<Timer>(OWNER),
-                random: &mut self.random,
-                events: &mut events,
-                notices: &mut self.notices,
-                is_admin,
-                peer: &address,
-            },
-        );
+        let mut step = Step {
+            now: self.now,
+            timers: &mut self.wheel.of::<Timer>(OWNER),
+            random: &mut self.random,
+            events: &mut events,
+            notices: &mut self.notices,
+            is_admin,
+            peer: &address,
+        };
+        let begun = cpu_time();
+        meter::begin_step();
+        let done = take(&mut self.state, &mut step);
+        meter::end_step();
+        let took = cpu_time() - begun;
+        self.spent = (self.spent.0.max(took), self.spent.1 + took, self.spent.2 + 1);
         self.write_rows();
         if self.is_checked {
             self.state.check();
@@ -304,7 +318,9 @@ impl Player {
         }
         self.now = end;
         self.wheel.end_tick();
-        self.state.check_waits(self.now);
+        if self.is_checked {
+            self.state.check_waits(self.now);
+        }
     }
 
     /// Plays one tick, without a lapse of time.
@@ -321,21 +337,28 @@ impl Player {
         }
     }
 
+    /// Returns what the state hands over to another process.
+    pub fn save(&mut self) -> Vec<u8> {
+        let mut saved = Vec::new();
+        let timers = self.wheel.of::<Timer>(OWNER);
+        self.state.save(&mut Writer::new(&mut saved), &timers).expect("a vector takes every byte");
+        saved
+    }
+
     /// Saves everything, and restores it in another state with another wheel.
     pub fn upgrade(&mut self) {
         self.fire();
         self.check_rows();
         let (picture, armed) = (self.picture(), self.wheel.len());
-        let mut saved = Vec::new();
-        let timers = self.wheel.of::<Timer>(OWNER);
-        self.state.save(&mut Writer::new(&mut saved), &timers).expect("a vector takes every byte");
+        let saved = self.save();
         self.state = State::new(self.limits, 1);
         self.wheel = Wheel::with_budget(self.budget);
         let told: usize = self.told.values().map(VecDeque::len).sum();
         self.restore_damaged(saved.clone());
         let mut saved = &saved[..];
         let mut saved = Reader::new(&mut saved);
-        self.step(true, |state, step| restore(state, &mut saved, step)).expect("what was saved agrees with itself");
+        self.state.restore(&mut saved).expect("its end is there");
+        while !self.step(true, |state, step| state.restore_more(step)).expect("what was saved agrees with itself") {}
         self.wheel.end_tick();
         let clock = Clock { timers: &self.wheel.of::<Timer>(OWNER), peer: &address };
         self.rows = self.state.all_rows(&clock).into_iter().collect();
@@ -374,6 +397,16 @@ impl Player {
         self.told.get(&conn).is_some_and(|told| told.iter().any(|told| told == line))
     }
 
+    /// Returns the unread output to a connection.
+    pub fn told(&self, conn: usize) -> String {
+        self.told.get(&conn).map(|told| Vec::from(told.clone()).join("\n")).unwrap_or_default()
+    }
+
+    /// Returns the number of unread lines to each connection from this one on that has some.
+    pub fn lines_from(&self, conn: usize) -> Vec<usize> {
+        self.told.range(conn..).map(|(_, told)| told.len()).collect()
+    }
+
     pub fn drop_output(&mut self) {
         self.told.clear();
     }
@@ -405,25 +438,15 @@ impl Player {
         let chance = self.choices.below(10);
         let asked = self.asked.get_mut(&conn).filter(|asked| !asked.is_empty())?;
         let line = asked.swap_remove(self.choices.below(asked.len() as u64) as usize);
-        let words: Vec<&str> = line.split(' ').collect();
-        let what = words[2];
-        Some(match (words[0], chance) {
-            ("!START", 0..=6) => format!("STARTED {what} {member}{attributes}"),
-            ("!START", _) => format!("FAILED {what} because"),
-            ("!STOP", _) => format!("STOPPED {what}"),
-            ("!CHECK", 0..=6) => format!("ALIVE {what}"),
-            ("!CLEAN", 0..=6) => format!("CLEANED {what}"),
-            _ => format!("DEAD {what}"),
-        })
+        Some(answer_to(&line, chance <= 6, &format!("{member}{attributes}")))
     }
 
     /// Returns what a provider answers to its oldest request: that it has been done.
     pub fn next_answer(&mut self, conn: usize) -> Option<String> {
         let asked = self.asked.get_mut(&conn).filter(|asked| !asked.is_empty())?;
         let line = asked.remove(0);
-        let words: Vec<&str> = line.split(' ').collect();
-        let what = words[2];
-        Some(if words[0] == "!START" { format!("STARTED {what} m{what}") } else { format!("STOPPED {what}") })
+        let started = format!("m{}", line.split(' ').nth(2).unwrap_or_default());
+        Some(answer_to(&line, true, &started))
     }
 
     /// Closes everything, removes every pool, and checks that nothing is left.
@@ -442,6 +465,11 @@ impl Player {
         assert!(self.state.is_empty(), "something is left");
         assert!(self.wheel.is_empty(), "a timer is left");
     }
+}
+
+/// Returns the processor time of the thread, which excludes that of other processes.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the system has this clock").into()
 }
 
 fn address(conn: ConnId) -> String {

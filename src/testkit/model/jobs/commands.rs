@@ -244,33 +244,8 @@ impl Jobs {
     }
 
     fn new_job(&self) -> Job {
-        Job {
-            id: self.next_id,
-            tube: String::new(),
-            body: String::new(),
-            pri: 0,
-            delay: 0,
-            ttr: 0,
-            created: self.now,
-            since: self.now,
-            place: Place::Pending(self.commit),
-            reserves: 0,
-            timeouts: 0,
-            releases: 0,
-            buries: 0,
-            reservation: 0,
-            reserved_at: 0,
-            is_begun: false,
-            kicks: 0,
-            attempts: 0,
-            key: String::new(),
-            until_deleted: false,
-            keep: 0,
-            root: None,
-            group: String::new(),
-            error: String::new(),
-            origin: None,
-        }
+        let (created, since, place) = (self.now, self.now, Place::Pending(self.commit));
+        Job { id: self.next_id, created, since, place, ..Job::default() }
     }
 
     fn raise(&mut self, tube: &str, signature: &str, timestamp: u64) {
@@ -375,7 +350,7 @@ impl Jobs {
         }
         let seconds = (backoff.first * backoff.factor.powf((attempts - 1) as f64)).min(backoff.max);
         let span = Span::from_micros((seconds * 1e6) as u64);
-        let delay = self.jitter.jitter(span, 90, 110).as_micros().max(least);
+        let delay = self.jitter.as_mut().expect("is set").jitter(span, 90, 110).as_micros().max(least);
         if delay == 0 {
             self.ready(id);
         } else {

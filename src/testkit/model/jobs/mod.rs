@@ -18,10 +18,11 @@ const TUBE_KEPT: u64 = 15 * 60 * SECOND;
 /// Span within which due events may happen in either order, in microseconds.
 const TIE: u64 = 2_500;
 
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub enum Place {
     /// Put, and not committed; with the number of the commit.
     Pending(u64),
+    #[default]
     Ready,
     Delayed(u64),
     /// Connection, and the end of its reservation.
@@ -30,7 +31,7 @@ pub enum Place {
     Buried(u64),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Job {
     id: u64,
     tube: String,
@@ -159,6 +160,7 @@ enum Due {
 type Turns = BTreeMap<u64, BTreeSet<String>>;
 
 /// All jobs.
+#[derive(Default)]
 pub struct Jobs {
     pub now: u64,
     jobs: BTreeMap<u64, Job>,
@@ -188,7 +190,8 @@ pub struct Jobs {
     is_draining: bool,
     /// True while the store has no room, and puts are refused.
     is_full: bool,
-    pub jitter: Random,
+    /// Source of the jitter, as that of the daemon.
+    pub jitter: Option<Random>,
     /// True if the daemon's choices are passed in as hints; without them, no tubes may take turns.
     pub is_guided: bool,
     next_ticket: u64,
@@ -219,47 +222,9 @@ pub struct Jobs {
 
 impl Jobs {
     pub fn new(now: u64, seed: u64) -> Jobs {
-        Jobs {
-            now,
-            jobs: BTreeMap::new(),
-            next_id: 1,
-            tubes: BTreeMap::new(),
-            conns: BTreeMap::new(),
-            limits: BTreeMap::new(),
-            group_limits: BTreeMap::new(),
-            rates: BTreeMap::new(),
-            group_rates: BTreeMap::new(),
-            starts: BTreeMap::new(),
-            backoffs: BTreeMap::new(),
-            dead_letters: BTreeMap::new(),
-            pauses: BTreeMap::new(),
-            schedules: BTreeMap::new(),
-            tube_pauses: BTreeSet::new(),
-            roots: BTreeMap::new(),
-            kept_keys: BTreeMap::new(),
-            sums: BTreeMap::new(),
-            is_draining: false,
-            is_full: false,
-            jitter: Random::from_seed(seed),
-            is_guided: true,
-            next_ticket: 1,
-            next_burial: 1,
-            next_reservation: 1,
-            commit: 1,
-            is_awaited: false,
-            done: 0,
-            is_in_order: false,
-            awaited: 0,
-            hints: BTreeMap::new(),
-            passed: BTreeSet::new(),
-            turns: Turns::new(),
-            cancelled: BTreeMap::new(),
-            timeouts: 0,
-            lost: 0,
-            dead: 0,
-            total: 0,
-            is_tied: false,
-        }
+        let (jitter, is_guided, commit) = (Some(Random::from_seed(seed)), true, 1);
+        let (next_id, next_ticket, next_burial, next_reservation) = (1, 1, 1, 1);
+        Jobs { now, jitter, is_guided, commit, next_id, next_ticket, next_burial, next_reservation, ..Jobs::default() }
     }
 
     pub fn open(&mut self, id: usize) {
