@@ -24,12 +24,11 @@ use super::terminal::{print, print_bytes, printable};
 use copy::Place;
 pub use options::{JobsCommandSettings, OPTIONS};
 use poolcounter_client::{Error, JobId, JobState, LimitScope, Producer, Retry, SummaryBy, own_user};
+#[cfg(feature = "postgres")]
 use poolcounter_jobs::postgres::{self, Place as Database};
 use poolcounter_service::options::{number, seconds};
 use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
-
-#[cfg(feature = "postgres")]
 
 /// Requests.
 pub const REQUESTS: &[(&str, &str)] = &[

@@ -19,9 +19,12 @@ const LONGEST_PAUSE: u32 = 8;
 pub(super) struct Fleet {
     servers: Vec<FleetServer>,
     dial: Dial,
-    /// First exchange on every new connection: the line to send, and the check of its reply.
-    pub greeting: Option<(Vec<u8>, fn(&[u8]) -> Result<(), Fault>)>,
+    /// First exchange on every new connection.
+    pub greeting: Option<Greeting>,
 }
+
+/// Line to send, and the check of its reply.
+type Greeting = (Vec<u8>, fn(&[u8]) -> Result<(), Fault>);
 
 /// A server and its connection.
 #[derive(Debug)]
@@ -207,7 +210,7 @@ impl Fleet {
         let its = &mut self.servers[server];
         match &said {
             Ok(_) | Err(Failure { fault: Fault::Draining, .. }) => {
-                (its.dead, its.connection) = (None, Some(connection))
+                (its.dead, its.connection) = (None, Some(connection));
             }
             Err(_) => {
                 let (lines, _) = connection.pending_lines();
