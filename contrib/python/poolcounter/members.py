@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import ssl
 import time
 from types import TracebackType
@@ -288,6 +289,8 @@ class _Held:
         self, fleet: Fleet, server: str, connection: Connection, leases: List[int], tokens: Dict[int, bytes]
     ) -> None:
         self.fleet = fleet
+        #: Process that holds the members. A fork of it has a copy of this object, and holds nothing.
+        self._process = os.getpid()
         #: Tokens by which leases that end with the connection move to another one, by the numbers of the leases.
         self.tokens = tokens
         self._cut_at: Optional[float] = None
@@ -299,6 +302,10 @@ class _Held:
         self.count = len(leases)
         #: Reasons of losses, by the numbers of the leases.
         self.losses: Dict[int, str] = {}
+
+    def is_of_parent(self) -> bool:
+        """Returns True in a fork of the process that holds the members."""
+        return self._process != os.getpid()
 
     def note(self, line: bytes) -> None:
         words = line.split()
@@ -373,7 +380,7 @@ class Member:
 
     @property
     def lost(self) -> Optional[str]:
-        """Reason of the loss: a word of the protocol, or `connection`; None if no loss is known.
+        """Reason of the loss: a word of the protocol, or `connection`; None if no loss is known. In a fork it is `connection`.
 
         After a cut of the connection, as by a restart of the server, it connects again; else it does not wait.
         """
@@ -383,7 +390,10 @@ class Member:
                     self._held.note(line)
             except OSError:
                 self._held.cut()
-        if self._is_taken and self._held.connection is None and self.token is None and not self._held.resume():
+        has_ended = self._held.is_of_parent() or (
+            self._held.connection is None and self.token is None and not self._held.resume()
+        )
+        if self._is_taken and has_ended:
             self._held.losses.setdefault(self.lease, "connection")
         return self._held.losses.get(self.lease)
 
@@ -420,7 +430,8 @@ class Member:
         try:
             answer = self._held.ask(line, success)
         except OSError as error:
-            if self.token is None and self.lease not in self._held.tokens:
+            has_token = self.token is not None or self.lease in self._held.tokens
+            if self._held.is_of_parent() or not has_token:
                 raise Lost(f"{self.name}: {error}") from error
 
             def again(connection: Connection) -> bytes:

@@ -298,6 +298,42 @@ class ForksTest(DaemonTest):
         lock.release()
         abandoned.release()
 
+    def test_a_fork_takes_no_member_away(self) -> None:
+        members = Members(self.daemon.members)
+        self.addCleanup(members.close)
+        members.declare("p", 0, 2, on_loss="ok")
+        for name in ("m", "n"):
+            members.add("p", name)
+        done, is_done = os.pipe()
+        held = [members.take("p", member="m"), members.take("p", member="n", lease=600)]
+
+        def work() -> None:
+            said = [str(member.lost) for member in held]
+            calls: List[Callable[[], None]] = [held[1].renew, held[0].give_back, held[1].give_back]
+            for call in calls:
+                try:
+                    call()
+                    said.append("done")
+                except Lost:
+                    said.append("lost")
+            os.write(is_done, " ".join(said).encode())
+
+        child = os.fork()
+        if child == 0:
+            try:
+                work()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        self.assertEqual(os.read(done, 100), b"connection connection lost lost lost")
+        os.close(done)
+        os.close(is_done)
+        self.assertEqual([member.lost for member in held], [None, None])
+        self.assertEqual(members.states("p"), {"m": "in_use", "n": "in_use"})
+        held[1].renew()
+        for member in held:
+            member.give_back()
+
 
 if __name__ == "__main__":
     unittest.main()
