@@ -338,18 +338,35 @@ class _Held:
             return True
         self._again_at = now + AGAIN
 
-        def again(connection: Connection) -> None:
-            for lease, token in self.tokens.items():
-                connection.send(b"RENEW " + token)
-                if _done(connection, b"RENEWED", self.note) != b"RENEWED":
-                    self.losses.setdefault(lease, "connection")
-
         try:
-            _, self.connection = self.fleet.ask(self.server, again)
+            _, self.connection = self.fleet.ask(self.server, self._move)
             self._cut_at = None
         except OSError:
             pass
         return True
+
+    def ask_anew(self, line: bytes, success: bytes) -> bytes:
+        """Asks on another connection, to which the leases that end with their connection move first. Raises `OSError`."""
+
+        def ask(connection: Connection) -> bytes:
+            self._move(connection)
+            connection.send(line)
+            return _done(connection, success, self.note)
+
+        answer, connection = self.fleet.ask(self.server, ask)
+        if self.tokens or self.count == 1:
+            self.connection = connection
+            self._cut_at = None
+        else:
+            # The server assigns to this connection at most one of several leases that outlive theirs: it reports no loss of another.
+            self.fleet.give_back(self.server, connection)
+        return answer
+
+    def _move(self, connection: Connection) -> None:
+        for lease, token in self.tokens.items():
+            connection.send(b"RENEW " + token)
+            if _done(connection, b"RENEWED", self.note) != b"RENEWED":
+                self.losses.setdefault(lease, "connection")
 
     def leave(self, lease: int) -> None:
         """Counts one member less. After the last one the connection is idle again."""
@@ -433,16 +450,10 @@ class Member:
             has_token = self.token is not None or self.lease in self._held.tokens
             if self._held.is_of_parent() or not has_token:
                 raise Lost(f"{self.name}: {error}") from error
-
-            def again(connection: Connection) -> bytes:
-                connection.send(line)
-                return _done(connection, success)
-
             try:
-                answer, connection = self._held.fleet.ask(self._held.server, again)
+                answer = self._held.ask_anew(line, success)
             except OSError as failure:
                 raise Lost(f"{self.name}: {failure}") from failure
-            self._held.connection = connection
         if answer == b"NOT_TAKEN":
             raise Lost(f"{self.name}: {self._held.losses.get(self.lease, 'there is no such lease')}")
         _read_done(answer, success)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 import unittest
@@ -7,8 +8,9 @@ from typing import Callable, List, Tuple
 from unittest import mock
 
 from poolcounter import Lost, Members, NoMembers, Refused, TimedOut, members
+from poolcounter._wire import Connection
 
-from .daemon import DaemonTest
+from .daemon import Daemon, DaemonTest
 
 
 class MembersTest(DaemonTest):
@@ -93,6 +95,38 @@ class MembersTest(DaemonTest):
         with self.assertRaises(Lost):
             with member:
                 pass
+
+    def test_a_return_after_a_restart_keeps_the_other_members(self) -> None:
+        self.daemon.stop()
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.addCleanup(lambda: self.daemon.stop())
+        store = f"sqlite:{directory.name}/members.db"
+        self.daemon = Daemon(store=store)
+        holder, other = Members(self.daemon.members), Members(self.daemon.members)
+        self.addCleanup(holder.close)
+        self.addCleanup(other.close)
+        other.declare("p", 0, 2)
+        for name in ("x", "y"):
+            other.add("p", name)
+
+        def rows(connection: Connection, line: bytes) -> List[bytes]:
+            found = []
+            while line:
+                found.append(line)
+                line = connection.line()
+            return found
+
+        with holder.take_several("p", 2) as taken:
+            self.daemon.stop()
+            self.daemon = Daemon(self.daemon.pools, self.daemon.members, store)
+            awaited = [b"awaits" in row for row in other._query(b"p", b"MEMBERS p", rows)]
+            self.assertEqual(awaited, [True, True])
+            taken[0].give_back()
+            awaited = [b"awaits" in row for row in other._query(b"p", b"MEMBERS p", rows)]
+            self.assertEqual(awaited, [False, False])
+            self.assertIsNone(taken[1].lost)
+        self.assertEqual(other.states("p"), {"x": "free", "y": "free"})
 
     def test_refusals_have_a_code(self) -> None:
         attempts: List[Tuple[str, Callable[[], object]]] = [
