@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import ssl
 import time
@@ -81,7 +82,7 @@ class Members:
         Raises `NoMembers`, `TimedOut`, `QueueFull`, `Unavailable` or `Refused`, and `ValueError` for a name that cannot be sent.
         """
         wanted = {**(attributes or {}), **more}
-        return self._take(pool, timeout, _take_options(member, priority, lease, wanted), group, 0, fail_on)[0]
+        return self._take(pool, timeout, _take_options(member, priority, lease, wanted), lease, group, 0, fail_on)[0]
 
     @contextlib.contextmanager
     def take_several(
@@ -99,7 +100,7 @@ class Members:
     ) -> Iterator[List[Member]]:
         """Takes `count` members, all or none, as `take` does, and gives them back at the end of the `with`. Raises as `take` does."""
         options = _take_options(None, priority, lease, {**(attributes or {}), **more}) + [f"n={count}".encode()]
-        taken = self._take(pool, timeout, options, group, count, fail_on)
+        taken = self._take(pool, timeout, options, lease, group, count, fail_on)
         with contextlib.ExitStack() as stack:
             for member in taken:
                 stack.enter_context(member)
@@ -110,6 +111,7 @@ class Members:
         pool: str,
         timeout: Optional[float],
         options: List[bytes],
+        lease: Optional[float],
         group: bool,
         count: int,
         fail_on: Type[BaseException],
@@ -134,10 +136,9 @@ class Members:
 
         answer, server, connection = self._fleet.ask_first(raw, ask)
         if isinstance(answer, list):
-            is_resumed = b"resume" in options
-            tokens = {taken.lease: escape(taken.token) for taken in answer if is_resumed and taken.token is not None}
+            tokens = {taken.lease: escape(taken.token) for taken in answer if lease is None and taken.token is not None}
             shared = _Held(self._fleet, server, connection, [taken.lease for taken in answer], tokens)
-            return [Member(shared, taken, None if is_resumed else taken.token, fail_on) for taken in answer]
+            return [Member(shared, taken, lease, fail_on) for taken in answer]
         self._fleet.give_back(server, connection)
         word, _, reason = answer.partition(b" ")
         if word == b"QUEUE_FULL":
@@ -380,8 +381,11 @@ class _Held:
 class Member:
     """Member that is taken until the end of its `with`."""
 
-    def __init__(self, held: _Held, taken: _Taken, token: Optional[str], fail_on: Type[BaseException]) -> None:
+    def __init__(self, held: _Held, taken: _Taken, lease: Optional[float], fail_on: Type[BaseException]) -> None:
         self._held = held
+        #: Seconds of the lease, and its end unless it is renewed.
+        self._span = math.inf if lease is None else lease
+        self._until = time.monotonic() + self._span
         self._fail_on = fail_on
         self._is_taken = True
         #: Number of the lease, higher than that of any earlier lease: a fencing token, so that resources can refuse older leases.
@@ -391,7 +395,7 @@ class Member:
         #: Name of the member. A space in it is `%20`.
         self.name = taken.name
         #: Token that renews or returns the lease on any connection; None without a lease.
-        self.token = token
+        self.token = None if lease is None else taken.token
         #: Attributes of the member.
         self.attributes = taken.attributes
 
@@ -399,20 +403,22 @@ class Member:
     def lost(self) -> Optional[str]:
         """Reason of the loss: a word of the protocol, or `connection`; None if no loss is known. In a fork it is `connection`.
 
-        After a cut of the connection, as by a restart of the server, it connects again; else it does not wait.
+        After a cut of the connection, as by a restart of the server, it connects again; else it does not wait. With `lease` it
+        does not connect again: the loss is `expired` once the lease is over.
         """
-        if self._is_taken and self._held.connection is not None:
+        held = self._held
+        if self._is_taken and held.connection is not None:
             try:
-                for line in self._held.connection.pending():
-                    self._held.note(line)
+                for line in held.connection.pending():
+                    held.note(line)
             except OSError:
-                self._held.cut()
-        has_ended = self._held.is_of_parent() or (
-            self._held.connection is None and self.token is None and not self._held.resume()
-        )
-        if self._is_taken and has_ended:
-            self._held.losses.setdefault(self.lease, "connection")
-        return self._held.losses.get(self.lease)
+                held.cut()
+        if self._is_taken and held.connection is None:
+            if held.is_of_parent() or (self.token is None and not held.resume()):
+                held.losses.setdefault(self.lease, "connection")
+            elif self._until <= time.monotonic():
+                held.losses.setdefault(self.lease, "expired")
+        return held.losses.get(self.lease)
 
     def renew(self, span: Optional[float] = None) -> None:
         """Extends the lease to `span` seconds from now; None: to the time that it was taken for.
@@ -422,7 +428,10 @@ class Member:
         if self.token is None:
             raise ValueError(f"{self.name} was taken without lease=")
         line = b"RENEW " + escape(self.token)
+        sent = time.monotonic()
         self._ask(line if span is None else line + b" " + seconds(span), b"RENEWED")
+        self._until = sent + (self._span if span is None else span)
+        self._held.losses.pop(self.lease, None)
 
     def give_back(self, ok: bool = True) -> None:
         """Gives the member back; `ok=False` marks it as failed. Raises `Lost` if it was lost before. A second call has no effect."""
@@ -455,6 +464,8 @@ class Member:
             except OSError as failure:
                 raise Lost(f"{self.name}: {failure}") from failure
         if answer == b"NOT_TAKEN":
+            if self.token is not None:
+                self._held.losses.setdefault(self.lease, "expired")
             raise Lost(f"{self.name}: {self._held.losses.get(self.lease, 'there is no such lease')}")
         _read_done(answer, success)
 

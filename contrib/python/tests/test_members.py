@@ -7,7 +7,7 @@ import unittest
 from typing import Callable, List, Tuple
 from unittest import mock
 
-from poolcounter import Lost, Members, NoMembers, Refused, TimedOut, members
+from poolcounter import Lost, Member, Members, NoMembers, Refused, TimedOut, members
 from poolcounter._wire import Connection
 
 from .daemon import Daemon, DaemonTest
@@ -79,6 +79,35 @@ class MembersTest(DaemonTest):
             member.renew()
             self.assertIsNone(member.lost)
         self.assertEqual(self.states(), "a quarantined b free c free")
+
+    def cut(self, *cut: Member) -> None:
+        for member in cut:
+            assert member._held.connection is not None
+            member._held.connection.close()
+
+    def test_a_lease_without_its_connection_expires(self) -> None:
+        short, long = self.members.take("acc", lease=0.5), self.members.take("acc", lease=600)
+        self.cut(short, long)
+        self.until(lambda: short.lost == "expired")
+        with self.assertRaises(Lost):
+            short.renew()
+        self.assertIsNone(long.lost)
+        self.members.give_back("acc", str(long.token))
+        with self.assertRaises(Lost):
+            long.renew()
+        self.assertEqual(long.lost, "expired")
+        for member in (short, long):
+            with self.assertRaises(Lost):
+                member.give_back()
+
+    def test_the_end_of_a_lease_moves_with_its_renewal(self) -> None:
+        with self.assertRaises(Lost):
+            with self.members.take_several("acc", 2, lease=600) as (first, second):
+                self.cut(first)
+                second.renew(0.1)
+                self.until(lambda: second.lost == "expired")
+                first.renew()
+                self.assertIsNone(first.lost)
 
     def test_a_loss_is_reported(self) -> None:
         member = self.members.take("acc", member="a")
