@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import threading
@@ -36,6 +37,7 @@ class Provider:
         self._stop = stop
         self._check = check
         self._clean = clean
+        self._process = os.getpid()
         self._is_ending = threading.Event()
         self._waker, self._wake = socket.socketpair()
         #: Names of the members that are started and not stopped yet.
@@ -44,9 +46,13 @@ class Provider:
         self._thread.start()
 
     def close(self) -> None:
-        """Takes the members of this provider out of the pool, and stops them. A second call has no effect."""
+        """Takes the members of this provider out of the pool, and stops them. A second call has no effect, nor has one in a fork."""
+        if self._process != os.getpid():
+            return
         self._is_ending.set()
-        # The thread sees the end of the stream, unless it has ended by itself.
+        # The thread sees the end of the stream, also if a fork has a copy, unless it has ended by itself.
+        with contextlib.suppress(OSError):
+            self._wake.shutdown(socket.SHUT_RDWR)
         self._wake.close()
         if threading.current_thread() is not self._thread:
             self._thread.join()

@@ -334,6 +334,40 @@ class ForksTest(DaemonTest):
         for member in held:
             member.give_back()
 
+    def test_a_provider_ends_while_its_member_has_a_copy(self) -> None:
+        members = Members(self.daemon.members)
+        self.addCleanup(members.close)
+        members.declare("p", 1, 1)
+        stopped: List[str] = []
+
+        def start(number: int) -> str:
+            # A fork that `stop` would end lives until the end of the test.
+            self.fork()
+            return "m"
+
+        provider = members.provide("p", start, stopped.append)
+        members.take("p", timeout=30).give_back()
+        closing = threading.Thread(target=provider.close, daemon=True)
+        closing.start()
+        closing.join(30)
+        self.assertEqual(stopped, ["m"])
+
+    def test_a_fork_ends_no_provider_of_its_parent(self) -> None:
+        members = Members(self.daemon.members)
+        self.addCleanup(members.close)
+        members.declare("p", 1, 1)
+        with members.provide("p", lambda number: "m") as provider:
+            child = os.fork()
+            if child == 0:
+                try:
+                    provider.close()
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            with self.assertRaises(BlockingIOError):
+                provider._waker.recv(1, socket.MSG_DONTWAIT)
+            members.take("p", timeout=30).give_back()
+
 
 if __name__ == "__main__":
     unittest.main()
