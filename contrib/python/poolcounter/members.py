@@ -98,13 +98,31 @@ class Members:
         attributes: Optional[Mapping[str, str]] = None,
         **more: str,
     ) -> Iterator[List[Member]]:
-        """Takes `count` members, all or none, as `take` does, and gives them back at the end of the `with`. Raises as `take` does."""
+        """Takes `count` members, all or none, as `take` does, and gives them back at the end of the `with`. Raises as `take` does.
+
+        The loss of one does not make the others failed: they are given back first, then the end of the `with` raises `Lost`.
+        """
         options = _take_options(None, priority, lease, {**(attributes or {}), **more}) + [f"n={count}".encode()]
         taken = self._take(pool, timeout, options, lease, group, count, fail_on)
+        kind: Optional[Type[BaseException]] = None
+        faults: List[PoolCounterError] = []
+
+        def leave(member: Member) -> None:
+            try:
+                member.__exit__(kind, None, None)
+            except PoolCounterError as error:
+                faults.append(error)
+
         with contextlib.ExitStack() as stack:
             for member in taken:
-                stack.enter_context(member)
-            yield taken
+                stack.callback(leave, member)
+            try:
+                yield taken
+            except BaseException as error:
+                kind = type(error)
+                raise
+        if faults:
+            raise faults[0]
 
     def _take(
         self,

@@ -59,6 +59,26 @@ class MembersTest(DaemonTest):
                     self.fail("there is one")
         self.assertEqual(self.states(), "a free b free c free")
 
+    def test_a_loss_of_one_of_several_fails_no_other(self) -> None:
+        with self.assertRaisesRegex(Lost, "taken_back"):
+            with self.members.take_several("acc", 3) as taken:
+                lost = taken[-1]
+                self.members._ask("acc", f"TAKEBACK {lost.lease}".encode(), b"OK")
+        returned = [self.members.states("acc")[member.name] for member in taken[:-1]]
+        self.assertEqual(returned, ["free", "free"])
+
+    def test_an_exception_returns_all_of_several_as_failed(self) -> None:
+        with self.assertRaises(ZeroDivisionError):
+            with self.members.take_several("acc", 2, fail_on=KeyError):
+                raise ZeroDivisionError
+        self.assertEqual(self.states(), "a free b free c free")
+        with self.assertRaises(ZeroDivisionError):
+            with self.members.take_several("acc", 3) as taken:
+                self.members._ask("acc", f"TAKEBACK {taken[-1].lease}".encode(), b"OK")
+                raise ZeroDivisionError
+        returned = [self.members.states("acc")[member.name] for member in taken[:-1]]
+        self.assertEqual(returned, ["quarantined", "quarantined"])
+
     def test_a_lease_outlives_its_connection(self) -> None:
         token = self.members.take("acc", member="a", lease=600).keep()
         self.members.close()
