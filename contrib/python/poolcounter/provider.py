@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 import socket
 import threading
 from types import TracebackType
@@ -40,6 +40,9 @@ class Provider:
         self._process = os.getpid()
         self._is_ending = threading.Event()
         self._waker, self._wake = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        for source in (connection, self._waker):
+            self._selector.register(source, selectors.EVENT_READ)
         #: Names of the members that are started and not stopped yet.
         self.members: List[str] = []
         self._thread = threading.Thread(target=self._serve, name="poolcounter-provider", daemon=True)
@@ -73,9 +76,10 @@ class Provider:
                     answer = self._answer(line) if line.startswith(b"!") else None
                     if answer is not None:
                         self._connection.send_amid_answers(answer)
-                select.select([self._connection.fileno(), self._waker.fileno()], [], [])
+                self._selector.select()
         except OSError:
             pass
+        self._selector.close()
         self._connection.close()
         for member in self.members:
             self._stop_one(member)

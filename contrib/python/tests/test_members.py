@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import time
@@ -11,6 +12,11 @@ from poolcounter import Lost, Member, Members, NoMembers, Refused, TimedOut, mem
 from poolcounter._wire import Connection
 
 from .daemon import Daemon, DaemonTest
+
+try:
+    import resource
+except ImportError:
+    resource = None  # type: ignore[assignment]
 
 
 class MembersTest(DaemonTest):
@@ -253,6 +259,21 @@ class MembersTest(DaemonTest):
             with self.members.take("db", timeout=30) as member:
                 self.assertEqual(member.name, "db2")
         self.assertEqual(asked[:2], ["clean db1", "check db1"])
+
+    @unittest.skipIf(resource is None, "there are no limits of descriptors")
+    def test_a_provider_serves_with_many_descriptors(self) -> None:
+        assert resource is not None
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 <= hard < 4096 else 4096, hard))
+        self.members.declare("db", 1, 1)
+        descriptors: List[int] = []
+        while not descriptors or descriptors[-1] < 1100:
+            descriptors.append(os.open(os.devnull, os.O_RDONLY))
+            self.addCleanup(os.close, descriptors[-1])
+        with self.members.provide("db", lambda number: f"db{number}") as provider:
+            self.members.take("db", timeout=30).give_back(ok=False)
+            self.until(lambda: provider.members == ["db2"])
 
     def test_a_provider_is_closed_in_any_state(self) -> None:
         self.members.declare("db", 1, 1)
