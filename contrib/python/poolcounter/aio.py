@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import ssl
 import time
@@ -17,7 +18,7 @@ Coroutine = TypeVar("Coroutine", bound=Callable[..., Awaitable[Any]])
 
 
 class Pools:
-    """Client of the pools of one or several servers like `poolcounter.Pools`, for the tasks of one event loop."""
+    """Client of the pools of one or several servers like `poolcounter.Pools`, for the tasks of one event loop at a time."""
 
     def __init__(
         self,
@@ -33,6 +34,8 @@ class Pools:
         self._connect_timeout = connect_timeout
         self._answer_timeout = answer_timeout
         self._tls = tls
+        #: Loop of the idle connections.
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
         #: Idle connections with the times since which they are idle, by server.
         self._idle: Dict[str, List[Tuple[float, _Connection]]] = {}
 
@@ -102,7 +105,7 @@ class Pools:
 
     async def _ask(self, server: str, request: LockRequest) -> Tuple[bytes, _Connection]:
         """Asks one server, on an idle connection if there is one, and on a new one if that fails."""
-        kept = self._idle.get(server, [])
+        kept = self._kept(server)
         for connection in take_old(kept):
             connection.close()
         if kept:
@@ -136,8 +139,16 @@ class Pools:
         set_options(transport.get_extra_info("socket"))
         return connection
 
+    def _kept(self, server: str) -> List[Tuple[float, _Connection]]:
+        """Returns the idle connections to a server. Those of another loop than the running one are closed: they are of no use here."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.close()
+            self._loop = loop
+        return self._idle.setdefault(server, [])
+
     def _give_back(self, server: str, connection: _Connection) -> None:
-        kept = self._idle.setdefault(server, [])
+        kept = self._kept(server)
         old = take_old(kept)
         if len(kept) < MOST_IDLE:
             kept.append((time.monotonic(), connection))
@@ -245,8 +256,11 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Ends the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            # A loop that is closed closes no transport. Its transport then closes its socket when it is freed.
+            with contextlib.suppress(RuntimeError):
+                transport.abort()
 
     async def ask(self, line: bytes, wait: float = 0.0, probe: Optional[Probe] = None) -> bytes:
         """Sends a request, and returns the line that answers it. The server may answer after `wait` seconds.
