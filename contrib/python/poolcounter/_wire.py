@@ -277,7 +277,7 @@ class Connection:
 
     def send_amid_answers(self, line: bytes, wait: float = 0.0, probe: Optional[Probe] = None) -> None:
         """Sends a request like `send`, while answers to earlier ones may be under way."""
-        self._check_process()
+        check_process(self._process)
         self._socket.settimeout(self.answer_timeout)
         self._socket.sendall(line + b"\n")
         self._deadline = time.monotonic() + min(wait, NO_LIMIT) + self.answer_timeout
@@ -308,7 +308,7 @@ class Connection:
 
     def pending(self) -> List[bytes]:
         """Returns the lines that have arrived, without waiting. Raises `OSError` if the connection is lost and there are none."""
-        self._check_process()
+        check_process(self._process)
         self._socket.settimeout(0.0)
         fault: Optional[OSError] = None
         try:
@@ -323,14 +323,16 @@ class Connection:
             raise fault
         return lines
 
-    def _check_process(self) -> None:
-        if self._process != os.getpid():
-            raise Closed("the connection belongs to the process of which this one is a fork")
-
     def _receive(self) -> int:
         chunk = self._socket.recv(65536)
         self._lines.feed(chunk)
         return len(chunk)
+
+
+def check_process(process: int) -> None:
+    """Raises `Closed` in a fork of the process that opened a connection."""
+    if process != os.getpid():
+        raise Closed("the connection belongs to the process of which this one is a fork")
 
 
 def host_and_port(address: str, port: int) -> Tuple[str, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
+import socket
 import ssl
 import time
 from types import TracebackType
@@ -12,7 +14,7 @@ from typing import Any, Awaitable, Callable, Dict, Generator, List, Optional, Se
 
 from ._locks import DEFAULT_PORT, Further, LockRequest, LockState, key_of
 from ._wire import LONGEST_SLEEP, MOST_IDLE, NO_LIMIT, Closed, Lines, Lost, Probe, Servers, Unavailable
-from ._wire import host_and_port, set_options, take_old, words_of
+from ._wire import check_process, host_and_port, set_options, take_old, words_of
 
 Coroutine = TypeVar("Coroutine", bound=Callable[..., Awaitable[Any]])
 
@@ -232,6 +234,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, answer_timeout: float) -> None:
         self._answer_timeout = answer_timeout
+        self._process = os.getpid()
         self._lines = Lines()
         self._transport: Optional[asyncio.Transport] = None
         self._fault: Optional[OSError] = None
@@ -252,15 +255,20 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, error: Optional[Exception]) -> None:
         if self._fault is None:
             self._fault = error if isinstance(error, OSError) else Closed("the server has closed the connection")
+        self._transport = None
         self._tell()
 
     def close(self) -> None:
-        """Ends the connection at once."""
+        """Ends the connection at once. Does nothing in a fork of the process that opened it: the loop is that of the parent."""
+        if self._transport is None or self._process != os.getpid():
+            return
         transport, self._transport = self._transport, None
-        if transport is not None:
-            # A loop that is closed closes no transport. Its transport then closes its socket when it is freed.
-            with contextlib.suppress(RuntimeError):
-                transport.abort()
+        # A fork may have a copy, with which the connection would stay open. Not every loop lets its own socket be shut down.
+        with contextlib.suppress(OSError), transport.get_extra_info("socket").dup() as copy:
+            copy.shutdown(socket.SHUT_RDWR)
+        # A loop that is closed closes no transport. Its transport then closes its socket when it is freed.
+        with contextlib.suppress(RuntimeError):
+            transport.abort()
 
     async def ask(self, line: bytes, wait: float = 0.0, probe: Optional[Probe] = None) -> bytes:
         """Sends a request, and returns the line that answers it. The server may answer after `wait` seconds.
@@ -268,6 +276,7 @@ class _Connection(asyncio.Protocol):
         During the wait the server is asked with `probe` whether it hangs.
         Raises `OSError`, or `asyncio.TimeoutError` if the answer is not there in time.
         """
+        check_process(self._process)
         self._lines.check_unasked()
         if self._fault is not None or self._transport is None:
             raise self._fault or Closed("the connection is closed")
@@ -277,6 +286,7 @@ class _Connection(asyncio.Protocol):
 
     def pending(self) -> Sequence[bytes]:
         """Returns the lines that have arrived. Raises `OSError` if the connection is lost and there are none."""
+        check_process(self._process)
         lines = list(iter(self._lines.take, None))
         if self._fault is not None and not lines:
             raise self._fault

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 import warnings
 from typing import Any, Awaitable, Callable, List
@@ -134,3 +135,4 @@ class AioTest(DaemonTest):
             for _ in range(2):
                 asyncio.run(scene())
             pools.close()
+            gc.collect()

@@ -334,6 +334,47 @@ class ForksTest(DaemonTest):
         for member in held:
             member.give_back()
 
+    def test_an_abandoned_lock_of_asyncio_is_free_while_a_fork_lives(self) -> None:
+        async def scene() -> None:
+            with contextlib.closing(aio.Pools(self.daemon.pools)) as pools:
+                with self.assertRaises(ZeroDivisionError):
+                    async with pools.acquire("k"):
+                        self.fork()
+                        raise ZeroDivisionError
+                await (await pools.acquire("k", timeout=10)).release()
+
+        asyncio.run(scene())
+
+    def test_a_fork_gives_no_lock_of_asyncio_back(self) -> None:
+        done, is_done = os.pipe()
+
+        async def scene() -> None:
+            with contextlib.closing(aio.Pools(self.daemon.pools)) as pools:
+                lock, abandoned = await pools.acquire("k"), await pools.acquire("j")
+                child = os.fork()
+                if child == 0:
+                    try:
+                        said = f"{lock.lost} "
+                        abandoned.abandon()
+                        asyncio.run(give_back(lock))
+                    except Lost:
+                        said += "lost"
+                    finally:
+                        os.write(is_done, said.encode())
+                        os._exit(0)
+                os.waitpid(child, 0)
+                self.assertEqual(os.read(done, 100), b"connection lost")
+                self.assertEqual((lock.lost, abandoned.lost), (None, None))
+                await lock.release()
+                await abandoned.release()
+
+        async def give_back(lock: aio.Lock) -> None:
+            await lock.release()
+
+        asyncio.run(scene())
+        os.close(done)
+        os.close(is_done)
+
     def test_a_provider_ends_while_its_member_has_a_copy(self) -> None:
         members = Members(self.daemon.members)
         self.addCleanup(members.close)
