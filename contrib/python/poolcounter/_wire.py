@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 #: Longest timeout of the protocol, in seconds (136 years).
@@ -400,6 +401,7 @@ class Fleet(Servers):
         self._connect = connect
         self._greet = greet
         self._lock = threading.Lock()
+        _FLEETS.add(self)
         self._process = os.getpid()
         #: Idle connections with the times since which they are idle, by server.
         self._idle: Dict[str, List[Tuple[float, Connection]]] = {}
@@ -475,6 +477,20 @@ class Fleet(Servers):
             # The connections belong to the parent process, and stay open there.
             self._process = os.getpid()
             self._close_idle()
+
+
+#: Clients of this process.
+_FLEETS: weakref.WeakSet[Fleet] = weakref.WeakSet()
+
+
+def _free_locks() -> None:
+    for fleet in _FLEETS:
+        fleet._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # Another thread of the parent process may have had a lock, and will not free it in the fork.
+    os.register_at_fork(after_in_child=_free_locks)
 
 
 def take_old(kept: List[Tuple[float, Idle]]) -> List[Idle]:

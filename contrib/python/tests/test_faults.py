@@ -298,6 +298,19 @@ class ForksTest(DaemonTest):
         lock.release()
         abandoned.release()
 
+    def test_a_fork_waits_for_no_thread_of_its_parent(self) -> None:
+        with self.pools._fleet._lock:
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    signal.alarm(10)
+                    self.pools.acquire("k", timeout=0).release()
+                    status = 0
+                finally:
+                    os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
     def test_a_fork_takes_no_member_away(self) -> None:
         members = Members(self.daemon.members)
         self.addCleanup(members.close)
