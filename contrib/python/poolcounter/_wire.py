@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 #: Longest timeout of the protocol, in seconds (136 years).
@@ -277,7 +278,7 @@ class Connection:
 
     def send_amid_answers(self, line: bytes, wait: float = 0.0, probe: Optional[Probe] = None) -> None:
         """Sends a request like `send`, while answers to earlier ones may be under way."""
-        self._check_process()
+        check_process(self._process)
         self._socket.settimeout(self.answer_timeout)
         self._socket.sendall(line + b"\n")
         self._deadline = time.monotonic() + min(wait, NO_LIMIT) + self.answer_timeout
@@ -308,7 +309,7 @@ class Connection:
 
     def pending(self) -> List[bytes]:
         """Returns the lines that have arrived, without waiting. Raises `OSError` if the connection is lost and there are none."""
-        self._check_process()
+        check_process(self._process)
         self._socket.settimeout(0.0)
         fault: Optional[OSError] = None
         try:
@@ -323,14 +324,16 @@ class Connection:
             raise fault
         return lines
 
-    def _check_process(self) -> None:
-        if self._process != os.getpid():
-            raise Closed("the connection belongs to the process of which this one is a fork")
-
     def _receive(self) -> int:
         chunk = self._socket.recv(65536)
         self._lines.feed(chunk)
         return len(chunk)
+
+
+def check_process(process: int) -> None:
+    """Raises `Closed` in a fork of the process that opened a connection."""
+    if process != os.getpid():
+        raise Closed("the connection belongs to the process of which this one is a fork")
 
 
 def host_and_port(address: str, port: int) -> Tuple[str, int]:
@@ -398,6 +401,7 @@ class Fleet(Servers):
         self._connect = connect
         self._greet = greet
         self._lock = threading.Lock()
+        _FLEETS.add(self)
         self._process = os.getpid()
         #: Idle connections with the times since which they are idle, by server.
         self._idle: Dict[str, List[Tuple[float, Connection]]] = {}
@@ -473,6 +477,20 @@ class Fleet(Servers):
             # The connections belong to the parent process, and stay open there.
             self._process = os.getpid()
             self._close_idle()
+
+
+#: Clients of this process.
+_FLEETS: weakref.WeakSet[Fleet] = weakref.WeakSet()
+
+
+def _free_locks() -> None:
+    for fleet in _FLEETS:
+        fleet._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # Another thread of the parent process may have had a lock, and will not free it in the fork.
+    os.register_at_fork(after_in_child=_free_locks)
 
 
 def take_old(kept: List[Tuple[float, Idle]]) -> List[Idle]:

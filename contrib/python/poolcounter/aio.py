@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import os
+import socket
 import ssl
 import time
 from types import TracebackType
@@ -11,13 +14,13 @@ from typing import Any, Awaitable, Callable, Dict, Generator, List, Optional, Se
 
 from ._locks import DEFAULT_PORT, Further, LockRequest, LockState, key_of
 from ._wire import LONGEST_SLEEP, MOST_IDLE, NO_LIMIT, Closed, Lines, Lost, Probe, Servers, Unavailable
-from ._wire import host_and_port, set_options, take_old, words_of
+from ._wire import check_process, host_and_port, set_options, take_old, words_of
 
 Coroutine = TypeVar("Coroutine", bound=Callable[..., Awaitable[Any]])
 
 
 class Pools:
-    """Client of the pools of one or several servers like `poolcounter.Pools`, for the tasks of one event loop."""
+    """Client of the pools of one or several servers like `poolcounter.Pools`, for the tasks of one event loop at a time."""
 
     def __init__(
         self,
@@ -33,6 +36,8 @@ class Pools:
         self._connect_timeout = connect_timeout
         self._answer_timeout = answer_timeout
         self._tls = tls
+        #: Loop of the idle connections.
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
         #: Idle connections with the times since which they are idle, by server.
         self._idle: Dict[str, List[Tuple[float, _Connection]]] = {}
 
@@ -102,7 +107,7 @@ class Pools:
 
     async def _ask(self, server: str, request: LockRequest) -> Tuple[bytes, _Connection]:
         """Asks one server, on an idle connection if there is one, and on a new one if that fails."""
-        kept = self._idle.get(server, [])
+        kept = self._kept(server)
         for connection in take_old(kept):
             connection.close()
         if kept:
@@ -136,8 +141,16 @@ class Pools:
         set_options(transport.get_extra_info("socket"))
         return connection
 
+    def _kept(self, server: str) -> List[Tuple[float, _Connection]]:
+        """Returns the idle connections to a server. Those of another loop than the running one are closed: they are of no use here."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.close()
+            self._loop = loop
+        return self._idle.setdefault(server, [])
+
     def _give_back(self, server: str, connection: _Connection) -> None:
-        kept = self._idle.setdefault(server, [])
+        kept = self._kept(server)
         old = take_old(kept)
         if len(kept) < MOST_IDLE:
             kept.append((time.monotonic(), connection))
@@ -221,6 +234,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, answer_timeout: float) -> None:
         self._answer_timeout = answer_timeout
+        self._process = os.getpid()
         self._lines = Lines()
         self._transport: Optional[asyncio.Transport] = None
         self._fault: Optional[OSError] = None
@@ -241,12 +255,20 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, error: Optional[Exception]) -> None:
         if self._fault is None:
             self._fault = error if isinstance(error, OSError) else Closed("the server has closed the connection")
+        self._transport = None
         self._tell()
 
     def close(self) -> None:
-        """Ends the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        """Ends the connection at once. Does nothing in a fork of the process that opened it: the loop is that of the parent."""
+        if self._transport is None or self._process != os.getpid():
+            return
+        transport, self._transport = self._transport, None
+        # A fork may have a copy, with which the connection would stay open. Not every loop lets its own socket be shut down.
+        with contextlib.suppress(OSError), transport.get_extra_info("socket").dup() as copy:
+            copy.shutdown(socket.SHUT_RDWR)
+        # A loop that is closed closes no transport. Its transport then closes its socket when it is freed.
+        with contextlib.suppress(RuntimeError):
+            transport.abort()
 
     async def ask(self, line: bytes, wait: float = 0.0, probe: Optional[Probe] = None) -> bytes:
         """Sends a request, and returns the line that answers it. The server may answer after `wait` seconds.
@@ -254,6 +276,7 @@ class _Connection(asyncio.Protocol):
         During the wait the server is asked with `probe` whether it hangs.
         Raises `OSError`, or `asyncio.TimeoutError` if the answer is not there in time.
         """
+        check_process(self._process)
         self._lines.check_unasked()
         if self._fault is not None or self._transport is None:
             raise self._fault or Closed("the connection is closed")
@@ -263,6 +286,7 @@ class _Connection(asyncio.Protocol):
 
     def pending(self) -> Sequence[bytes]:
         """Returns the lines that have arrived. Raises `OSError` if the connection is lost and there are none."""
+        check_process(self._process)
         lines = list(iter(self._lines.take, None))
         if self._fault is not None and not lines:
             raise self._fault

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import ssl
 import time
 from types import TracebackType
@@ -80,7 +82,7 @@ class Members:
         Raises `NoMembers`, `TimedOut`, `QueueFull`, `Unavailable` or `Refused`, and `ValueError` for a name that cannot be sent.
         """
         wanted = {**(attributes or {}), **more}
-        return self._take(pool, timeout, _take_options(member, priority, lease, wanted), group, 0, fail_on)[0]
+        return self._take(pool, timeout, _take_options(member, priority, lease, wanted), lease, group, 0, fail_on)[0]
 
     @contextlib.contextmanager
     def take_several(
@@ -96,19 +98,38 @@ class Members:
         attributes: Optional[Mapping[str, str]] = None,
         **more: str,
     ) -> Iterator[List[Member]]:
-        """Takes `count` members, all or none, as `take` does, and gives them back at the end of the `with`. Raises as `take` does."""
+        """Takes `count` members, all or none, as `take` does, and gives them back at the end of the `with`. Raises as `take` does.
+
+        The loss of one does not make the others failed: they are given back first, then the end of the `with` raises `Lost`.
+        """
         options = _take_options(None, priority, lease, {**(attributes or {}), **more}) + [f"n={count}".encode()]
-        taken = self._take(pool, timeout, options, group, count, fail_on)
+        taken = self._take(pool, timeout, options, lease, group, count, fail_on)
+        kind: Optional[Type[BaseException]] = None
+        faults: List[PoolCounterError] = []
+
+        def leave(member: Member) -> None:
+            try:
+                member.__exit__(kind, None, None)
+            except PoolCounterError as error:
+                faults.append(error)
+
         with contextlib.ExitStack() as stack:
             for member in taken:
-                stack.enter_context(member)
-            yield taken
+                stack.callback(leave, member)
+            try:
+                yield taken
+            except BaseException as error:
+                kind = type(error)
+                raise
+        if faults:
+            raise faults[0]
 
     def _take(
         self,
         pool: str,
         timeout: Optional[float],
         options: List[bytes],
+        lease: Optional[float],
         group: bool,
         count: int,
         fail_on: Type[BaseException],
@@ -133,10 +154,9 @@ class Members:
 
         answer, server, connection = self._fleet.ask_first(raw, ask)
         if isinstance(answer, list):
-            is_resumed = b"resume" in options
-            tokens = {taken.lease: escape(taken.token) for taken in answer if is_resumed and taken.token is not None}
+            tokens = {taken.lease: escape(taken.token) for taken in answer if lease is None and taken.token is not None}
             shared = _Held(self._fleet, server, connection, [taken.lease for taken in answer], tokens)
-            return [Member(shared, taken, None if is_resumed else taken.token, fail_on) for taken in answer]
+            return [Member(shared, taken, lease, fail_on) for taken in answer]
         self._fleet.give_back(server, connection)
         word, _, reason = answer.partition(b" ")
         if word == b"QUEUE_FULL":
@@ -288,6 +308,8 @@ class _Held:
         self, fleet: Fleet, server: str, connection: Connection, leases: List[int], tokens: Dict[int, bytes]
     ) -> None:
         self.fleet = fleet
+        #: Process that holds the members. A fork of it has a copy of this object, and holds nothing.
+        self._process = os.getpid()
         #: Tokens by which leases that end with the connection move to another one, by the numbers of the leases.
         self.tokens = tokens
         self._cut_at: Optional[float] = None
@@ -299,6 +321,10 @@ class _Held:
         self.count = len(leases)
         #: Reasons of losses, by the numbers of the leases.
         self.losses: Dict[int, str] = {}
+
+    def is_of_parent(self) -> bool:
+        """Returns True in a fork of the process that holds the members."""
+        return self._process != os.getpid()
 
     def note(self, line: bytes) -> None:
         words = line.split()
@@ -331,18 +357,35 @@ class _Held:
             return True
         self._again_at = now + AGAIN
 
-        def again(connection: Connection) -> None:
-            for lease, token in self.tokens.items():
-                connection.send(b"RENEW " + token)
-                if _done(connection, b"RENEWED", self.note) != b"RENEWED":
-                    self.losses.setdefault(lease, "connection")
-
         try:
-            _, self.connection = self.fleet.ask(self.server, again)
+            _, self.connection = self.fleet.ask(self.server, self._move)
             self._cut_at = None
         except OSError:
             pass
         return True
+
+    def ask_anew(self, line: bytes, success: bytes) -> bytes:
+        """Asks on another connection, to which the leases that end with their connection move first. Raises `OSError`."""
+
+        def ask(connection: Connection) -> bytes:
+            self._move(connection)
+            connection.send(line)
+            return _done(connection, success, self.note)
+
+        answer, connection = self.fleet.ask(self.server, ask)
+        if self.tokens or self.count == 1:
+            self.connection = connection
+            self._cut_at = None
+        else:
+            # The server assigns to this connection at most one of several leases that outlive theirs: it reports no loss of another.
+            self.fleet.give_back(self.server, connection)
+        return answer
+
+    def _move(self, connection: Connection) -> None:
+        for lease, token in self.tokens.items():
+            connection.send(b"RENEW " + token)
+            if _done(connection, b"RENEWED", self.note) != b"RENEWED":
+                self.losses.setdefault(lease, "connection")
 
     def leave(self, lease: int) -> None:
         """Counts one member less. After the last one the connection is idle again."""
@@ -356,8 +399,11 @@ class _Held:
 class Member:
     """Member that is taken until the end of its `with`."""
 
-    def __init__(self, held: _Held, taken: _Taken, token: Optional[str], fail_on: Type[BaseException]) -> None:
+    def __init__(self, held: _Held, taken: _Taken, lease: Optional[float], fail_on: Type[BaseException]) -> None:
         self._held = held
+        #: Seconds of the lease, and its end unless it is renewed.
+        self._span = math.inf if lease is None else lease
+        self._until = time.monotonic() + self._span
         self._fail_on = fail_on
         self._is_taken = True
         #: Number of the lease, higher than that of any earlier lease: a fencing token, so that resources can refuse older leases.
@@ -367,25 +413,30 @@ class Member:
         #: Name of the member. A space in it is `%20`.
         self.name = taken.name
         #: Token that renews or returns the lease on any connection; None without a lease.
-        self.token = token
+        self.token = None if lease is None else taken.token
         #: Attributes of the member.
         self.attributes = taken.attributes
 
     @property
     def lost(self) -> Optional[str]:
-        """Reason of the loss: a word of the protocol, or `connection`; None if no loss is known.
+        """Reason of the loss: a word of the protocol, or `connection`; None if no loss is known. In a fork it is `connection`.
 
-        After a cut of the connection, as by a restart of the server, it connects again; else it does not wait.
+        After a cut of the connection, as by a restart of the server, it connects again; else it does not wait. With `lease` it
+        does not connect again: the loss is `expired` once the lease is over.
         """
-        if self._is_taken and self._held.connection is not None:
+        held = self._held
+        if self._is_taken and held.connection is not None:
             try:
-                for line in self._held.connection.pending():
-                    self._held.note(line)
+                for line in held.connection.pending():
+                    held.note(line)
             except OSError:
-                self._held.cut()
-        if self._is_taken and self._held.connection is None and self.token is None and not self._held.resume():
-            self._held.losses.setdefault(self.lease, "connection")
-        return self._held.losses.get(self.lease)
+                held.cut()
+        if self._is_taken and held.connection is None:
+            if held.is_of_parent() or (self.token is None and not held.resume()):
+                held.losses.setdefault(self.lease, "connection")
+            elif self._until <= time.monotonic():
+                held.losses.setdefault(self.lease, "expired")
+        return held.losses.get(self.lease)
 
     def renew(self, span: Optional[float] = None) -> None:
         """Extends the lease to `span` seconds from now; None: to the time that it was taken for.
@@ -395,7 +446,10 @@ class Member:
         if self.token is None:
             raise ValueError(f"{self.name} was taken without lease=")
         line = b"RENEW " + escape(self.token)
+        sent = time.monotonic()
         self._ask(line if span is None else line + b" " + seconds(span), b"RENEWED")
+        self._until = sent + (self._span if span is None else span)
+        self._held.losses.pop(self.lease, None)
 
     def give_back(self, ok: bool = True) -> None:
         """Gives the member back; `ok=False` marks it as failed. Raises `Lost` if it was lost before. A second call has no effect."""
@@ -420,19 +474,16 @@ class Member:
         try:
             answer = self._held.ask(line, success)
         except OSError as error:
-            if self.token is None and self.lease not in self._held.tokens:
+            has_token = self.token is not None or self.lease in self._held.tokens
+            if self._held.is_of_parent() or not has_token:
                 raise Lost(f"{self.name}: {error}") from error
-
-            def again(connection: Connection) -> bytes:
-                connection.send(line)
-                return _done(connection, success)
-
             try:
-                answer, connection = self._held.fleet.ask(self._held.server, again)
+                answer = self._held.ask_anew(line, success)
             except OSError as failure:
                 raise Lost(f"{self.name}: {failure}") from failure
-            self._held.connection = connection
         if answer == b"NOT_TAKEN":
+            if self.token is not None:
+                self._held.losses.setdefault(self.lease, "expired")
             raise Lost(f"{self.name}: {self._held.losses.get(self.lease, 'there is no such lease')}")
         _read_done(answer, success)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import select
+import os
+import selectors
 import socket
 import threading
 from types import TracebackType
@@ -36,17 +37,25 @@ class Provider:
         self._stop = stop
         self._check = check
         self._clean = clean
+        self._process = os.getpid()
         self._is_ending = threading.Event()
         self._waker, self._wake = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        for source in (connection, self._waker):
+            self._selector.register(source, selectors.EVENT_READ)
         #: Names of the members that are started and not stopped yet.
         self.members: List[str] = []
         self._thread = threading.Thread(target=self._serve, name="poolcounter-provider", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Takes the members of this provider out of the pool, and stops them. A second call has no effect."""
+        """Takes the members of this provider out of the pool, and stops them. A second call has no effect, nor has one in a fork."""
+        if self._process != os.getpid():
+            return
         self._is_ending.set()
-        # The thread sees the end of the stream, unless it has ended by itself.
+        # The thread sees the end of the stream, also if a fork has a copy, unless it has ended by itself.
+        with contextlib.suppress(OSError):
+            self._wake.shutdown(socket.SHUT_RDWR)
         self._wake.close()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -67,9 +76,10 @@ class Provider:
                     answer = self._answer(line) if line.startswith(b"!") else None
                     if answer is not None:
                         self._connection.send_amid_answers(answer)
-                select.select([self._connection.fileno(), self._waker.fileno()], [], [])
+                self._selector.select()
         except OSError:
             pass
+        self._selector.close()
         self._connection.close()
         for member in self.members:
             self._stop_one(member)

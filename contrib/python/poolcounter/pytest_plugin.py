@@ -1,6 +1,7 @@
 """Fixture for pytest: each process of a test run, and so each worker of xdist, has a member of a pool for itself.
 
-The first test that uses the fixture waits for the member; it is given back at the end of the run. In `pytest.ini`:
+The first test that uses the fixture waits for the member; it is given back at the end of the run. A member that was lost fails the
+further tests that use it. In `pytest.ini`:
 
     [pytest]
     poolcounter_pool = accounts
@@ -14,6 +15,7 @@ from typing import Iterator
 
 import pytest
 
+from ._wire import Lost
 from .members import Member, Members
 
 
@@ -44,6 +46,24 @@ def pool_member(pytestconfig: pytest.Config) -> Iterator[Member]:
     try:
         yield member
     finally:
-        # Returned as unchanged: a failed test does not mean a failed member.
-        member.give_back()
-        members.close()
+        try:
+            # Returned as unchanged: a failed test does not mean a failed member.
+            member.give_back()
+        except Lost:
+            _fail(member)
+        finally:
+            members.close()
+
+
+@pytest.fixture(autouse=True)
+def _pool_member_is_held(request: pytest.FixtureRequest) -> None:
+    """Asks before each test that uses the member whether it is lost, by which it is had back after a restart of the server."""
+    if "pool_member" in request.fixturenames:
+        member: Member = request.getfixturevalue("pool_member")
+        if member.lost is not None:
+            _fail(member)
+
+
+def _fail(member: Member) -> None:
+    reason = member.lost or "connection"
+    pytest.fail(f"{member.name} of the pool {member.pool} was lost ({reason}): another client may have had it", pytrace=False)

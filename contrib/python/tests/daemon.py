@@ -16,9 +16,9 @@ PROGRAM: Optional[str] = os.environ.get("POOLCOUNTER_PROGRAM") or shutil.which("
 class Daemon:
     """Running daemon with pools and members."""
 
-    def __init__(self, pools: str = "127.0.0.1:0", members: str = "127.0.0.1:0") -> None:
+    def __init__(self, pools: str = "127.0.0.1:0", members: str = "127.0.0.1:0", store: str = "memory") -> None:
         assert PROGRAM is not None
-        words = [PROGRAM, "-l", pools, "--members", "--members-listen", members, "--members-store", "memory"]
+        words = [PROGRAM, "-l", pools, "--members", "--members-listen", members, "--members-store", store]
         self._process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
         assert self._process.stderr is not None
         self.pools = self.members = ""

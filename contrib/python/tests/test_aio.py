@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import warnings
 from typing import Any, Awaitable, Callable, List
 
 from poolcounter import Lost, QueueFull, Refused, TimedOut, Unavailable, _wire
@@ -113,3 +115,24 @@ class AioTest(DaemonTest):
                 self.assertIsNot(lock._connection, first)
 
         self.play(scene)
+
+    def test_a_client_serves_one_loop_after_another(self) -> None:
+        pools = Pools(self.daemon.pools)
+
+        async def scene() -> None:
+            for _ in range(2):
+                async with pools.acquire("k", timeout=0):
+                    pass
+
+        with warnings.catch_warnings():
+            # A transport that outlives its loop warns when it is freed.
+            warnings.simplefilter("ignore", ResourceWarning)
+            loops = [asyncio.new_event_loop() for _ in range(2)]
+            for loop in loops * 2:
+                loop.run_until_complete(scene())
+            for loop in loops:
+                loop.close()
+            for _ in range(2):
+                asyncio.run(scene())
+            pools.close()
+            gc.collect()

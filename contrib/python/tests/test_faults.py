@@ -298,6 +298,130 @@ class ForksTest(DaemonTest):
         lock.release()
         abandoned.release()
 
+    def test_a_fork_waits_for_no_thread_of_its_parent(self) -> None:
+        with self.pools._fleet._lock:
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    signal.alarm(10)
+                    self.pools.acquire("k", timeout=0).release()
+                    status = 0
+                finally:
+                    os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_a_fork_takes_no_member_away(self) -> None:
+        members = Members(self.daemon.members)
+        self.addCleanup(members.close)
+        members.declare("p", 0, 2, on_loss="ok")
+        for name in ("m", "n"):
+            members.add("p", name)
+        done, is_done = os.pipe()
+        held = [members.take("p", member="m"), members.take("p", member="n", lease=600)]
+
+        def work() -> None:
+            said = [str(member.lost) for member in held]
+            calls: List[Callable[[], None]] = [held[1].renew, held[0].give_back, held[1].give_back]
+            for call in calls:
+                try:
+                    call()
+                    said.append("done")
+                except Lost:
+                    said.append("lost")
+            os.write(is_done, " ".join(said).encode())
+
+        child = os.fork()
+        if child == 0:
+            try:
+                work()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        self.assertEqual(os.read(done, 100), b"connection connection lost lost lost")
+        os.close(done)
+        os.close(is_done)
+        self.assertEqual([member.lost for member in held], [None, None])
+        self.assertEqual(members.states("p"), {"m": "in_use", "n": "in_use"})
+        held[1].renew()
+        for member in held:
+            member.give_back()
+
+    def test_an_abandoned_lock_of_asyncio_is_free_while_a_fork_lives(self) -> None:
+        async def scene() -> None:
+            with contextlib.closing(aio.Pools(self.daemon.pools)) as pools:
+                with self.assertRaises(ZeroDivisionError):
+                    async with pools.acquire("k"):
+                        self.fork()
+                        raise ZeroDivisionError
+                await (await pools.acquire("k", timeout=10)).release()
+
+        asyncio.run(scene())
+
+    def test_a_fork_gives_no_lock_of_asyncio_back(self) -> None:
+        done, is_done = os.pipe()
+
+        async def scene() -> None:
+            with contextlib.closing(aio.Pools(self.daemon.pools)) as pools:
+                lock, abandoned = await pools.acquire("k"), await pools.acquire("j")
+                child = os.fork()
+                if child == 0:
+                    try:
+                        said = f"{lock.lost} "
+                        abandoned.abandon()
+                        asyncio.run(give_back(lock))
+                    except Lost:
+                        said += "lost"
+                    finally:
+                        os.write(is_done, said.encode())
+                        os._exit(0)
+                os.waitpid(child, 0)
+                self.assertEqual(os.read(done, 100), b"connection lost")
+                self.assertEqual((lock.lost, abandoned.lost), (None, None))
+                await lock.release()
+                await abandoned.release()
+
+        async def give_back(lock: aio.Lock) -> None:
+            await lock.release()
+
+        asyncio.run(scene())
+        os.close(done)
+        os.close(is_done)
+
+    def test_a_provider_ends_while_its_member_has_a_copy(self) -> None:
+        members = Members(self.daemon.members)
+        self.addCleanup(members.close)
+        members.declare("p", 1, 1)
+        stopped: List[str] = []
+
+        def start(number: int) -> str:
+            # A fork that `stop` would end lives until the end of the test.
+            self.fork()
+            return "m"
+
+        provider = members.provide("p", start, stopped.append)
+        members.take("p", timeout=30).give_back()
+        closing = threading.Thread(target=provider.close, daemon=True)
+        closing.start()
+        closing.join(30)
+        self.assertEqual(stopped, ["m"])
+
+    def test_a_fork_ends_no_provider_of_its_parent(self) -> None:
+        members = Members(self.daemon.members)
+        self.addCleanup(members.close)
+        members.declare("p", 1, 1)
+        with members.provide("p", lambda number: "m") as provider:
+            child = os.fork()
+            if child == 0:
+                try:
+                    provider.close()
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            with self.assertRaises(BlockingIOError):
+                provider._waker.recv(1, socket.MSG_DONTWAIT)
+            members.take("p", timeout=30).give_back()
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 import time
 import unittest
 from typing import Callable, List, Tuple
 from unittest import mock
 
-from poolcounter import Lost, Members, NoMembers, Refused, TimedOut, members
+from poolcounter import Lost, Member, Members, NoMembers, Refused, TimedOut, members
+from poolcounter._wire import Connection
 
-from .daemon import DaemonTest
+from .daemon import Daemon, DaemonTest
+
+try:
+    import resource
+except ImportError:
+    resource = None  # type: ignore[assignment]
 
 
 class MembersTest(DaemonTest):
@@ -57,6 +65,26 @@ class MembersTest(DaemonTest):
                     self.fail("there is one")
         self.assertEqual(self.states(), "a free b free c free")
 
+    def test_a_loss_of_one_of_several_fails_no_other(self) -> None:
+        with self.assertRaisesRegex(Lost, "taken_back"):
+            with self.members.take_several("acc", 3) as taken:
+                lost = taken[-1]
+                self.members._ask("acc", f"TAKEBACK {lost.lease}".encode(), b"OK")
+        returned = [self.members.states("acc")[member.name] for member in taken[:-1]]
+        self.assertEqual(returned, ["free", "free"])
+
+    def test_an_exception_returns_all_of_several_as_failed(self) -> None:
+        with self.assertRaises(ZeroDivisionError):
+            with self.members.take_several("acc", 2, fail_on=KeyError):
+                raise ZeroDivisionError
+        self.assertEqual(self.states(), "a free b free c free")
+        with self.assertRaises(ZeroDivisionError):
+            with self.members.take_several("acc", 3) as taken:
+                self.members._ask("acc", f"TAKEBACK {taken[-1].lease}".encode(), b"OK")
+                raise ZeroDivisionError
+        returned = [self.members.states("acc")[member.name] for member in taken[:-1]]
+        self.assertEqual(returned, ["quarantined", "quarantined"])
+
     def test_a_lease_outlives_its_connection(self) -> None:
         token = self.members.take("acc", member="a", lease=600).keep()
         self.members.close()
@@ -78,6 +106,35 @@ class MembersTest(DaemonTest):
             self.assertIsNone(member.lost)
         self.assertEqual(self.states(), "a quarantined b free c free")
 
+    def cut(self, *cut: Member) -> None:
+        for member in cut:
+            assert member._held.connection is not None
+            member._held.connection.close()
+
+    def test_a_lease_without_its_connection_expires(self) -> None:
+        short, long = self.members.take("acc", lease=0.5), self.members.take("acc", lease=600)
+        self.cut(short, long)
+        self.until(lambda: short.lost == "expired")
+        with self.assertRaises(Lost):
+            short.renew()
+        self.assertIsNone(long.lost)
+        self.members.give_back("acc", str(long.token))
+        with self.assertRaises(Lost):
+            long.renew()
+        self.assertEqual(long.lost, "expired")
+        for member in (short, long):
+            with self.assertRaises(Lost):
+                member.give_back()
+
+    def test_the_end_of_a_lease_moves_with_its_renewal(self) -> None:
+        with self.assertRaises(Lost):
+            with self.members.take_several("acc", 2, lease=600) as (first, second):
+                self.cut(first)
+                second.renew(0.1)
+                self.until(lambda: second.lost == "expired")
+                first.renew()
+                self.assertIsNone(first.lost)
+
     def test_a_loss_is_reported(self) -> None:
         member = self.members.take("acc", member="a")
         self.assertIsNone(member.lost)
@@ -93,6 +150,38 @@ class MembersTest(DaemonTest):
         with self.assertRaises(Lost):
             with member:
                 pass
+
+    def test_a_return_after_a_restart_keeps_the_other_members(self) -> None:
+        self.daemon.stop()
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.addCleanup(lambda: self.daemon.stop())
+        store = f"sqlite:{directory.name}/members.db"
+        self.daemon = Daemon(store=store)
+        holder, other = Members(self.daemon.members), Members(self.daemon.members)
+        self.addCleanup(holder.close)
+        self.addCleanup(other.close)
+        other.declare("p", 0, 2)
+        for name in ("x", "y"):
+            other.add("p", name)
+
+        def rows(connection: Connection, line: bytes) -> List[bytes]:
+            found = []
+            while line:
+                found.append(line)
+                line = connection.line()
+            return found
+
+        with holder.take_several("p", 2) as taken:
+            self.daemon.stop()
+            self.daemon = Daemon(self.daemon.pools, self.daemon.members, store)
+            awaited = [b"awaits" in row for row in other._query(b"p", b"MEMBERS p", rows)]
+            self.assertEqual(awaited, [True, True])
+            taken[0].give_back()
+            awaited = [b"awaits" in row for row in other._query(b"p", b"MEMBERS p", rows)]
+            self.assertEqual(awaited, [False, False])
+            self.assertIsNone(taken[1].lost)
+        self.assertEqual(other.states("p"), {"x": "free", "y": "free"})
 
     def test_refusals_have_a_code(self) -> None:
         attempts: List[Tuple[str, Callable[[], object]]] = [
@@ -170,6 +259,21 @@ class MembersTest(DaemonTest):
             with self.members.take("db", timeout=30) as member:
                 self.assertEqual(member.name, "db2")
         self.assertEqual(asked[:2], ["clean db1", "check db1"])
+
+    @unittest.skipIf(resource is None, "there are no limits of descriptors")
+    def test_a_provider_serves_with_many_descriptors(self) -> None:
+        assert resource is not None
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 <= hard < 4096 else 4096, hard))
+        self.members.declare("db", 1, 1)
+        descriptors: List[int] = []
+        while not descriptors or descriptors[-1] < 1100:
+            descriptors.append(os.open(os.devnull, os.O_RDONLY))
+            self.addCleanup(os.close, descriptors[-1])
+        with self.members.provide("db", lambda number: f"db{number}") as provider:
+            self.members.take("db", timeout=30).give_back(ok=False)
+            self.until(lambda: provider.members == ["db2"])
 
     def test_a_provider_is_closed_in_any_state(self) -> None:
         self.members.declare("db", 1, 1)

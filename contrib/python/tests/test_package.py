@@ -115,6 +115,37 @@ class FixtureTest(DaemonTest):
         self.until(lambda: members.states("accounts") == {"x": "free", "y": "free"})
         members.close()
 
+    def test_a_lost_account_fails_the_next_tests(self) -> None:
+        members = Members(self.daemon.members)
+        self.addCleanup(members.close)
+        members.declare("accounts", 0, 1)
+        members.add("accounts", "x")
+        test = (
+            "import poolcounter, pytest, time\n"
+            "@pytest.fixture(scope='session')\n"
+            "def login(pool_member):\n"
+            "    return pool_member\n"
+            "def test_that_loses_it(login):\n"
+            f"    operator = poolcounter.Members('{self.daemon.members}')\n"
+            "    operator._ask('accounts', f'TAKEBACK {login.lease}'.encode(), b'OK')\n"
+            "    while login.lost is None:\n"
+            "        time.sleep(0.01)\n"
+            "def test_that_uses_it(login):\n"
+            "    assert False\n"
+            "def test_without():\n"
+            "    pass\n"
+        )
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory, "test_it.py").write_text(test)
+            words = [sys.executable, "-m", "pytest", "-q", "-p", "poolcounter.pytest_plugin", "--poolcounter-timeout=30"]
+            words += ["--poolcounter-pool=accounts", f"--poolcounter-servers={self.daemon.members}"]
+            run = subprocess.run(
+                words, cwd=directory, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+            )
+        for place in ("setup of test_that_uses_it", "teardown of test_without"):
+            self.assertRegex(run.stdout, place + r" _+\n(.*\n)*?x of the pool accounts was lost \(taken_back\)")
+        self.assertIn("2 passed, 2 errors", run.stdout)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -74,7 +74,12 @@ class PoolsTest(DaemonTest):
         begun = time.monotonic()
         with mock.patch.object(_wire, "PROBE_EVERY", 0.1):
             lock, member = self.pools.acquire("k"), members.take("p")
-            timer = threading.Timer(1.0, lambda: (lock.release(), member.give_back()))
+
+            def free() -> None:
+                lock.release()
+                member.give_back()
+
+            timer = threading.Timer(1.0, free)
             timer.start()
             with self.pools.acquire("k"), members.take("p"):
                 self.assertGreater(time.monotonic() - begun, 0.9)
