@@ -345,6 +345,6 @@ impl Rig {
     }
 
     fn utilization(&self) -> Utilization {
-        self.state.utilization(b"p").expect("there is such a pool")
+        self.state.report_of_name(b"p").expect("there is such a pool").row.figures
     }
 }
