@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 type Budget = (&'static str, &'static [&'static str], &'static str, usize, usize);
 
 const BUDGETS: &[Budget] = &[
-    ("src without testkit", &["src/"], "src/testkit/", 60_578, 60_000),
+    ("src without testkit", &["src/"], "src/testkit/", 60_579, 60_000),
     ("members", &["src/members/"], "-", 8_327, 6_500),
     ("jobs", &["src/jobs/", "src/store"], "-", 16_769, 15_500),
     ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_534, 4_500),
