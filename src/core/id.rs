@@ -56,7 +56,7 @@ macro_rules! index_by {
 }
 pub use index_by;
 
-/// Declares each [`Id`] such that its `Option` takes no more memory: for tables with very many entries.
+/// Declares each [`Id`] so that its `Option` takes no more memory, for tables with very many entries.
 #[macro_export]
 macro_rules! compact_id {
     ($($(#[$doc:meta])* $name:ident)+) => {

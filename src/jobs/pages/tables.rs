@@ -80,7 +80,7 @@ const PICKUP: usize = 7;
 const RUN: usize = 8;
 
 /// Returns the table of tubes. The tubes in it change all the time, and metrics have no room for histograms of so many.
-/// Times of runs are those of sums.
+/// Times of runs are the times of sums.
 pub(crate) fn tubes(rows: Summaries, now: Time) -> Table {
     let mut table = sums("tube", TUBES.into(), rows, now);
     table.columns[PICKUP].metric = ColumnMetric::None;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 words! {
-    /// Kind of a setting: the table that it is in. The words are those in a store.
+    /// Kind of a setting: the table that it is in. Its words are stored.
     #[derive(PartialOrd, Ord, Serialize, Deserialize)]
     pub enum SettingKind, word {
         /// Limit of the reserved jobs of tubes.

@@ -6,7 +6,7 @@ use super::{Answer, GroupId, Member, MemberId, Phase, PoolId, Rank, Stat, State,
 use poolcounter_core::ConnId;
 use poolcounter_protocol::members::request::{NoMembers, Refusal, What};
 
-/// Cost of an offer of a member, and of a pool or a waiter of those to whom members are offered again.
+/// Cost of an offer of a member, and of a pool or a waiter that is looked at when members are offered again.
 const OFFER_COST: u32 = 6;
 
 impl State {

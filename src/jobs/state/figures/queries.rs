@@ -226,7 +226,7 @@ impl State {
     pub(in crate::state) fn summary_of_tube(&self, tube: &Tube, now: Time) -> (Vec<u8>, Summary) {
         let counts = (tube.counts(), tube.retrying);
         let mut summary = Summary::of(counts, self.oldest_of(tube, now), &tube.tally);
-        // Times of runs are those of sums.
+        // Times of runs are the times of sums.
         summary.tally.runs = Histogram::default();
         (tube.name.to_vec(), summary)
     }

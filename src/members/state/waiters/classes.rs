@@ -105,7 +105,7 @@ impl Classes {
         })
     }
 
-    /// Returns the first waiter from a rank on of those that are the first of a class of this place.
+    /// Returns the first waiter from a rank on, of the first waiters of all classes of this place.
     pub fn first_from(&self, place: Place, from: Rank) -> Option<Turn> {
         self.firsts.get(place).range((from, WaiterId::from_index(0))..).next().copied()
     }
