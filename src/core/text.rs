@@ -2,16 +2,30 @@
 //! the bytes nor the reader of the text.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 /// Characters that are no control characters and yet cannot be seen, or change the look of those around them, in order:
 /// the default ignorable code points of Unicode, marks of the direction of writing, separators of lines and paragraphs,
 /// annotations, and a Braille pattern without dots.
-///
-/// First and last code point of each range.
-const INVISIBLE: [u32; 36] = [
-    0xad, 0xad, 0x34f, 0x34f, 0x61c, 0x61c, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x180b, 0x180f, 0x200b, 0x200f, 0x2028,
-    0x202e, 0x2060, 0x206f, 0x2800, 0x2800, 0x3164, 0x3164, 0xfe00, 0xfe0f, 0xfeff, 0xfeff, 0xffa0, 0xffa0, 0xfff0,
-    0xfffb, 0x1bca0, 0x1bca3, 0x1d173, 0x1d17a, 0xe0000, 0xe0fff,
+const INVISIBLE: [RangeInclusive<char>; 18] = [
+    '\u{ad}'..='\u{ad}',
+    '\u{34f}'..='\u{34f}',
+    '\u{61c}'..='\u{61c}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{200b}'..='\u{200f}',
+    '\u{2028}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{2800}'..='\u{2800}',
+    '\u{3164}'..='\u{3164}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{fff0}'..='\u{fffb}',
+    '\u{1bca0}'..='\u{1bca3}',
+    '\u{1d173}'..='\u{1d17a}',
+    '\u{e0000}'..='\u{e0fff}',
 ];
 
 /// Beginning of the number that the standard library appends to the text of an error of the system.
@@ -65,9 +79,8 @@ pub fn without_passwords(value: &str) -> String {
 
 /// Returns whether a terminal, a page or a log may show the character as it is.
 pub fn is_visible(c: char) -> bool {
-    let is_in = |[first, last]: &[u32; 2]| (*first..=*last).contains(&c.into());
     // Most text needs no search in the table.
-    c.is_ascii_graphic() || c == ' ' || !(c.is_control() || INVISIBLE.as_chunks().0.iter().any(is_in))
+    c.is_ascii_graphic() || c == ' ' || !(c.is_control() || INVISIBLE.iter().any(|range| range.contains(&c)))
 }
 
 /// Returns the bytes as text of at most `most` bytes, with an ellipsis if they are more. Invalid UTF-8 and invisible
@@ -257,6 +270,6 @@ mod tests {
 
     #[test]
     fn table_is_in_order() {
-        assert!(INVISIBLE.as_chunks::<2>().0.iter().is_sorted_by(|a, b| a[1] < b[0]));
+        assert!(INVISIBLE.iter().is_sorted_by(|a, b| a.end() < b.start()));
     }
 }

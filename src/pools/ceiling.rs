@@ -35,8 +35,14 @@ pub struct Shedding {
 impl Ceiling {
     /// Returns a ceiling without limits.
     pub fn new(pattern: &[u8]) -> Ceiling {
-        let ([workers, max_queue], [timeout, hold]) = ([u32::MAX; 2], [Span::FOREVER; 2]);
-        Ceiling { pattern: pattern.into(), workers, max_queue, timeout, hold, shedding: None }
+        Ceiling {
+            pattern: pattern.into(),
+            workers: u32::MAX,
+            max_queue: u32::MAX,
+            timeout: Span::FOREVER,
+            hold: Span::FOREVER,
+            shedding: None,
+        }
     }
 
     /// Returns whether its pattern matches this key.

@@ -25,8 +25,14 @@ pub struct PoolsSettings {
 
 impl Default for PoolsSettings {
     fn default() -> Self {
-        let (max_hold, warn_hold, ceilings) = (Span::FOREVER, Span::from_secs(300), Vec::new());
-        PoolsSettings { max_locks: 4, max_hold, max_line: 8192, warn_hold, warn_refusals: 100, ceilings }
+        PoolsSettings {
+            max_locks: 4,
+            max_hold: Span::FOREVER,
+            max_line: 8192,
+            warn_hold: Span::from_secs(300),
+            warn_refusals: 100,
+            ceilings: Vec::new(),
+        }
     }
 }
 

@@ -26,8 +26,13 @@ impl Process for System {
         let micros = |time: TimeVal| u64::try_from(time.tv_sec() * 1_000_000 + time.tv_usec()).unwrap_or(0);
         let cpu =
             getrusage(UsageWho::RUSAGE_SELF).map_or(0, |used| micros(used.user_time()) + micros(used.system_time()));
-        let (pid, cpu, resident_bytes) = (std::process::id(), cpu as f64 / 1e6, resident_bytes());
-        ProcessUsage { pid, cpu, resident_bytes, open_fds: open_fds(), max_fds: self.max_fds() }
+        ProcessUsage {
+            pid: std::process::id(),
+            cpu: cpu as f64 / 1e6,
+            resident_bytes: resident_bytes(),
+            open_fds: open_fds(),
+            max_fds: self.max_fds(),
+        }
     }
 
     fn max_fds(&self) -> u64 {

@@ -80,9 +80,17 @@ impl Default for Buffers {
 impl Connection {
     /// Returns a newly accepted connection, whose session is of these credentials.
     pub fn new(socket: Socket, session: Session, credentials: &Arc<Credentials>, deadline: TimerId) -> Connection {
-        let (client, credentials, phase) = (Side::new(socket), credentials.clone(), Phase::Handshake { deadline });
-        let (name, backend, [to_client, to_backend]) = (None, None, [const { Vec::new() }; 2]);
-        Connection { session, credentials, name, client, backend, to_client, to_backend, phase, is_queued: false }
+        Connection {
+            session,
+            credentials: credentials.clone(),
+            name: None,
+            client: Side::new(socket),
+            backend: None,
+            to_client: Vec::new(),
+            to_backend: Vec::new(),
+            phase: Phase::Handshake { deadline },
+            is_queued: false,
+        }
     }
 
     /// Returns true if the client has just finished its handshake.

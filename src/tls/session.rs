@@ -46,8 +46,14 @@ impl Session {
     /// Fails if rustls rejects the settings.
     pub fn new(config: Arc<ServerConfig>) -> Result<Session, Error> {
         let tls = UnbufferedServerConnection::new(config)?;
-        let [has_answered, is_established, has_peer_closed, has_failed] = [false; 4];
-        Ok(Session { tls, unserved: None, has_answered, is_established, has_peer_closed, has_failed })
+        Ok(Session {
+            tls,
+            unserved: None,
+            has_answered: false,
+            is_established: false,
+            has_peer_closed: false,
+            has_failed: false,
+        })
     }
 
     /// Returns the certificates of the peer, which were verified in the handshake.

@@ -24,8 +24,16 @@ pub struct Side {
 
 impl Side {
     pub fn new(socket: Socket) -> Side {
-        let [readable, hangup, lost, eof, finished, has_taken] = [false; 6];
-        Side { socket, readable, writable: true, hangup, lost, eof, finished, has_taken }
+        Side {
+            socket,
+            readable: false,
+            writable: true,
+            hangup: false,
+            lost: false,
+            eof: false,
+            finished: false,
+            has_taken: false,
+        }
     }
 
     /// Notes an event of the poll.

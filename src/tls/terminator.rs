@@ -40,6 +40,8 @@ const CONFIRMED_PER_TICK: usize = 16;
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
 const SIGNALS: Token = Token(usize::MAX);
+/// Token of the first listener; further listeners count down from it, far above the tokens of connections, which have
+/// two each.
 const FIRST_LISTENER: usize = VERDICT.0 - 1;
 
 /// Loop with all connections.

@@ -487,6 +487,7 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
     assert!(ask(&mut world, runner, "stats-job 1|").contains("state: buried"));
     let page = fetch(&mut world, "/jobs");
     assert!(page.contains("<form method=\"post\" action=\"/jobs/kick/1\">") && page.contains("form-action 'self'"));
+    assert!(page.contains("<a href=\"/jobs/job/1\">1</a>"), "a number leads to its page");
 
     for (path, status, words) in [
         ("/jobs/kick/1", "200 OK", "job 1 is kicked"),

@@ -20,7 +20,7 @@ const ORIGIN: &str = "The configuration file, or a command.";
 /// Jobs that are buried until a kick.
 pub(crate) fn buried(jobs: &[JobRow<'_>]) -> Table {
     table!(JobRow<'_>, "buried", "Buried jobs", jobs;
-        "id", "job", Key acts(OF_BURIED), "Number of the job.", |(job, _)| Cell::text(job.id.to_string());
+        "id", "job", Key to(JOBS) acts(OF_BURIED), "Number of the job.", |(job, _)| Cell::text(job.id.to_string());
         "tube", "tube", Name to(TUBES), "Its tube.", |(job, _)| name_or_nothing(job.tube);
         "buried", "for", Seconds, "Time since it was buried.", |(_, span)| *span;
         "age", "age", Seconds, AGE, |(job, _)| Span::from_secs(job.age);
@@ -102,7 +102,7 @@ pub(crate) fn job(job: JobRow<'_>) -> Table {
         "group", "group", Name, "Its group.", |(job, _)| name_or_nothing(job.group);
         "root", "root job", Name to(ROOTS), "Tube and signature of its root job.",
             |(job, _)| job.root.map(|(signature, _)| Cell::text([job.tube, b" ", signature].concat()));
-        "id", "buried", Key acts(OF_BURIED), "Its number, with buttons, if it is buried.",
+        "id", "buried", Key to(JOBS) acts(OF_BURIED), "Its number, with buttons, if it is buried.",
             |(job, _)| (job.state == JobState::Buried).then(|| Cell::text(job.id.to_string()));
     )
 }

@@ -47,7 +47,7 @@ impl PartNames {
             "jobs", "jobs", Number marked(Alarm), "Jobs buried with this error.", |group| group.jobs;
             "first", "first", Seconds, "Time since the first of them was buried.", |group| group.first;
             "last", "last", Seconds, "Time since the last of them was buried.", |group| group.last.1;
-            "job", "for example", Key acts(actions), "The job that was buried last.",
+            "job", "for example", Key to(JOBS) acts(actions), "The job that was buried last.",
                 |group| Cell::text(group.last.0.id.to_string());
             "error", "error", Text marked(Alarm), "First line of the error of that job.", |group| error(group.last.0);
         );

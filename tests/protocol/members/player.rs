@@ -359,6 +359,7 @@ impl Player {
         let mut saved = Reader::new(&mut saved);
         self.state.restore(&mut saved).expect("its end is there");
         while !self.step(true, State::restore_more).expect("what was saved agrees with itself") {}
+        self.state.check();
         self.wheel.end_tick();
         let clock = Clock { timers: &self.wheel.of::<Timer>(OWNER), peer: &address };
         self.rows = self.state.all_rows(&clock).into_iter().collect();
