@@ -278,7 +278,7 @@ impl Service for JobQueue {
             timer => {
                 let was_crowded = self.state.is_crowded();
                 self.step(context, |state, step| state.expire(timer, step));
-                if was_crowded {
+                if was_crowded && !self.state.is_crowded() {
                     self.resume_due(false, context);
                 }
             }

@@ -227,6 +227,9 @@ impl State {
     }
 
     fn check_feeds(&self) {
+        self.sets.awake.check();
+        self.feeds.fresh.check();
+        self.limits.lanes.iter().for_each(|(_, lane)| lane.held.check());
         let mut budget = MOST_MATCHES;
         let tubes = self.tubes.iter().count();
         for (id, feed) in self.feeds.iter() {

@@ -94,4 +94,10 @@ impl<T: Ord + Copy> Tickets<T> {
     pub fn len(&self) -> usize {
         self.of.len()
     }
+
+    /// Compares the order with the tickets.
+    pub fn check(&self) {
+        let is_in_order = |(id, ticket): (&T, &u64)| self.order.contains(&(*ticket, *id));
+        assert!(self.order.len() == self.of.len() && self.of.iter().all(is_in_order), "each thing has one ticket");
+    }
 }

@@ -236,16 +236,17 @@ impl State {
         }
     }
 
-    /// Asks the provider of a free member if it is alive.
-    pub(super) fn begin_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+    /// Asks the provider of a free member if it is alive. Returns false if the provider is lost.
+    pub(super) fn begin_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> bool {
         // Background work has yet to end or suspend the members of a provider that was just lost.
-        let Some(conn) = self.conn_of(id) else { return };
+        let Some(conn) = self.conn_of(id) else { return false };
         let pool = self.member(id).pool;
         self.members.rearm(id, self.pools.get(pool).settings.check_timeout, step);
         self.members.set_checking(id, true);
         self.pools.touch(pool);
         let (pool, member) = self.names_of(id);
         step.tell(conn, What::Check { pool, member });
+        true
     }
 
     /// `ALIVE member`. A checked member is free again, at its position among the idle.

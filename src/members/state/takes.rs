@@ -125,7 +125,7 @@ impl State {
             return Err(Refusal::TooMany);
         }
         self.begin_wait(waiter, step);
-        to_check.iter().for_each(|member| self.begin_check(*member, step));
+        to_check.iter().for_each(|member| _ = self.begin_check(*member, step));
         Ok(None)
     }
 

@@ -78,10 +78,7 @@ impl State {
         let pool = self.member(member).pool;
         let checks = self.members.in_pool(pool).count(Phase::Checking) as usize;
         let is_due = checks + 1 < self.queued(pool) as usize + unproved.len();
-        if is_due {
-            unproved.into_iter().for_each(|member| self.begin_check(member, step));
-        }
-        is_due
+        is_due && unproved.into_iter().filter(|member| self.begin_check(*member, step)).count() > 0
     }
 
     /// Offers the free members of pools to their waiters again, to the first waiter first, as far as the budget lasts.
