@@ -92,11 +92,9 @@ impl State {
                 return true;
             }
             self.pools.offers.pop_first();
-            if self.pools.has(pool) {
-                match self.offer_from(from, pool, step) {
-                    Some(next) => _ = self.pools.offers.insert((next, pool)),
-                    None => self.pools.end_offers(pool),
-                }
+            match self.offer_from(from, pool, step) {
+                Some(next) => self.pools.offer_on(pool, next),
+                None => self.pools.end_offers(pool),
             }
         }
         false
