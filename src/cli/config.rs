@@ -92,7 +92,10 @@ impl<S: Clone> File<'_, S> {
             return match tables_of(value, self.text) {
                 Ok(tables) => {
                     let mistakes = tables.iter().filter_map(|table| (schema.add)(settings, row, table).err());
-                    mistakes.for_each(|Misplaced { at, what }| self.note(at, &format!("{key}: {what}")));
+                    mistakes.for_each(|Misplaced { at, what, first }| {
+                        let first = first.map(|first| format!(", the first in line {}", line_of(self.text, first)));
+                        self.note(at, &format!("{key}: {what}{}", first.unwrap_or_default()));
+                    });
                 }
                 Err((at, what)) => self.note(at.start, &format!("{key}: {what}")),
             };
