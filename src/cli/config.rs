@@ -92,7 +92,10 @@ impl<S: Clone> File<'_, S> {
             return match tables_of(value, self.text) {
                 Ok(tables) => {
                     let mistakes = tables.iter().filter_map(|table| (schema.add)(settings, row, table).err());
-                    mistakes.for_each(|Misplaced { at, what }| self.note(at, &format!("{key}: {what}")));
+                    mistakes.for_each(|Misplaced { at, what, first }| {
+                        let first = first.map(|first| format!(", the first in line {}", line_of(self.text, first)));
+                        self.note(at, &format!("{key}: {what}{}", first.unwrap_or_default()));
+                    });
                 }
                 Err((at, what)) => self.note(at.start, &format!("{key}: {what}")),
             };
@@ -147,15 +150,19 @@ fn syntax_mistake<S>(text: &str, error: &toml::de::Error, schema: &Schema<'_, S>
     let line = line_of(text, error.span().unwrap_or_default().start);
     let name_in =
         |line: &str| line.trim_start_matches([' ', '[']).split(['.', ']', '=', ' ']).next().unwrap_or("").to_string();
-    let name = name_in(text.lines().nth(line - 1).unwrap_or_default());
+    let wrong = text.lines().nth(line - 1).unwrap_or_default();
+    let name = name_in(wrong);
     let enable = format!("{name}.enable");
     let is_service = schema.rows.iter().any(|row| row.key == enable);
     let set_in = text.lines().position(|line| {
         let value = line.trim_start().strip_prefix(&name).map(str::trim_start);
         value.is_some_and(|value| value.starts_with('='))
     });
+    let value = wrong.split_once('=').and_then(|(_, value)| value.split_whitespace().next()).unwrap_or_default();
+    let is_word = !matches!(value, "" | "true" | "false") && value.bytes().all(|byte| byte.is_ascii_alphabetic());
     match set_in {
         Some(place) if is_service => (place + 1, format!("{name} is a section; {enable} = true turns the service on")),
+        _ if is_word => (line, format!("{value} is a text, and so stands in quotes: \"{value}\"")),
         _ => (line, error.message().replace('\n', ", ")),
     }
 }
@@ -491,6 +498,8 @@ mod tests {
             ("counter.stats_interval = 10\ncounter.stat_interval = 10", 2, "set twice"),
             ("counter.port = 1\ncounter.port = 2", 2, "duplicate key"),
             ("counter.port = 1\ncounter.enable\n", 2, "expected"),
+            ("counter.port = none # off\n", 1, "none is a text, and so stands in quotes: \"none\""),
+            ("counter.port = 1 none\n", 1, "expected"),
             ("counter = true", 1, "counter is a section; counter.enable = true turns the service on"),
             ("[[counter]]\nport = 1", 1, "counter is a section; counter.enable = true turns the service on"),
             (

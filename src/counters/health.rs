@@ -23,9 +23,10 @@ impl CountersService {
         let refusals = &self.state.refusals;
         let counts = [refusals.at_maximum, refusals.for_memory].map(Count::get);
         let ([refused, full], within) = self.minute.growth(look.now, counts);
+        // A refusal that is counted has its name.
+        self.refused.retain(|_, at| look.now.since(*at) <= within.max(MINUTE));
         let within = in_words(within.max(Span::from_secs(1)));
         self.refused.extend(std::mem::take(&mut self.state.refusals.names).into_iter().map(|name| (name, look.now)));
-        self.refused.retain(|_, at| look.now.since(*at) <= MINUTE);
         if full > 0 {
             let sentence =
                 format!("counters are refused: {} requests in the last {within}, as memory is used up", grouped(full));

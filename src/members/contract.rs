@@ -89,6 +89,6 @@ impl Inspect for Members {
     }
 
     fn background_timers(&self) -> usize {
-        self.state.armed_timers()
+        self.state.armed_timers() + usize::from(self.keeping.clock.is_some())
     }
 }

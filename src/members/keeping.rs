@@ -3,12 +3,12 @@
 
 use super::ledger::{self, Event as News, Ledger, Row};
 use super::options::StoreKind;
-use super::state::{Clock, Event, RestoredKept, State, Step, What};
+use super::state::{Clock, Event, RestoredKept, State, Step, Timer, What};
 use super::{Members, wire};
 use log::{info, warn};
-use poolcounter_core::ConnId;
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::text::escaped;
+use poolcounter_core::{ConnId, Span, TimerId};
 use poolcounter_protocol::members::request::Refusal;
 use poolcounter_protocol::members::wire::replies::write_what;
 use poolcounter_service::contract::{Context, Effect, Requester, Unreadable, Wake};
@@ -21,6 +21,9 @@ const NOT_WRITTEN: &str = "the file of the members cannot be written; see the lo
 const NOT_READ: &str = "the file of the members cannot be read; see the log of the daemon";
 /// Mark of replies that give out members, and wait for a commit.
 const GIVES: u64 = 1;
+/// Time between two looks at the clock while nothing else happens: a crash so soon after a step of the clock finds times by
+/// the clock as it was.
+const CLOCK_LOOK: Span = Span::from_secs(10);
 /// Most names of members that no pool has in one line of the log.
 const MOST_NAMES: usize = 20;
 
@@ -47,6 +50,8 @@ pub(super) struct Keeping {
     /// Ledger of another process, which has handed over what it knew.
     former: Option<FormerLedger>,
     fault: Fault,
+    /// Timer of the next look at the clock of the time of day; armed while times are kept.
+    pub clock: Option<TimerId>,
 }
 
 /// Ledger that a process has opened.
@@ -84,6 +89,7 @@ impl Keeping {
             is_settling: false,
             former: None,
             fault: Fault::default(),
+            clock: None,
         }
     }
 
@@ -230,13 +236,19 @@ impl Members {
 
     /// Hands the changes of a tick to the ledger.
     pub(super) fn commit_changes(&mut self, context: &mut Context<'_>) {
-        if self.keeping.stage != Stage::Works || !self.state.has_rows_to_write() {
+        if self.keeping.stage != Stage::Works {
             return;
         }
-        let changes = self.with_clock(context, State::take_changes);
-        let commit = self.keeping.ledger.write(changes);
-        self.keeping.next_batch(commit);
-        self.complete_keeping(context);
+        self.state.set_wall(context.time.wall);
+        if self.state.has_rows_to_write() {
+            let changes = self.with_clock(context, State::take_changes);
+            let commit = self.keeping.ledger.write(changes);
+            self.keeping.next_batch(commit);
+            self.complete_keeping(context);
+        }
+        if self.keeping.clock.is_none() && self.state.keeps_times() {
+            self.keeping.clock = Some(context.timers.typed().arm(context.time.now + CLOCK_LOOK, Timer::Clock));
+        }
     }
 
     /// Hands all rows to the ledger.

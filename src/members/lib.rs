@@ -343,6 +343,8 @@ impl Service for Members {
                 self.sessions.pay(context.output);
                 self.arm_pacing(context);
             }
+            // The commit of this tick looks at the clock.
+            Timer::Clock => self.keeping.clock.take().into_iter().for_each(TimerId::fired),
             timer => self.step(context, false, |state, step| state.expire(timer, step)),
         }
     }

@@ -7,6 +7,8 @@ pub use store::StoreKind;
 use super::state::DeclaredPool;
 use poolcounter_core::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, option_table, seconds};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Settings of the members.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,6 +26,18 @@ pub struct MembersSettings {
     pub restart_grace: Span,
     /// Pools of the configuration file.
     pub pools: Vec<DeclaredPool>,
+    /// Places of their fixed members in that file.
+    pub fixed_at: Places,
+}
+
+/// Positions in a file, by name. Settings with other positions are equal all the same.
+#[derive(Clone, Eq, Debug, Default)]
+pub struct Places(pub(crate) BTreeMap<Arc<[u8]>, usize>);
+
+impl PartialEq for Places {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl Default for MembersSettings {
@@ -35,6 +49,7 @@ impl Default for MembersSettings {
             store: StoreKind::Sqlite(None),
             restart_grace: Span::from_secs(60),
             pools: Vec::new(),
+            fixed_at: Places::default(),
         }
     }
 }

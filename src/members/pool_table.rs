@@ -25,23 +25,12 @@ pub const TABLES: &[TableOpt<MembersSettings>] = &[TableOpt {
     add: add_pool,
 }];
 
-/// Checks that there is room for all fixed members, and that each is in one pool.
+/// Checks that there is room for all fixed members.
 ///
 /// # Errors
 ///
-/// One sentence with their number, or with the name of a member and its pools.
+/// One sentence with their number.
 pub fn check(settings: &MembersSettings) -> Result<(), String> {
-    let mut names: Vec<(&[u8], &[u8])> = Vec::new();
-    for pool in &settings.pools {
-        names.extend(pool.fixed.iter().map(|member| (&*member.name, &*pool.name)));
-    }
-    names.sort_unstable();
-    if let Some(twice) = names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        let [member, one, other] = [twice[0].0, twice[0].1, twice[1].1].map(escaped);
-        return Err(format!(
-            "members.pool: the fixed member {member} is in the pools {one} and {other}, and can be in one only"
-        ));
-    }
     let fixed: usize = settings.pools.iter().map(|pool| pool.fixed.len()).sum();
     if fixed <= settings.most {
         return Ok(());
@@ -56,6 +45,16 @@ fn add_pool(settings: &mut MembersSettings, table: &Table) -> Result<(), Misplac
     }
     if settings.pools.len() >= MOST_POOLS {
         return Err(Misplaced::new(table.at, format!("there are more than {MOST_POOLS} pools")));
+    }
+    let places = table.entries.iter().filter(|entry| entry.key == "fixed").flat_map(|entry| match &entry.value {
+        TableValue::List(members) => &members[..],
+        _ => &[],
+    });
+    for (member, (at, _)) in pool.fixed.iter().zip(places) {
+        if let Some(first) = settings.fixed_at.0.insert(member.name.clone(), *at) {
+            let what = format!("fixed: there are two members called {}", escaped(&member.name));
+            return Err(Misplaced { first: Some(first), ..Misplaced::new(*at, what) });
+        }
     }
     settings.pools.push(pool);
     Ok(())
@@ -119,25 +118,17 @@ fn read_name(text: &str) -> Result<Arc<[u8]>, &'static str> {
 }
 
 fn read_members(values: &[(usize, TableValue)]) -> Result<Vec<DeclaredMember>, Misplaced> {
-    let mut members: Vec<DeclaredMember> = Vec::with_capacity(values.len());
-    for (at, value) in values {
+    let read = |(at, value): &(usize, TableValue)| {
         let wrong = |what: &str| Misplaced::new(*at, format!("fixed: {what}"));
-        let member = match value {
+        match value {
             TableValue::Text(name) => {
-                DeclaredMember { name: read_member_name(name).map_err(wrong)?, attributes: Attributes::new() }
+                Ok(DeclaredMember { name: read_member_name(name).map_err(wrong)?, attributes: Attributes::new() })
             }
-            TableValue::Table(table) => read_member(table)?,
-            TableValue::List(_) => return Err(wrong("a member is a name, or a table with a name and attributes")),
-        };
-        members.push(member);
-    }
-    let mut names: Vec<(&[u8], usize)> =
-        members.iter().zip(values).map(|(member, (at, _))| (&*member.name, *at)).collect();
-    names.sort_unstable();
-    match names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        Some(pair) => Err(Misplaced::new(pair[1].1, "fixed: there are two members of this name")),
-        None => Ok(members),
-    }
+            TableValue::Table(table) => read_member(table),
+            TableValue::List(_) => Err(wrong("a member is a name, or a table with a name and attributes")),
+        }
+    };
+    values.iter().map(read).collect()
 }
 
 fn read_member_name(text: &str) -> Result<Arc<[u8]>, &'static str> {
@@ -265,7 +256,7 @@ mod tests {
             (table(&[("name", "p"), ("max", "1"), ("fixed", "a")]), 3, "fixed: this is not a list of members"),
             (checked, 4, "check_on_take: fixed members are not checked"),
             (with_fixed(vec![name("!a")]), 10, "fixed: a member's name begins with !"),
-            (with_fixed(vec![name("a"), name("b"), name("a")]), 12, "fixed: there are two members of this name"),
+            (with_fixed(vec![name("a"), name("b"), name("a")]), 12, "fixed: there are two members called a"),
             (with_fixed(vec![name("a"), name("b"), name("c"), name("d")]), 3, "fixed: 4 members are more than max"),
             (with_fixed(vec![TableValue::List(Vec::new())]), 10, "fixed: a member is a name"),
             (with_fixed(vec![member(&[("os", "x")])]), 0, "fixed: name is required"),
@@ -277,7 +268,7 @@ mod tests {
             (attribute("o=s", "x"), 2, "fixed: attribute \"o=s\": a name has 1 to 255 bytes"),
             (attribute("pri", "1"), 2, "fixed: attribute \"pri\": member, n, pri, lease and token are options"),
         ] {
-            let wrong = read_pool(&table).expect_err(named);
+            let wrong = add_pool(&mut MembersSettings::default(), &table).expect_err(named);
             assert!(wrong.what.starts_with(named), "{named}: {wrong:?}");
             assert_eq!(wrong.at, at, "{wrong:?}");
         }

@@ -125,6 +125,8 @@ timer_keys! {
         Background,
         /// Timer of the adapter: owed lines are sent.
         Pacing,
+        /// Timer of the adapter: the clock is looked at.
+        Clock,
     }
 }
 
@@ -287,7 +289,7 @@ impl State {
             Timer::Cull(id) => self.cull(id, step),
             Timer::Declare => self.declare_refused(step),
             Timer::Background => self.resume_background(step),
-            Timer::Pacing => {}
+            Timer::Pacing | Timer::Clock => {}
         }
         self.settle(step);
     }

@@ -106,12 +106,14 @@ pub struct Misplaced {
     pub at: usize,
     /// Description of the fault, with its key.
     pub what: String,
+    /// Position of the first, if it is the second of two that may not be there together.
+    pub first: Option<usize>,
 }
 
 impl Misplaced {
     /// Returns a fault at a position.
     pub fn new(at: usize, what: impl Into<String>) -> Self {
-        Misplaced { at, what: what.into() }
+        Misplaced { at, what: what.into(), first: None }
     }
 }
 

@@ -215,7 +215,8 @@ impl World {
 
     /// Returns a server that starts when another one has crashed.
     pub fn after(crashed: &World, settings: AllSettings) -> Self {
-        World::begun(&crashed.list, settings, crashed.epoch, (crashed.now(), crashed.servers + 1))
+        let epoch = crashed.wall.unwrap_or(crashed.epoch);
+        World::begun(&crashed.list, settings, epoch, (crashed.now(), crashed.servers + 1))
     }
 
     fn begun(list: &[&'static Info], settings: AllSettings, epoch: Span, (now, former): (Time, u64)) -> Self {

@@ -224,8 +224,8 @@ fn faults_in_the_file_are_named_before_anything_starts() {
             "conf:7: members.pool: colour: there is no such setting",
         ),
         (
-            "[[members.pool]]\nname = 'a'\nmax = 1\nfixed = [\n'x',\n'x']\n",
-            "conf:9: members.pool: fixed: there are two members",
+            "[[members.pool]]\nname = 'a'\nmax = 2\nfixed = [\n'x',\n'x']\n",
+            "conf:9: members.pool: fixed: there are two members called x, the first in line 8",
         ),
         ("[[members.pool]]\nname = 'a'\nmax = 'many'\n", "conf:6: members.pool: max: \"many\" is not a number"),
         ("[[members.pool]]\nname = ''\nmax = 1\n", "conf:5: members.pool: name: a name is empty"),
@@ -239,7 +239,7 @@ fn faults_in_the_file_are_named_before_anything_starts() {
         ),
         (
             "[[members.pool]]\nname = 'a'\nmax = 1\nfixed = ['x']\n[[members.pool]]\nname = 'b'\nmax = 1\nfixed = ['x']\n",
-            "the fixed member x is in the pools a and b, and can be in one only",
+            "conf:11: members.pool: fixed: there are two members called x, the first in line 7",
         ),
         (
             "members.max = 1\n[[members.pool]]\nname = 'a'\nmax = 2\nfixed = ['x', 'y']\n",

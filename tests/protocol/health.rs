@@ -245,6 +245,23 @@ fn counters_that_refuse_are_named() {
 }
 
 #[test]
+fn refusals_of_counters_keep_their_names() {
+    let mut rig = Rig::new();
+    let client = rig.world.connect_to("counters");
+    rig.world.ask(client, &frames::acquire(1, 1, b"film"));
+    for second in 0..80 {
+        if second < 8 {
+            rig.world.ask(client, &frames::acquire(1, 1, b"film"));
+        }
+        rig.pass(1);
+        for on in rig.line("Counters").conditions {
+            assert!(on.condition.sentence.ends_with("for film"), "after {second} s: {}", on.condition.sentence);
+        }
+    }
+    assert!(rig.line("Counters").conditions[0].until.is_some(), "{:?}", rig.on("Counters"));
+}
+
+#[test]
 fn members_out_or_held_long_are_reported() {
     let mut rig = Rig::new();
     let operator =

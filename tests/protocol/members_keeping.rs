@@ -14,7 +14,7 @@ use poolcounter_testkit::player::play_file;
 use poolcounter_testkit::protocol::Protocol;
 use poolcounter_testkit::script::Scenario;
 use poolcounter_testkit::virtual_target::VirtualTarget;
-use poolcounter_testkit::world::World;
+use poolcounter_testkit::world::{EPOCH, World};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -188,6 +188,10 @@ fn happen(world: &mut World, paper: &Paper, words: &str) -> Result<bool, String>
         "rows" => paper.open(),
         "fails" => paper.tell(Event::Failing("the disk is full".into())),
         "works" => paper.tell(Event::Works),
+        "clock" => {
+            let seconds: i64 = rest.concat().parse().map_err(|_| "no number of seconds")?;
+            world.set_clock(Span::from_micros(EPOCH.as_micros().saturating_add_signed(seconds * 1_000_000)));
+        }
         "unreadable" => paper.tell(Event::Unreadable("it is a directory".into())),
         "go" => world.go_on(),
         "lost" => {

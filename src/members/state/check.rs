@@ -50,7 +50,7 @@ impl State {
         assert!(pool.is_leaving || !pool.is_removed, "a pool is removed by and by");
         let is_busy = pool.walk.is_some() || pool.excess > 0 || pool.is_behind;
         assert!(!is_busy || self.background.has(Task::Pool(id)), "a pool has a task for its background work");
-        assert!(!pool.is_offering || self.background.has(Task::Offers), "offers that go on have a task");
+        assert!(pool.offering.is_none() || self.background.has(Task::Offers), "offers that go on have a task");
         let is_cleaned = !pool.is_leaving && !pool.is_behind && self.agents.has_any(id);
         let is_stuck = is_cleaned && of_pool.count(Phase::Cleaning) < self.most_cleaned(id);
         assert!(!is_stuck || of_pool.unclean.front().is_none(), "agents are asked to clean");
@@ -135,8 +135,8 @@ impl State {
         let is_settled = |pool: PoolId| {
             // A check under way is for a waiter.
             let has_checks = self.members.in_pool(pool).count(Phase::Checking) > 0;
-            let Pool { is_offering, is_behind, .. } = self.pool(pool);
-            !has_checks && !is_offering && !is_behind
+            let Pool { offering, is_behind, .. } = self.pool(pool);
+            !has_checks && offering.is_none() && !is_behind
         };
         for waiter in self.waiters.classes.firsts().map(|(_, id)| self.waiters.get(id)) {
             let is_ready = match waiter.place {

@@ -132,9 +132,17 @@ impl State {
         self.kept.wall.as_micros().saturating_add(at.as_micros())
     }
 
-    /// Sets the time of day at [`Time::START`].
+    /// Sets the time of day at [`Time::START`]. If the clock was set, all rows are written anew, so that the next process
+    /// finds the time left that they have.
     pub fn set_wall(&mut self, wall: Span) {
-        self.kept.wall = wall;
+        if std::mem::replace(&mut self.kept.wall, wall) != wall {
+            self.mark_all();
+        }
+    }
+
+    /// Returns whether times are kept, which go by the time of day.
+    pub fn keeps_times(&self) -> bool {
+        !self.members.marks.is_off && self.keeps_anything()
     }
 
     /// Gives out no fixed member and no token from now on, for this reason, or does it again.
@@ -223,12 +231,17 @@ impl State {
     /// Returns all rows.
     pub fn all_rows(&mut self, clock: &Clock<'_, '_>) -> Vec<ledger::Row> {
         self.kept.reserved = 0;
+        self.mark_all();
+        self.take_changes(clock).into_iter().filter_map(|change| Some((change.key, change.value?))).collect()
+    }
+
+    /// Notes that all that is kept has changed.
+    fn mark_all(&mut self) {
         let pools: Vec<PoolId> = self.pools.after(None).collect();
         pools.into_iter().for_each(|id| self.pools.mark(id));
         self.members.mark_all_fixed();
         self.kept.unknown.keys().for_each(|name| self.members.marks.add(name));
         self.leases.mark_all();
-        self.take_changes(clock).into_iter().filter_map(|change| Some((change.key, change.value?))).collect()
     }
 
     /// Keeps what is known of a fixed member that the configuration file no longer has, if it is kept out.

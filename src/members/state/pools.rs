@@ -43,9 +43,9 @@ pub(super) struct Pool {
     pub excess: u32,
     /// True if it is to be settled again because the budget was used up.
     pub is_behind: bool,
-    /// True if it is in [`Pools::offers`].
+    /// Its rank in [`Pools::offers`]; None if it is not in it.
     #[serde(skip)]
-    pub is_offering: bool,
+    pub offering: Option<Rank>,
     /// Number of replacements to start.
     pub owed: u32,
     #[serde(skip)]
@@ -184,8 +184,9 @@ impl Pools {
         let pool = self.pools.remove(id.index());
         self.past.merge(&pool.figures);
         pool.cull.into_iter().for_each(|timer| step.timers.cancel(timer));
-        // The next pool with this id is touched for itself.
+        // The next pool with this id is touched, and offers its members, for itself.
         self.touched.retain(|other| *other != id);
+        pool.offering.map(|from| self.offers.remove(&(from, id)));
     }
 
     /// Returns a pool, for changes of what is kept.
@@ -213,16 +214,22 @@ impl Pools {
     pub fn reconsider(&mut self, id: PoolId) {
         let pool = &mut self.pools[id.index()];
         pool.is_to_reconsider = true;
-        if !std::mem::replace(&mut pool.is_offering, true) {
-            self.offers.insert((Rank::default(), id));
+        if pool.offering.is_none() {
+            self.offer_on(id, Rank::default());
         }
         self.touch(id);
+    }
+
+    /// Notes that the free members of a pool are to be offered to its waiters from this rank on.
+    pub fn offer_on(&mut self, id: PoolId, from: Rank) {
+        self.pools[id.index()].offering = Some(from);
+        self.offers.insert((from, id));
     }
 
     /// Touches a pool whose free members were offered to all its waiters.
     pub fn end_offers(&mut self, id: PoolId) {
         let pool = &mut self.pools[id.index()];
-        pool.is_offering = false;
+        pool.offering = None;
         match pool.is_to_reconsider {
             true => self.reconsider(id),
             false => self.touch(id),
@@ -269,7 +276,7 @@ impl Pool {
         Pool {
             walk: self.walk.clone(),
             // A pool that is settled offers its free members again.
-            is_behind: self.is_behind || self.is_offering,
+            is_behind: self.is_behind || self.offering.is_some(),
             is_leaving: self.is_leaving,
             is_from_file: self.is_from_file,
             is_removed: self.is_removed,

@@ -86,15 +86,13 @@ impl State {
     pub(super) fn offer_again(&mut self, step: &mut Step<'_, '_>) -> bool {
         while let Some((from, pool)) = self.pools.offers.first().copied() {
             // Pools without waiters or free members cost nothing, so that what remains to be done for them comes to its end.
-            let next = if self.pools.has(pool) { self.next_to_offer(from, pool) } else { None };
+            let next = self.next_to_offer(from, pool);
             if next.is_some() && !background::spend(OFFER_COST, step) {
                 return true;
             }
             self.pools.offers.pop_first();
             let Some(turn @ (rank @ (priority, arrival), _)) = next else {
-                if self.pools.has(pool) {
-                    self.pools.end_offers(pool);
-                }
+                self.pools.end_offers(pool);
                 continue;
             };
             // Waiters for other pools may come first.
@@ -103,7 +101,7 @@ impl State {
             // A waiter for whom members are checked may want others, too.
             let is_over = is_first && !self.try_to_serve(turn, None, step);
             step.timers.charge(u32::try_from(self.walked.get() - walked).unwrap_or(u32::MAX));
-            self.pools.offers.insert((if is_over { (priority, arrival + 1) } else { rank }, pool));
+            self.pools.offer_on(pool, if is_over { (priority, arrival + 1) } else { rank });
         }
         false
     }

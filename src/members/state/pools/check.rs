@@ -11,6 +11,8 @@ impl Pools {
         let named = self.iter().filter(|(_, pool)| !pool.is_removed).count();
         assert_eq!(self.by_name.len(), named, "each pool has one name");
         assert!(self.cramped.iter().all(|id| self.pools.contains(id.index())), "only pools lack room");
+        let offering = self.iter().filter_map(|(id, pool)| Some((pool.offering?, id)));
+        assert_eq!(self.offers, offering.collect(), "only pools offer their members");
         for (id, pool) in self.iter() {
             assert!(pool.is_removed || self.find(&pool.name) == Ok(id), "a pool is found by its name");
             assert!(!pool.is_touched && !pool.is_to_grow, "a step settles what it has touched");
