@@ -141,11 +141,11 @@ fn failed_cleanings_are_handed_over() {
 
 #[test]
 fn pool_that_is_removed_offers_nothing() {
-    let mut timed = taken(20_000, "");
+    let mut player = taken(20_000, "");
     // Uses the budget of the tick.
-    timed.close(CONSUMER);
-    ["POOL q 0 1", "RECONFIGURE q max=2", "RMPOOL q"].into_iter().for_each(|line| timed.say(OPERATOR, line));
-    timed.state.check();
+    player.close(CONSUMER);
+    ["POOL q 0 1", "RECONFIGURE q max=2", "RMPOOL q"].into_iter().for_each(|line| player.say(OPERATOR, line, true));
+    player.check();
 }
 
 #[test]

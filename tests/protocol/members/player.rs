@@ -98,6 +98,11 @@ impl Player {
         self.is_checked = true;
     }
 
+    /// Compares all tables with each other.
+    pub fn check(&self) {
+        self.state.check();
+    }
+
     pub fn below(&mut self, end: u64) -> u64 {
         self.choices.below(end)
     }
