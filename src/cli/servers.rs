@@ -179,7 +179,7 @@ pub fn in_words<T>(answers: OfEach<T>, refusal: impl Fn(&Error) -> String) -> Ve
             let sentences = failures.iter().map(|(server, failure)| failure.behind(server));
             Failure { status: UNAVAILABLE, sentence: sentences.collect() }
         }
-        refused => refusal(refused).into(),
+        refused => Failure::of(refused, refusal(refused)),
     };
     answers.into_iter().map(|(server, answer)| (server, answer.map_err(&failure))).collect()
 }

@@ -541,5 +541,5 @@ fn pools_and_members_are_printed() {
     assert!(json.contains("\"pools\":[{\"pool\":\"p\",\"group\":\"g\",\"max\":3,\"in_use\":1,"), "{json}");
     let ended = start_program(&["members", "-s", &server.address, "q"]).finish();
     let said = format!("poolcounter: {}: there is no such pool (NO_POOL)\n", server.address);
-    assert_eq!((ended.status, ended.stderr), (Some(1), said));
+    assert_eq!((ended.status, ended.stderr), (Some(76), said));
 }
