@@ -21,7 +21,7 @@ pub enum Error {
     /// The connection was lost, and with it everything held on it, which other clients may hold by now. The server may
     /// have executed a request that was in progress.
     Lost,
-    /// The server has revoked this: the longest time to hold it is over, or an operator took it.
+    /// The server has revoked this: the time to hold it or to run is over, an operator took it, or a job was deleted.
     Expired,
     /// The job was cancelled by this client.
     Cancelled(String),
@@ -194,7 +194,7 @@ impl fmt::Display for Error {
                 servers.iter().try_for_each(|(server, failure)| write!(f, "; {server}: {}", failure.behind(server)))
             }
             Error::Lost => f.write_str("the connection was lost, with all that it held"),
-            Error::Expired => f.write_str("it was taken back, by an operator or a limit of the time to hold it"),
+            Error::Expired => f.write_str("its time was over, or it was taken away or deleted"),
             Error::Cancelled(who) => write!(f, "cancelled by {who}"),
             Error::LockHeld => f.write_str("the connection holds as many locks as the server allows"),
             Error::Refused(words) if words == "BAD_COMMAND" => f.write_str(
