@@ -13,7 +13,8 @@ use std::io::{self, ErrorKind};
 pub enum Error {
     /// The name of the pool or counter is empty, too long or has a byte that the protocol forbids. Nothing was sent.
     BadName,
-    /// An argument of a request about jobs is wrong: its name, its value and the rule that it breaks. Nothing was sent.
+    /// An argument is wrong: attributes of members, with the rule that they break, or of a request about jobs, with its
+    /// name, its value and the rule. Nothing was sent.
     BadArgument(String),
     /// No server replied; the failure of each by server, in the order tried. A caller that uses locks only against
     /// overload continues without one, as MediaWiki does: an outage of the locks must not become an outage of the site.

@@ -208,6 +208,7 @@ fn refusals_of_a_take_are_sentences() {
         (&["q"][..], 76, "q: there is no such pool (NO_POOL)"),
         (&["p", "--member", "zz"], 76, "p: there is no such member (NO_SUCH_MEMBER)"),
         (&["p", "-a", "x=1"], 76, "p: there is no such member (NO_SUCH_MEMBER)"),
+        (&["p", "-a", "x=1", "-a", "x=2"], 64, "p: an attribute is given twice (see poolcounter help take)"),
         (&["p", "-n", "2"], 76, "p: this is more than the pool or the server can have (TOO_MANY)"),
         (
             &["p", "-a", "member=a"],
