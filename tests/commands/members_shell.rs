@@ -137,7 +137,7 @@ fn without_a_member_the_status_says_to_try_later() {
     }
     let (empty, _operator) = server_with("0 1", &[]);
     let ended = take(&empty, &["--timeout", "0.05"], "true").finish();
-    assert_eq!(ended.stderr, "poolcounter: p: no member came, and there is none: is a provider connected?\n");
+    assert_eq!(ended.stderr, "poolcounter: p: no member came: is there a provider, and do its starts succeed?\n");
     let nowhere = nowhere();
     assert_eq!(start_program(&["take", "p", "-s", &nowhere, "--", "true"]).finish().status, Some(69));
     assert_eq!(start_program(&["take", "q", "-s", &server.address, "--", "true"]).finish().status, Some(76));
