@@ -26,7 +26,7 @@ pub const OPTIONS: &[Opt<Servers>] = &[
 /// Title of the line of a server without a report.
 const SERVER: &str = "Server";
 
-/// Line of the output: a condition that is on, or a service without one that holds.
+/// Line of the output: a condition that is on, or a service without conditions.
 #[derive(Default)]
 struct Line {
     level: Level,
