@@ -51,7 +51,7 @@ pub const INFO: Info = Info {
     is_private: true,
     verbs: &["command"],
     commands: &[],
-    refusal: b"ERROR you are not let in\n",
+    refusal: b"ERROR no rule of access allows this\n",
     settings: settings::defaults::<AdminSettings>,
     operations: commands::OPERATIONS,
 };
@@ -125,8 +125,12 @@ impl Admin {
         };
         if context.has_rules() {
             let need = Need { verb: Some(COMMAND), keys: &[command.as_bytes()], takes: None };
-            let checked = context.check(conn, &need);
-            checked.map_err(|denial| OperationError::Refused(format!("access: {}", denial.name())))?;
+            context.check(conn, &need).map_err(|denial| {
+                OperationError::Refused(match denial.is_limit() {
+                    true => "the rules of access allow no more of this now".into(),
+                    false => format!("no rule of access allows this (admin:command of {command})"),
+                })
+            })?;
         }
         let parameters = offered.about.parameters;
         if words.len() != 1 + parameters.len() {

@@ -42,8 +42,8 @@ pub struct CounterSettings {
 /// Options of the command.
 pub const OPTIONS: &[Opt<CounterSettings>] = option_table!(CounterSettings;
     => server_option(
-        "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost). Each counter belongs to one \
-         of the servers; noop, stats and dump go to each.",
+        "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: POOLCOUNTER_SERVERS in the environment, or \
+         localhost). Each counter belongs to one of the servers; noop, stats and dump go to each.",
     );
     => tls_option();
     "-w, --wait SECONDS",

@@ -23,7 +23,7 @@ use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use std::{env, fs};
@@ -106,7 +106,7 @@ pub fn run(given: &Given) -> Exit {
 }
 
 /// Returns the settings of the daemon that answers: the settings in the command line of its process, and in the file named
-/// there. Relative paths begin at its directory.
+/// there. Relative paths begin at its directory, and the default place of its jobs is its own.
 fn of_running() -> Option<(String, Result<DaemonSettings, String>)> {
     let client = Client::with(Servers::default().placement(), TIMEOUTS);
     let reports = snapshots(&client, 0).into_iter().filter_map(|(_, report)| report.ok());
@@ -117,8 +117,24 @@ fn of_running() -> Option<(String, Result<DaemonSettings, String>)> {
     let words: Vec<OsString> = words.filter(|word| *word != "serve").map(OsStr::to_owned).collect();
     let given = Given::read(&options::described(), WordsAllowed::None, &words).ok()?;
     let _ = env::set_current_dir(format!("/proc/{pid}/cwd"));
-    let settings = DaemonSettings::of(&given).map_err(|failure| failure.sentence);
+    let mut settings = DaemonSettings::of(&given).map_err(|failure| failure.sentence);
+    if let Some(JobsSettings { store: StoreKind::Sqlite(path @ None), .. }) =
+        settings.as_mut().ok().and_then(|settings| settings.services.get_mut())
+    {
+        *path = default_store(pid);
+    }
     Some((format!("the daemon is process {pid}, and its options and file have no mistake"), settings))
+}
+
+/// Returns the file in which a process keeps jobs by default; None if this user may not see that.
+fn default_store(pid: u32) -> Option<PathBuf> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let named = environment.split(|byte| *byte == 0).find_map(|pair| pair.strip_prefix(b"STATE_DIRECTORY="));
+    let folder = match named.and_then(|folders| folders.split(|byte| *byte == b':').next()) {
+        Some(first) => PathBuf::from(OsStr::from_bytes(first)),
+        None => fs::read_link(format!("/proc/{pid}/cwd")).ok()?,
+    };
+    Some(folder.join("jobs.db"))
 }
 
 /// Checks the daemon with these settings, and the disk of its jobs.
@@ -281,7 +297,7 @@ fn store(settings: &DaemonSettings) -> Vec<Finding> {
     match store {
         StoreKind::Memory => vec![warning("store", "jobs are in memory alone: they are lost when the daemon ends")],
         StoreKind::Sqlite(Some(path)) => vec![disk(folder_of(path))],
-        StoreKind::Sqlite(None) => vec![ok("store", "jobs.db is where the daemon was started")],
+        StoreKind::Sqlite(None) => vec![ok("store", "the place of jobs.db is unknown: run doctor as root, without -c")],
         #[cfg(feature = "postgres")]
         StoreKind::Postgres(_) => vec![ok("store", "jobs are in PostgreSQL: poolcounter status tells of it")],
     }

@@ -55,7 +55,7 @@ impl Failure {
     pub fn of(error: &Error, sentence: String) -> Failure {
         let status = match error {
             Error::Unavailable(_) => UNAVAILABLE,
-            Error::BadName => MISUSE,
+            Error::BadName | Error::BadArgument(_) => MISUSE,
             _ => PROTOCOL,
         };
         Failure { status, sentence }

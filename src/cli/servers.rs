@@ -142,7 +142,7 @@ pub const A_SERVER: &str = "A server, or tls:HOST[:PORT], or unix:PATH; repeatab
     the environment, or localhost). See poolcounter(1).";
 /// The text for commands that ask each server.
 pub const EACH_SERVER: &str = "A server, or tls:HOST[:PORT], or unix:PATH; repeatable, and each is asked (default: \
-    localhost). See poolcounter(1).";
+    POOLCOUNTER_SERVERS in the environment, or localhost). See poolcounter(1).";
 
 /// Returns the option for the servers.
 pub const fn server_option<S: AsMut<Servers>>(doc: &'static str) -> Opt<S> {
@@ -179,7 +179,7 @@ pub fn in_words<T>(answers: OfEach<T>, refusal: impl Fn(&Error) -> String) -> Ve
             let sentences = failures.iter().map(|(server, failure)| failure.behind(server));
             Failure { status: UNAVAILABLE, sentence: sentences.collect() }
         }
-        refused => refusal(refused).into(),
+        refused => Failure::of(refused, refusal(refused)),
     };
     answers.into_iter().map(|(server, answer)| (server, answer.map_err(&failure))).collect()
 }

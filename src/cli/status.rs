@@ -23,7 +23,10 @@ pub const OPTIONS: &[Opt<Servers>] = &[
     tls_option(),
 ];
 
-/// Line of the output: a condition that is on, or a service without one that holds.
+/// Title of the line of a server without a report.
+const SERVER: &str = "Server";
+
+/// Line of the output: a condition that is on, or a service without conditions.
 #[derive(Default)]
 struct Line {
     level: Level,
@@ -48,14 +51,14 @@ pub fn run(given: &Given) -> Exit {
     let servers = given.settings(OPTIONS, Servers::default())?;
     let client = Client::with(servers.placement(), TIMEOUTS);
     let answers: Vec<AnswerOf<Value>> = report::ask(&client, 0);
-    let has_several = answers.len() > 1;
     let mut lines: Vec<Line> = answers.iter().flat_map(|(server, answer)| lines_of(server, answer)).collect();
+    let names_servers = answers.len() > 1 || lines.iter().any(|line| line.title == SERVER);
     lines.sort_by_key(|line| std::cmp::Reverse(line.level));
     let worst = lines.first().map_or(Level::Ok, |line| line.level);
     if servers.is_json {
         print_objects(answers, |report| ("health", report["health"].clone()))?;
     } else {
-        print(&(text_of(&lines, has_several).join("\n") + "\n"))?;
+        print(&(text_of(&lines, names_servers).join("\n") + "\n"))?;
     }
     Ok(ExitCode::from(worst as u8))
 }
@@ -67,7 +70,7 @@ fn lines_of(server: &str, answer: &Result<Value, Failure>) -> Vec<Line> {
             report.health.iter().flat_map(|health| lines_of_service(server, health, now)).collect()
         }
         Err(sentence) => {
-            let (server, title) = (printable(server.as_bytes()), "Server".into());
+            let (server, title) = (printable(server.as_bytes()), SERVER.into());
             vec![Line { level: Level::Critical, server, title, sentence, ..Line::default() }]
         }
     }
@@ -90,20 +93,20 @@ fn lines_of_service(server: &str, health: &ShownHealth, now: f64) -> Vec<Line> {
 }
 
 /// Returns a first line for monitoring, and a table with the helpful command below each condition.
-fn text_of(lines: &[Line], has_several: bool) -> Vec<String> {
+fn text_of(lines: &[Line], names_servers: bool) -> Vec<String> {
     let count = |level| lines.iter().filter(|line| line.level == level).count();
     let worst = lines.first();
     let level = worst.map_or(Level::Ok, |line| line.level);
     let first = match worst {
         Some(worst) if level > Level::Ok => {
-            let server = if has_several { format!("{}: ", worst.server) } else { String::new() };
+            let server = if names_servers { format!("{}: ", worst.server) } else { String::new() };
             format!("{}: {server}{}: {}", level.word().to_uppercase(), worst.title, worst.sentence)
         }
         _ => "OK: nothing is wrong".into(),
     };
     let counts = format!("{first} | critical={} warning={}", count(Level::Critical), count(Level::Warning));
     let row = |line: &Line| {
-        let server = has_several.then(|| line.server.clone());
+        let server = names_servers.then(|| line.server.clone());
         let cells = [line.title.clone(), line.span.clone(), line.sentence.clone()];
         let word = if line.is_over { "over" } else { line.level.word() };
         [word.to_string()].into_iter().chain(server).chain(cells).collect()

@@ -168,7 +168,10 @@ impl Census {
 
     /// Returns what keeps members out, if any is.
     fn kept_out(&self) -> Option<String> {
-        let kinds = [("quarantined", "in quarantine"), (UNCLEAN, "to be cleaned, and no cleaner is connected")];
+        let kinds = [
+            ("quarantined", "in quarantine, held back or orphaned"),
+            (UNCLEAN, "to be cleaned, and no cleaner is connected"),
+        ];
         let counted = kinds.into_iter().map(|(name, words)| (self.count(&[name]), words));
         let all: Vec<_> =
             counted.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}")).collect();
@@ -344,7 +347,7 @@ fn in_words(reason: NoMembers, is_choosy: bool, census: &Census) -> String {
         NoMembers::AtCapacity => "no member is free, or the daemon drains",
         NoMembers::Starting => "no member is free, but one is being started",
         NoMembers::NoProvider => "no member is free, and there is no provider to start one",
-        NoMembers::Timeout if census.is_empty() => "no member came, and there is none: is a provider connected?",
+        NoMembers::Timeout if census.is_empty() => "no member came: is there a provider, and do its starts succeed?",
         NoMembers::Timeout => "no member came free in time",
         NoMembers::Removed => "the pool was removed",
         NoMembers::Cancelled => "the wait was cancelled",

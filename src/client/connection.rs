@@ -148,7 +148,7 @@ impl ClientConnection {
     }
 
     /// Returns the next line, for which the request may wait at the server: calls `on_tick` about every second, and
-    /// probes the server, so that a wait at one that hangs ends with [`Fault::Silent`].
+    /// probes the server, so that a wait at a server that hangs ends with [`Fault::Silent`].
     pub fn awaited_line(&mut self, probe: Probe, on_tick: &mut dyn FnMut()) -> Result<Vec<u8>, Fault> {
         let mut next = Instant::now() + self.probe_every;
         self.next_line(None, &mut |connection| {

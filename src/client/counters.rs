@@ -215,7 +215,7 @@ fn receive_answer<T>(
     read(header.answer(&body))
 }
 
-/// Receives one reply; anything but a success is a fault.
+/// Receives one reply that may only be a success, or a refusal that any request can get.
 fn receive<T>(
     connection: &mut ClientConnection,
     request: &CounterRequest<'_>,
@@ -223,7 +223,7 @@ fn receive<T>(
 ) -> Said<T> {
     receive_answer(connection, request, |answer| match answer {
         CounterReply::Success(body) => Ok(read(body).ok_or(Fault::Garbled)?),
-        CounterReply::Refusal(_) | CounterReply::Malformed(..) => Err(Fault::Garbled.into()),
+        other => Err(refusal(other)),
     })
 }
 

@@ -13,7 +13,8 @@ use std::io::{self, ErrorKind};
 pub enum Error {
     /// The name of the pool or counter is empty, too long or has a byte that the protocol forbids. Nothing was sent.
     BadName,
-    /// An argument of a request about jobs is wrong: its name, its value and the rule that it breaks. Nothing was sent.
+    /// An argument is wrong: attributes of members, with the rule that they break, or of a request about jobs, with its
+    /// name, its value and the rule. Nothing was sent.
     BadArgument(String),
     /// No server replied; the failure of each by server, in the order tried. A caller that uses locks only against
     /// overload continues without one, as MediaWiki does: an outage of the locks must not become an outage of the site.
@@ -21,7 +22,7 @@ pub enum Error {
     /// The connection was lost, and with it everything held on it, which other clients may hold by now. The server may
     /// have executed a request that was in progress.
     Lost,
-    /// The server has revoked this: the longest time to hold it is over, or an operator took it.
+    /// The server has revoked this: the time to hold it or to run is over, an operator took it, or a job was deleted.
     Expired,
     /// The job was cancelled by this client.
     Cancelled(String),
@@ -194,7 +195,7 @@ impl fmt::Display for Error {
                 servers.iter().try_for_each(|(server, failure)| write!(f, "; {server}: {}", failure.behind(server)))
             }
             Error::Lost => f.write_str("the connection was lost, with all that it held"),
-            Error::Expired => f.write_str("it was taken back, by an operator or a limit of the time to hold it"),
+            Error::Expired => f.write_str("its time was over, or it was taken away or deleted"),
             Error::Cancelled(who) => write!(f, "cancelled by {who}"),
             Error::LockHeld => f.write_str("the connection holds as many locks as the server allows"),
             Error::Refused(words) if words == "BAD_COMMAND" => f.write_str(

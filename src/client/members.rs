@@ -130,8 +130,8 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for an invalid name or value; [`Error::Unavailable`]; [`Error::Refused`], for example with
-    /// `NO_POOL`, `NO_SUCH_MEMBER` or `TOO_MANY`.
+    /// [`Error::BadName`] for an invalid name or value; [`Error::BadArgument`] for attributes that no member can have;
+    /// [`Error::Unavailable`]; [`Error::Refused`], for example with `NO_POOL`, `NO_SUCH_MEMBER` or `TOO_MANY`.
     pub fn take(&self, pool: impl AsRef<[u8]>, wanted: &Wanted) -> Result<TakeOutcome<'_>, Error> {
         self.take_from(Source::Pool(pool.as_ref()), wanted, |_| {})
     }

@@ -336,7 +336,7 @@ fn read_stats(connection: &mut ClientConnection) -> Said<Figures<Stat>> {
             return Ok(figures);
         }
         if wire::parse_error(&line).is_some() {
-            return Err(Fault::Garbled.into());
+            return Err(refusal(&line));
         }
         if let Some((stat, value)) = wire::parse_figure(&line) {
             figures.set(stat, value);

@@ -137,10 +137,10 @@ impl Provider {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for an invalid member, about which nothing is sent; [`Error::Lost`]; [`Error::Refused`], with
-    /// `TOO_LATE` if the server has given up the start (it then requests a stop of the member); with `NO_SUCH_MEMBER`
-    /// if the server does not wait for this member; with `MEMBER_EXISTS` if the pool has a member of that name, which
-    /// makes the start fail.
+    /// [`Error::BadName`] or [`Error::BadArgument`] for an invalid member, about which nothing is sent;
+    /// [`Error::Lost`]; [`Error::Refused`], with `TOO_LATE` if the server has given up the start (it then requests a
+    /// stop of the member); with `NO_SUCH_MEMBER` if the server does not wait for this member; with `MEMBER_EXISTS` if
+    /// the pool has a member of that name, which makes the start fail.
     pub fn answer(&mut self, task: &Task, result: &TaskResult) -> Result<(), Error> {
         let text = match result {
             TaskResult::Failed(reason) | TaskResult::Dead(reason) => sendable_text(reason),

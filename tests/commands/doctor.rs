@@ -63,6 +63,34 @@ fn settings_of_the_running_daemon_are_checked() {
     }
 }
 
+/// The daemon keeps jobs where its supervisor says, or in its own directory, which are not those of `doctor`.
+#[test]
+fn disk_of_the_default_store_is_checked() {
+    for has_supervisor in [true, false] {
+        let (own, other) = (Scratch::new(), Scratch::new());
+        let pools = format!("unix:{}", own.file("pools.sock").display());
+        let mut command = Command::new(Daemon::program());
+        command.args(["--listen", "127.0.0.1:0", "--listen", &pools, "--jobs", "--jobs-listen", "127.0.0.1:0"]);
+        command.current_dir(own.file("")).env_remove("STATE_DIRECTORY");
+        let place = if has_supervisor { &other } else { &own };
+        if has_supervisor {
+            command.env("STATE_DIRECTORY", format!("{}:/nowhere", other.file("").display()));
+        }
+        let _daemon = Daemon::run(&mut command);
+        assert!(place.file("jobs.db").exists());
+        let mut doctor = Command::new(Daemon::program());
+        let told = end_of(doctor.arg("doctor").env("POOLCOUNTER_SERVERS", &pools)).stdout;
+        let place = place.file("jobs.db");
+        let place = place.parent().expect("a directory").display();
+        assert!(told.contains(&format!(" MiB are free in {place}")), "{told}");
+    }
+    let scratch = Scratch::new();
+    let file = scratch.file("settings.toml");
+    fs::write(&file, "listen = [\"127.0.0.1:1\"]\njobs.enable = true\n").expect("can be written");
+    let told = run(&["doctor", "-c", file.to_str().expect("is text")]).stdout;
+    assert!(told.contains("the place of jobs.db is unknown"), "{told}");
+}
+
 #[test]
 fn daemon_that_does_not_answer_is_critical() {
     let scratch = Scratch::new();

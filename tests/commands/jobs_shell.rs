@@ -1,6 +1,7 @@
 //! `poolcounter jobs` as processes, with the real daemon and with Debian's beanstalkd: puts, output, runs of a runner
 //! and the fate of the jobs.
 
+use nix::sys::signal::Signal;
 use poolcounter_client::{JobId, JobState, NewJob, PutOutcome};
 use poolcounter_testkit::beanstalkd::Beanstalkd;
 use poolcounter_testkit::daemon::{Client, Daemon, wait};
@@ -443,6 +444,23 @@ fn a_job_is_touched_as_long_as_its_command_runs() {
     assert!(producer.stats().expect("is asked").contains(&("job-timeouts".into(), "0".into())));
     running.signal();
     assert_eq!(running.finish(), "");
+}
+
+#[test]
+fn a_job_whose_time_is_over_is_lost() {
+    let (_daemon, address, producer) = server(&[]);
+    producer.put(&NewJob { ttr: Duration::from_secs(1), ..NewJob::new("x") }).expect("is put");
+    let mut running = Running::start(&address, &[], "echo begun >>ran; sleep 1000");
+    running.expect_lines("ran", &["begun"]);
+    running.running.signal(Signal::SIGSTOP);
+    wait_for(&producer, [0, 0, 1, 0]);
+    assert!(matches!(producer.delete(JobId(1)), Ok(true)));
+    running.running.signal(Signal::SIGCONT);
+    let said = running.running.error_line();
+    assert!(
+        said.contains(": lost after ") && said.contains("its time was over, or it was taken away or deleted"),
+        "{said}"
+    );
 }
 
 #[test]

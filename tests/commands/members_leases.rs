@@ -173,13 +173,15 @@ fn a_refused_take_names_the_number_in_quarantine() {
     wait_for(&mut operator, "a quarantined b quarantined");
     let group = start_program(&["take", "-s", &server.address, "-g", "g", "-t", "0", "--", "true"]).finish();
     for (ended, source) in [(take(&server, &["-t", "0"], "true").finish(), "p"), (group, "g")] {
-        let sentence = format!("poolcounter: {source}: all members are in use or kept out (2 in quarantine)\n");
+        let sentence = format!(
+            "poolcounter: {source}: all members are in use or kept out (2 in quarantine, held back or orphaned)\n"
+        );
         assert_eq!((ended.status, ended.stderr), (Some(75), sentence));
     }
     let ended = take(&server, &["-t", "1.5"], "true").finish();
     let lines = [
-        "waiting; all members are in use or kept out (2 in quarantine)",
-        "no member came free in time (2 in quarantine)",
+        "waiting; all members are in use or kept out (2 in quarantine, held back or orphaned)",
+        "no member came free in time (2 in quarantine, held back or orphaned)",
     ];
     assert_eq!(ended.stderr, lines.map(|line| format!("poolcounter: p: {line}\n")).concat());
     let members = |words: &[&str]| start_program(&[&["members", "-s", &server.address], words].concat()).finish();
@@ -208,6 +210,7 @@ fn refusals_of_a_take_are_sentences() {
         (&["q"][..], 76, "q: there is no such pool (NO_POOL)"),
         (&["p", "--member", "zz"], 76, "p: there is no such member (NO_SUCH_MEMBER)"),
         (&["p", "-a", "x=1"], 76, "p: there is no such member (NO_SUCH_MEMBER)"),
+        (&["p", "-a", "x=1", "-a", "x=2"], 64, "p: an attribute is given twice (see poolcounter help take)"),
         (&["p", "-n", "2"], 76, "p: this is more than the pool or the server can have (TOO_MANY)"),
         (
             &["p", "-a", "member=a"],

@@ -80,6 +80,16 @@ fn a_refusal_of_the_first_line_of_a_connection_is_named() {
     assert_eq!((ended.status, ended.stderr.contains("(DENIED)")), (Some(76), true), "{}", ended.stderr);
 }
 
+/// Also of commands that ask each server.
+#[test]
+fn a_refusal_exits_with_76() {
+    let server = Strange::start("ERROR DENIED\n").address;
+    for words in [&["members"][..], &["members", "p"], &["members", "p", "--waiting"], &["holders", "k"], &["stats"]] {
+        let ended = start_program(&[words, &["-s", &server]].concat()).finish();
+        assert_eq!((ended.status, ended.stderr.contains("DENIED")), (Some(76), true), "{words:?}: {}", ended.stderr);
+    }
+}
+
 #[test]
 fn refusals_of_requests_are_sentences() {
     let (server, _operator) = server_with("0 1", &["m"]);
@@ -168,5 +178,5 @@ fn waiters_and_reasons_of_quarantine_are_shown() {
     let sentence = format!(
         "poolcounter: {old}: the server does not know this: it is older, or another service answers there (BAD_COMMAND)\n"
     );
-    assert_eq!((ended.status, ended.stderr), (Some(1), sentence));
+    assert_eq!((ended.status, ended.stderr), (Some(76), sentence));
 }

@@ -137,7 +137,7 @@ fn without_a_member_the_status_says_to_try_later() {
     }
     let (empty, _operator) = server_with("0 1", &[]);
     let ended = take(&empty, &["--timeout", "0.05"], "true").finish();
-    assert_eq!(ended.stderr, "poolcounter: p: no member came, and there is none: is a provider connected?\n");
+    assert_eq!(ended.stderr, "poolcounter: p: no member came: is there a provider, and do its starts succeed?\n");
     let nowhere = nowhere();
     assert_eq!(start_program(&["take", "p", "-s", &nowhere, "--", "true"]).finish().status, Some(69));
     assert_eq!(start_program(&["take", "q", "-s", &server.address, "--", "true"]).finish().status, Some(76));
@@ -541,5 +541,5 @@ fn pools_and_members_are_printed() {
     assert!(json.contains("\"pools\":[{\"pool\":\"p\",\"group\":\"g\",\"max\":3,\"in_use\":1,"), "{json}");
     let ended = start_program(&["members", "-s", &server.address, "q"]).finish();
     let said = format!("poolcounter: {}: there is no such pool (NO_POOL)\n", server.address);
-    assert_eq!((ended.status, ended.stderr), (Some(1), said));
+    assert_eq!((ended.status, ended.stderr), (Some(76), said));
 }

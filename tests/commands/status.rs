@@ -102,7 +102,8 @@ fn a_server_that_does_not_answer_is_critical() {
     let address = daemon.address.to_string();
     drop(daemon);
     let ended = run(&["status", "-s", &address]);
-    assert!(ended.status == Some(2) && ended.stdout.starts_with("CRITICAL: Server: "), "{ended:?}");
+    let first = format!("CRITICAL: {address}: Server: nothing listens there | ");
+    assert!(ended.status == Some(2) && ended.stdout.starts_with(&first), "{ended:?}");
 }
 
 /// Other daemons have no health.

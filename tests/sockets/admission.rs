@@ -2,11 +2,13 @@
 
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
+use poolcounter_client::{Counters, Error, MediaWiki, Timeouts};
 use poolcounter_core::proxy::Header;
 use poolcounter_core::time::Span;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Credentials;
-use poolcounter_testkit::daemon::{Client, Daemon, install_program};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install_program};
+use poolcounter_testkit::embedded::Embedded;
 use poolcounter_testkit::rules;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::world::World;
@@ -390,4 +392,32 @@ fn request_with_two_origins_is_none() {
     let client = world.connect_from(CLIENT, "http");
     let request = "POST /act HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nOrigin: http://other\r\n\r\n";
     assert!(ask(&mut world, client, request.as_bytes()).starts_with("HTTP/1.1 400 "));
+}
+
+/// Units that are counted at two servers would be granted twice.
+#[test]
+fn refused_counters_are_asked_at_no_other_server() {
+    let timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
+    let other = Embedded::start("counters");
+    for (who, rest, is_admitted) in [
+        ("net:10.0.0.0/8", "may = [\"counters\"]", false),
+        ("all", "may = [\"pools\"]", false),
+        ("all", "may = [\"counters\"]\nmax_connections = 1", false),
+        ("all", "may = [\"counters:acquire:others\"]", true),
+    ] {
+        let config = format!("[[access]]\nwho = [\"{who}\"]\n{rest}\n");
+        let stage = Stage::start(&config, &["--counter", "--counter-listen", "127.0.0.1:0"]);
+        let _first = Client::from(A, stage.daemon.counters());
+        let refusing = stage.daemon.counters().to_string();
+        let denied = || Error::Refused("20 Access denied".into());
+        let both = Counters::with(MediaWiki::new([&refusing, &other.address]), timeouts);
+        let keys = (0..30).map(|n| format!("key{n}"));
+        let refused = keys.filter(|key| both.acquire(key, 1, 1).err() == Some(denied())).count();
+        assert!(refused > 0, "{config}: the other server has granted all");
+        let one = Counters::with(MediaWiki::new([refusing]), timeouts);
+        assert_eq!(one.get("key"), Err(denied()), "{config}");
+        assert_eq!(one.stats().remove(0).1.err(), Some(denied()), "{config}");
+        assert_eq!(one.dump().remove(0).1.err(), Some(denied()), "{config}");
+        assert_eq!(one.noop().remove(0).1, if is_admitted { Ok(()) } else { Err(denied()) }, "{config}");
+    }
 }

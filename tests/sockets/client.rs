@@ -337,6 +337,13 @@ fn garbage_is_no_answer() {
 }
 
 #[test]
+fn refusal_of_statistics_is_no_garbage() {
+    let strange = Strange::start("ERROR DENIED\n");
+    let stats = client(&[&strange.address]).stats().remove(0).1;
+    assert_eq!(stats.err(), Some(Error::Refused("DENIED".into())));
+}
+
+#[test]
 fn unrequested_answer_ends_the_connection() {
     let strange = Strange::start(b"LOCKED\nRELEASED\n");
     let client = client(&[&strange.address]);

@@ -93,7 +93,8 @@ fn a_take_states_its_conditions() {
     assert_eq!(client.take("p2", &none).err(), Some(Error::Refused("NO_SUCH_MEMBER".into())));
     assert_eq!(client.take("", &Wanted::default()).err(), Some(Error::BadName));
     let unsendable = Wanted { attributes: vec![("token".into(), "3".into())], ..Wanted::default() };
-    assert_eq!(client.take("p2", &unsendable).err(), Some(Error::BadName));
+    let rule = "an attribute has the name of an option";
+    assert_eq!(client.take("p2", &unsendable).err(), Some(Error::BadArgument(rule.into())));
     let begun = Instant::now();
     let patient = Wanted { timeout: Duration::from_millis(50), ..wanted };
     assert!(matches!(client.take("p1", &patient), Ok(TakeOutcome::NoMembers(NoMembers::Timeout))));

@@ -21,7 +21,7 @@ pub struct JobsCommandSettings {
 
 /// Description of the option for the servers of a queue.
 pub const QUEUE_SERVER: &str = "A server of the queue, or tls:HOST[:PORT], or unix:PATH; \
-    repeatable, the first that answers is used (default: localhost).";
+    repeatable, the first that answers is used (default: POOLCOUNTER_SERVERS in the environment, or localhost).";
 
 /// Options of the requests.
 pub const OPTIONS: &[Opt<JobsCommandSettings>] = option_table!(JobsCommandSettings;

@@ -212,7 +212,7 @@ impl Producer {
     }
 
     /// Moves the job with this number, or the jobs of the matching tubes, to another tube: all that are not reserved, or
-    /// those in this state. Returns the number of moved jobs; None if no such job exists.
+    /// the jobs in this state. Returns the number of moved jobs; None if no such job exists.
     ///
     /// # Errors
     ///

@@ -122,14 +122,16 @@ pub fn sendable_member(name: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::BadName`] for attributes that no member can have.
+/// [`Error::BadName`] for a name or value that no line can carry; [`Error::BadArgument`] for attributes that no member
+/// can have.
 pub fn sendable_attributes(attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<Attributes, Error> {
     let pair = |(name, value): &(Vec<u8>, Vec<u8>)| {
         let (name, value) = (wire::escape_name(name)?, wire::escape_name(value)?);
         Some([&*name, b"=", &*value].concat())
     };
     let pairs: Option<Vec<Vec<u8>>> = attributes.iter().map(pair).collect();
-    pairs.and_then(|pairs| wire::parse_attribute_list(&pairs.join(&b' '))).ok_or(Error::BadName)
+    let list = pairs.ok_or(Error::BadName)?.join(&b' ');
+    wire::parse_attribute_list(&list).map_err(|rule| Error::BadArgument(rule.into()))
 }
 
 /// Returns a text in one line, cut at [`LONGEST_TEXT`].

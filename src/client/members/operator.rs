@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Operators' requests, each sent to the server of the pool. By default a server allows them from its own machine and
 /// on local sockets (`members.admin`); elsewhere they fail with [`Error::Refused`] and `NOT_ADMIN`.
 ///
-/// All can also fail with [`Error::BadName`] for an invalid name or value, with [`Error::Unavailable`], and with
-/// [`Error::Refused`] and `NO_POOL` or `NO_SUCH_MEMBER`.
+/// All can also fail with [`Error::BadName`] for an invalid name or value, with [`Error::BadArgument`] for attributes
+/// that no member can have, with [`Error::Unavailable`], and with [`Error::Refused`] and `NO_POOL` or `NO_SUCH_MEMBER`.
 #[derive(Clone, Copy, Debug)]
 pub struct Operator<'a> {
     members: &'a Members,

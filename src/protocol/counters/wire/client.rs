@@ -73,7 +73,9 @@ impl ReplyHeader {
     pub fn parse(header: &[u8; HEADER_BYTES], request: &CounterRequest<'_>) -> Option<ReplyHeader> {
         let [magic, opcode, status, _reserved, a, b, c, d, opaque @ ..] = *header;
         let body_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
-        let answers = opcode == opcode_of(request).byte() || opcode == UNKNOWN && status != OK;
+        // A connection that is refused at its start gets the refusal of a Noop.
+        let refuses_any = status != OK && [UNKNOWN, Opcode::Noop.byte()].contains(&opcode);
+        let answers = opcode == opcode_of(request).byte() || refuses_any;
         let is_reply = magic == REPLY_MAGIC && answers && opaque == OPAQUE && body_bytes <= FIELDS_BYTES;
         is_reply.then_some(ReplyHeader { body_bytes, status })
     }
@@ -194,6 +196,18 @@ mod tests {
         for len in [1, 4, body.len() - 1] {
             assert_eq!(parse_stats(&body[..len]), None, "{len} bytes are not all");
         }
+    }
+
+    #[test]
+    fn the_refusal_of_a_connection_answers_every_request() {
+        let mut reply = *b"\x91\0\x20\0\0\0\0\x0d\0\0\0\0";
+        for request in REQUESTS {
+            let header = ReplyHeader::parse(&reply, &request).expect("is a reply to it");
+            let body = b"Access denied";
+            assert_eq!((header.body_bytes, header.answer(body)), (body.len(), CounterReply::Malformed(0x20, body)));
+        }
+        reply[2] = OK;
+        assert_eq!(ReplyHeader::parse(&reply, &REQUESTS[1]), None);
     }
 
     #[test]

@@ -149,9 +149,13 @@ pub fn describe_refusal(words: &str) -> Option<String> {
     Some(format!("{sentence} ({words})"))
 }
 
-/// Reads attributes as `name=value` with spaces between them. None: no member can have them.
-pub fn parse_attribute_list(text: &[u8]) -> Option<Attributes> {
-    parse_attributes(&mut LineWords(text)).ok()
+/// Reads attributes as `name=value` with spaces between them.
+///
+/// # Errors
+///
+/// The rule that they break.
+pub fn parse_attribute_list(text: &[u8]) -> Result<Attributes, &'static str> {
+    parse_attributes(&mut LineWords(text)).map_err(rule_of)
 }
 
 /// Writes a request whose names went through [`escape_name`] and [`escape_member`]. Requests with settings have
