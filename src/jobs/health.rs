@@ -57,7 +57,7 @@ pub(super) struct Watcher {
     parts: Sweep<usize>,
     runners: Sweep<usize>,
     followed: BTreeMap<Box<[u8]>, Followed>,
-    /// The last round through the parts, since all of the store's jobs are read; None before the first.
+    /// The last round through the parts, since all of the store's jobs are read; None before that.
     last_round: Option<Round>,
     /// The present round.
     round: Round,
@@ -112,9 +112,8 @@ impl JobQueue {
                 let owner = owner.unwrap_or("another daemon".into());
                 let sentence = format!("standby: {owner} serves the jobs of {}", self.queue_name());
                 look.note(Condition::of_service(&STANDBY, "/jobs", sentence));
-                self.watcher.forget_parts();
             }
-            _ => self.watcher.forget_parts(),
+            _ => {}
         }
         let oldest = in_words(self.watcher.oldest[0]);
         let oldest = if ready == 0 { String::new() } else { format!(", the oldest for {oldest}") };
@@ -134,6 +133,17 @@ impl JobQueue {
 impl Watcher {
     pub fn with(warnings: Warnings) -> Self {
         Watcher { warnings, ..Watcher::default() }
+    }
+
+    /// Begins anew with the jobs that a store or the previous process has brought: growth is counted from here on.
+    pub fn begin(&mut self, state: &State, now: Time) {
+        *self = Watcher::with(self.warnings);
+        self.round.begun = now;
+        let (parts, next) = state.parts_health(0, MOST_AT_ONCE, now);
+        for part in &parts {
+            self.conditions_of(part, "", false, now);
+        }
+        self.last_round = Some(Round { has_left_out: next.is_some(), ..self.round });
     }
 
     fn note_fault(&mut self, fault: Option<String>, now: Time, look: &mut Look<'_>) {
@@ -198,12 +208,6 @@ impl Watcher {
             let condition = Condition::of_service(&FULL, "/jobs", sentence).helped_by(Some("jobs summary tube".into()));
             look.note(Condition { badness: TOTAL, ..condition });
         }
-    }
-
-    /// Forgets what the parts had: another process may change their jobs now.
-    fn forget_parts(&mut self) {
-        (self.parts, self.last_round) = (Sweep::default(), None);
-        self.followed.clear();
     }
 
     /// Returns the counts of a part at earlier looks; None if it is not followed.
