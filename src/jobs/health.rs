@@ -8,6 +8,7 @@ use super::state::views::RunnerConn;
 use super::state::{Counted, JobState, Part, State};
 use super::store::{Health, Ownership};
 use poolcounter_core::{Span, Time};
+use poolcounter_service::contract::Observe as _;
 use poolcounter_service::health::{Growth, Sweep, TOTAL, grouped, in_words, name_of, per_second, quoted};
 use poolcounter_service::report::{Condition, Look, conditions};
 use std::collections::BTreeMap;
@@ -103,9 +104,11 @@ impl JobQueue {
             };
             look.note(Condition::of_service(&INBOX, "/jobs", sentence));
         }
-        let is_reached = fault.is_none();
-        self.watcher.note_fault(fault, now, look);
-        match self.store.ownership() {
+        let (is_reached, ownership) = (fault.is_none(), self.store.ownership());
+        // The lease may end long before a request fails.
+        let unhealthy = self.unhealthy_reason().filter(|_| ownership != Ownership::StandsBy);
+        self.watcher.note_fault(fault.or(unhealthy.map(String::from)), now, look);
+        match ownership {
             Ownership::Owns => self.watcher.note_jobs(&self.state, &self.settings.part_names.path(1), look),
             // A daemon that has never reached the database does not know if another serves.
             Ownership::StandsBy if is_reached || owner.is_some() => {

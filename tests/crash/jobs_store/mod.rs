@@ -343,6 +343,20 @@ fn conditions_after(seconds: u64, stage: &mut Stage) -> Vec<(&'static str, Strin
     held.map(|on| (on.condition.info.name, on.condition.sentence)).collect()
 }
 
+/// A request that hangs fails later than the lease ends.
+#[test]
+fn unconfirmed_lease_is_a_condition() {
+    let mut stage = Stage::new();
+    let client = stage.connect();
+    stage.ask(client, "put 0 0 99 1|a|");
+    stage.store.lapse(true);
+    let on = conditions_after(12, &mut stage);
+    assert!(on.len() == 1 && on[0].0 == "not kept", "{on:?}");
+    assert!(on[0].1.starts_with("jobs are not taken: the database does not answer, for "), "{on:?}");
+    stage.store.lapse(false);
+    assert_eq!(conditions_after(2, &mut stage), []);
+}
+
 /// Jobs that were buried before are the baseline, and the first failures of the new process count.
 #[test]
 fn buried_jobs_count_from_the_end_of_the_reading() {
