@@ -246,10 +246,13 @@ impl Watcher {
         // Most parts have no condition, and need no texts.
         let name = || name_of(of);
         let pattern = || quoted(&pattern_of(tube, of));
-        let late = || format!("{} ready, the oldest for {}", grouped(ready), in_words(*oldest));
+        let late = || {
+            let place = if *tube == of { String::new() } else { format!(" in {}", name_of(tube)) };
+            format!("{} ready, the oldest for {}{place}", grouped(ready), in_words(*oldest))
+        };
         let limits = [(&VERY_LATE, warnings.alarm_age), (&LATE, warnings.age)];
         if let Some((info, limit)) = limits.into_iter().find(|(_, limit)| oldest > limit) {
-            let sentence = format!("{}: {}", name_of(tube), late());
+            let sentence = format!("{}: {}", name(), late());
             note(info, sentence, Some("jobs summary tube".into()), age(limit));
         }
         let Some(followed) = followed else { return all };
