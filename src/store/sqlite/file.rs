@@ -233,6 +233,8 @@ impl DatabaseFile {
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         if schema::pragma(&connection, "page_count")? == 0 {
+            // A file has no journal until it is whole, and has got its name.
+            connection.query_row("PRAGMA journal_mode = OFF", [], |_| Ok(()))?;
             // The free pages of the file can be moved to its end then, and cut off.
             connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         }
@@ -252,7 +254,6 @@ impl DatabaseFile {
         remove(&path)?;
         OpenOptions::new().write(true).create_new(true).mode(MODE).open(&path)?;
         let connection = self.connect(&path)?;
-        connection.query_row("PRAGMA journal_mode = OFF", [], |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.execute_batch("BEGIN")?;
         schema::create(&connection, schema, queue)?;
