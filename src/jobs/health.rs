@@ -8,6 +8,7 @@ use super::state::views::RunnerConn;
 use super::state::{Counted, JobState, Part, State};
 use super::store::{Health, Ownership};
 use poolcounter_core::{Span, Time};
+use poolcounter_service::contract::Observe as _;
 use poolcounter_service::health::{Growth, Sweep, TOTAL, grouped, in_words, name_of, per_second, quoted};
 use poolcounter_service::report::{Condition, Look, conditions};
 use std::collections::BTreeMap;
@@ -57,7 +58,7 @@ pub(super) struct Watcher {
     parts: Sweep<usize>,
     runners: Sweep<usize>,
     followed: BTreeMap<Box<[u8]>, Followed>,
-    /// The last round through the parts, since all of the store's jobs are read; None before the first.
+    /// The last round through the parts, since all of the store's jobs are read; None before that.
     last_round: Option<Round>,
     /// The present round.
     round: Round,
@@ -103,18 +104,19 @@ impl JobQueue {
             };
             look.note(Condition::of_service(&INBOX, "/jobs", sentence));
         }
-        let is_reached = fault.is_none();
-        self.watcher.note_fault(fault, now, look);
-        match self.store.ownership() {
+        let (is_reached, ownership) = (fault.is_none(), self.store.ownership());
+        // The lease may end long before a request fails.
+        let unhealthy = self.unhealthy_reason().filter(|_| ownership != Ownership::StandsBy);
+        self.watcher.note_fault(fault.or(unhealthy.map(String::from)), now, look);
+        match ownership {
             Ownership::Owns => self.watcher.note_jobs(&self.state, &self.settings.part_names.path(1), look),
             // A daemon that has never reached the database does not know if another serves.
             Ownership::StandsBy if is_reached || owner.is_some() => {
                 let owner = owner.unwrap_or("another daemon".into());
                 let sentence = format!("standby: {owner} serves the jobs of {}", self.queue_name());
                 look.note(Condition::of_service(&STANDBY, "/jobs", sentence));
-                self.watcher.forget_parts();
             }
-            _ => self.watcher.forget_parts(),
+            _ => {}
         }
         let oldest = in_words(self.watcher.oldest[0]);
         let oldest = if ready == 0 { String::new() } else { format!(", the oldest for {oldest}") };
@@ -134,6 +136,17 @@ impl JobQueue {
 impl Watcher {
     pub fn with(warnings: Warnings) -> Self {
         Watcher { warnings, ..Watcher::default() }
+    }
+
+    /// Begins anew with the jobs that a store or the previous process has brought: growth is counted from here on.
+    pub fn begin(&mut self, state: &State, now: Time) {
+        *self = Watcher::with(self.warnings);
+        self.round.begun = now;
+        let (parts, next) = state.parts_health(0, MOST_AT_ONCE, now);
+        for part in &parts {
+            self.conditions_of(part, "", false, now);
+        }
+        self.last_round = Some(Round { has_left_out: next.is_some(), ..self.round });
     }
 
     fn note_fault(&mut self, fault: Option<String>, now: Time, look: &mut Look<'_>) {
@@ -200,12 +213,6 @@ impl Watcher {
         }
     }
 
-    /// Forgets what the parts had: another process may change their jobs now.
-    fn forget_parts(&mut self) {
-        (self.parts, self.last_round) = (Sweep::default(), None);
-        self.followed.clear();
-    }
-
     /// Returns the counts of a part at earlier looks; None if it is not followed.
     fn follow(&mut self, name: &[u8], events: [u64; 3], now: Time) -> Option<&mut Followed> {
         if self.followed.len() >= MOST_FOLLOWED && !self.followed.contains_key(name) {
@@ -239,10 +246,13 @@ impl Watcher {
         // Most parts have no condition, and need no texts.
         let name = || name_of(of);
         let pattern = || quoted(&pattern_of(tube, of));
-        let late = || format!("{} ready, the oldest for {}", grouped(ready), in_words(*oldest));
+        let late = || {
+            let place = if *tube == of { String::new() } else { format!(" in {}", name_of(tube)) };
+            format!("{} ready, the oldest for {}{place}", grouped(ready), in_words(*oldest))
+        };
         let limits = [(&VERY_LATE, warnings.alarm_age), (&LATE, warnings.age)];
         if let Some((info, limit)) = limits.into_iter().find(|(_, limit)| oldest > limit) {
-            let sentence = format!("{}: {}", name_of(tube), late());
+            let sentence = format!("{}: {}", name(), late());
             note(info, sentence, Some("jobs summary tube".into()), age(limit));
         }
         let Some(followed) = followed else { return all };

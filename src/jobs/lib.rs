@@ -26,8 +26,8 @@ pub mod store;
 mod store_driver;
 pub mod timetable;
 
-pub use options::store_of;
 pub use options::{JobsSettings, StoreKind};
+pub use options::{store_of, store_of_copy};
 pub use poolcounter_protocol::jobs::{commands, name, request, values};
 
 /// The protocol: lines to requests, replies and lists to bytes.

@@ -7,7 +7,7 @@ mod warnings;
 
 pub use part_names::PartNames;
 pub use setting_tables::TABLES;
-pub use store::{Queue, StoreKind, absolute, store_of};
+pub use store::{Queue, StoreKind, absolute, store_of, store_of_copy};
 pub use warnings::Warnings;
 use warnings::share;
 

@@ -129,7 +129,9 @@ enum Role {
 
 impl Postgres {
     /// Returns a store that is not open yet.
-    pub fn new(place: Place) -> Self {
+    pub fn new(mut place: Place) -> Self {
+        // Another store of the place has a thread of its own.
+        place.bell = Arc::default();
         let (name, identity) = (place.name(), place.name_at(""));
         let begun = Instant::now();
         let clock = Arc::new(move || Time::START + Span::from_micros(1) + begun.elapsed().into());
@@ -311,7 +313,7 @@ impl Drop for Postgres {
     /// Ends the thread, which may wait.
     fn drop(&mut self) {
         self.desk.end_orders();
-        self.bell.ring();
+        self.bell.end();
     }
 }
 

@@ -14,6 +14,9 @@ use statements::Statements;
 /// Store of jobs in a file of SQLite.
 pub type Sqlite = SqliteStore<Jobs>;
 
+/// Schema of a file that a copy creates: it is marked until all is there.
+pub static UNFINISHED_COPY: Schema = Schema { tables: create_unfinished, fault: |_| Ok(None), ..Jobs::SCHEMA };
+
 /// Number and batch of the job that was put last: the mark of a batch that only puts jobs.
 const LAST: &str = "SELECT id, batch FROM job ORDER BY id DESC LIMIT 1";
 
@@ -33,6 +36,10 @@ impl Tables for Jobs {
 fn create() -> String {
     let batch = "    batch INTEGER NOT NULL DEFAULT 0,\n";
     tables(["INTEGER", "TEXT", "BLOB"], batch, [" STRICT", " STRICT, WITHOUT ROWID"])
+}
+
+fn create_unfinished() -> String {
+    format!("{}INSERT INTO setting VALUES ('{UNFINISHED_KIND}', x'', x'');", create())
 }
 
 /// Returns the fault of a file that has only a part of a copy.

@@ -149,7 +149,7 @@ impl JobQueue {
 
     /// Takes in the next slice of a page of the store, and starts to serve after the last one.
     pub(super) fn take_slice(&mut self, page: PageOrder, context: &mut Context<'_>) {
-        let JobQueue { state, store, driver, .. } = self;
+        let JobQueue { state, store, driver, watcher, .. } = self;
         let mut events = Vec::new();
         let Context { time, timers, random, conns, .. } = context;
         let (now, timers, peer) = (time.now, &mut timers.typed(), &|conn| conns.peers.peer(conn));
@@ -179,6 +179,7 @@ impl JobQueue {
             driver.let_go(context);
         }
         if page.is_last {
+            watcher.begin(state, now);
             driver.loading.take().into_iter().for_each(|loading| loading.end(state.len()));
         }
     }

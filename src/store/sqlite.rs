@@ -34,6 +34,8 @@ use worker::{Begin, Worker, WorkerEvent, WorkerOrder};
 /// Store in a file of SQLite.
 pub struct SqliteStore<T: Tables> {
     place: DatabaseFile,
+    /// Schema of the file if it is created; None for that of the contents.
+    created: Option<&'static Schema>,
     desk: Desk<T, WorkerOrder<T>, WorkerEvent<T>>,
     epoch: Span,
     /// The file and its log, as they were when the thread opened them.
@@ -68,6 +70,7 @@ impl<T: Tables> SqliteStore<T> {
     pub fn new(place: DatabaseFile) -> Self {
         SqliteStore {
             place,
+            created: None,
             desk: Desk::default(),
             epoch: Span::ZERO,
             look: None,
@@ -78,6 +81,13 @@ impl<T: Tables> SqliteStore<T> {
             is_counted: true,
             is_ending: false,
         }
+    }
+
+    /// Returns a store whose file has this schema if it is created, and can be used in spite of its fault.
+    #[must_use]
+    pub fn created_as(mut self, schema: &'static Schema) -> Self {
+        self.created = Some(schema);
+        self
     }
 
     /// Starts the thread. It has certainly started once a batch is committed.
@@ -94,7 +104,8 @@ impl<T: Tables> SqliteStore<T> {
     fn open(&mut self) -> Result<Option<(Lock, Opened)>, String> {
         self.place = self.place.clone().resolved();
         let lock = self.place.lock(T::NAME)?;
-        let opened = match self.place.open_to_read(&T::SCHEMA) {
+        let created = self.created.filter(|_| !self.place.path.exists());
+        let opened = match self.place.open_to_read(created.unwrap_or(&T::SCHEMA)) {
             Ok(opened) => opened,
             Err(Trouble::Lost(sentence)) => {
                 self.note_damage(&sentence);

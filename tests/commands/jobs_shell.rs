@@ -234,6 +234,13 @@ fn faults_are_named() {
         (&["put", "a", "too long"], 76, "the server refuses: JOB_TOO_BIG: 8 bytes, at most 5 (jobs.max_size)"),
         (&["put", "a", "x", "-n", "2"], 64, "unknown option -n"),
         (&["put", "a", "x", "--root", "s"], 64, "--root and --root-ts go together"),
+        (&["put", "a", "x", "--key-for", "5"], 64, "--key-for needs --key, and does not go together with --root"),
+        (
+            &["put", "a", "x", "--key-for", "5", "--key", "k", "--root", "s", "--root-ts", "1"],
+            64,
+            "--key-for needs --key, and does not go together with --root",
+        ),
+        (&["put", "a", "x", "--key", "k", "--key-for", "0"], 64, "--key-for: \"0\" is not a number of seconds above 0"),
         (&["list", "a", "waiting"], 64, "\"waiting\" is not ready, reserved, delayed or buried"),
         (&["summary", "x"], 64, "summary is by wiki, type, tube or runner"),
         (&["pause", "a", "long"], 64, "\"long\" is not a number of seconds"),

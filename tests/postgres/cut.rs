@@ -48,6 +48,29 @@ fn owner_that_is_cut_off_says_so_and_sends_clients_away() {
     until(|| page(owner, "/healthz").1.contains("stand by"), "it stands by");
 }
 
+/// A daemon that waits for the database at its end serves nobody meanwhile.
+#[test]
+fn owner_that_is_cut_off_ends_soon() {
+    let Some(cluster) = shared() else { return };
+    // Beside a commit that is under way, the other services are served for 5 seconds first.
+    for (request, most) in [("", 4), ("put 0 0 60 1\r\ny\r\n", 9)] {
+        let mut stage = Stage::new(cluster, 1);
+        stage.proxies[0].hold(true);
+        let mut client = Client::to(stage.daemons[0].jobs());
+        client.send(request.as_bytes());
+        // A renewal is under way.
+        thread::sleep(Duration::from_millis(1500));
+        stage.daemons[0].signal(Signal::SIGTERM);
+        let begun = Instant::now();
+        assert!(stage.daemons[0].wait().success());
+        let took = begun.elapsed();
+        println!("{request:?}: it ended after {took:?}");
+        assert!(took.as_secs() < most, "{request:?}: {took:?}");
+        let log = stage.daemons[0].new_log();
+        assert!(log.iter().any(|line| line.contains("the database was not told")), "{log:#?}");
+    }
+}
+
 /// A runner with two servers goes on with the one that has taken over.
 #[test]
 fn runner_of_an_owner_that_is_cut_off_goes_on_at_the_next() {

@@ -142,6 +142,20 @@ fn new_types_first_failure_counts() {
     assert!(buried.1.starts_with("mail: 30 buried, 30 in the last "), "{buried:?}");
 }
 
+/// The number of ready jobs is that of the type, and the oldest job is in one tube of it.
+#[test]
+fn late_type_names_the_oldest_jobs_tube() {
+    let mut rig = Rig::new();
+    rig.client("jobs", "watch none\r\nuse a/x\r\nput 1 0 60 1\r\nx\r\n");
+    rig.pass(2);
+    let producer = rig.client("jobs", "use b/x\r\n");
+    rig.say(producer, &"put 1 0 60 1\r\nx\r\n".repeat(6));
+    rig.pass(620);
+    let on = rig.on("Jobs");
+    let late = &on.iter().find(|(name, _)| *name == "late").expect("it is late").1;
+    assert!(late.starts_with("x: 7 ready, the oldest for 10 min ") && late.ends_with(" in a/x"), "{late}");
+}
+
 #[test]
 fn returned_types_first_failure_counts() {
     let mut rig = Rig::new();

@@ -5,7 +5,7 @@ use poolcounter_core::Span;
 use poolcounter_jobs::options::absolute;
 use poolcounter_jobs::state::{Body, Commit, Saved, Stored};
 use poolcounter_jobs::store::{Jobs, Ownership, PageOrder, Store, Verdict, Visit};
-use poolcounter_jobs::{JobsSettings, StoreKind, store_of};
+use poolcounter_jobs::{JobsSettings, StoreKind, store_of_copy};
 use poolcounter_service::contract::Wake;
 use std::path::PathBuf;
 use std::thread;
@@ -98,7 +98,7 @@ impl Place {
             return Err("jobs in memory end with the daemon, and are not copied".into());
         }
         let file = if let StoreKind::Sqlite(path) = &kind { Some(absolute(path)) } else { None };
-        let store = store_of(&JobsSettings { store: kind, ..JobsSettings::default() });
+        let store = store_of_copy(&JobsSettings { store: kind, ..JobsSettings::default() });
         Ok(Place { name: store.place(), file, store, page: None, last: 0 })
     }
 

@@ -6,11 +6,12 @@ use crate::command::{Exit, Failure};
 use crate::servers::{Servers, has_part, server_option, tls_option};
 use crate::table::Given;
 use crate::terminal::{self, cannot_read, input, print};
-use poolcounter_client::{Error, NewJob, Producer, PutOutcome, Until};
-use poolcounter_service::options::{Opt, assign, number, option_table, seconds};
+use poolcounter_client::{Error, JobExtras, NewJob, Producer, PutOutcome, Until};
+use poolcounter_service::options::{Opt, assign, number, option_table, seconds, seconds_from};
 use std::io::{BufRead, BufReader, stdin};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Limits of one `put-many` for jobs from lines: their number, and the bytes of their bodies.
 const LINES_AT_ONCE: usize = 1000;
@@ -45,9 +46,9 @@ pub const OPTIONS: &[Opt<PutSettings>] = option_table!(PutSettings;
     "--until-deleted", "The key prevents duplicates until the job is deleted, not only while it waits.",
         |settings, _| assign(&mut settings.job.extras.until, Ok(Until::Deleted));
     "--key-for SECONDS",
-        "The key prevents duplicates for this time from the put on, also after the job is done. Not together with \
-         --root.",
-        |settings, value| assign(&mut settings.job.extras.key_for, seconds(value).map(Some));
+        "The key prevents duplicates for this time from the put on, also after the job is done. With --key, and not \
+         together with --root.",
+        |settings, value| assign(&mut settings.job.extras.key_for, seconds_from(Duration::ZERO, value).map(Some));
     => Opt::of_bytes("--group NAME", "Group of the job, for limits.", |settings, value| {
         assign(&mut settings.job.extras.group, Ok(Some(value.into())))
     });
@@ -76,6 +77,10 @@ pub fn run(given: &Given) -> Exit {
     let settings = given.settings(OPTIONS, PutSettings::default())?;
     if settings.job.extras.root.is_some() != settings.root_timestamp.is_some() {
         return Err(Failure::misuse("--root and --root-ts go together"));
+    }
+    let JobExtras { key, key_for, root, .. } = &settings.job.extras;
+    if key_for.is_some() && (key.is_none() || root.is_some()) {
+        return Err(Failure::misuse("--key-for needs --key, and does not go together with --root"));
     }
     let producer = settings.servers.producer();
     match given.words.as_slice() {

@@ -3,7 +3,7 @@
 use super::JobsSettings;
 #[cfg(feature = "postgres")]
 use crate::postgres::{Place, Postgres};
-use crate::sqlite::{DatabaseFile, Sqlite};
+use crate::sqlite::{DatabaseFile, Sqlite, UNFINISHED_COPY};
 use crate::store::{Jobs, Memory, Store};
 use poolcounter_service::options::{nearest, number};
 use poolcounter_store::place::path_of;
@@ -35,6 +35,12 @@ pub fn store_of(settings: &JobsSettings) -> Box<dyn Store<Jobs>> {
         #[cfg(feature = "postgres")]
         StoreKind::Postgres(place) => Box::new(Postgres::new((**place).clone()).named(&settings.name)),
     }
+}
+
+/// Returns the store of a copy, not open yet: a file that it creates is marked, so that no daemon starts with a part.
+pub fn store_of_copy(settings: &JobsSettings) -> Box<dyn Store<Jobs>> {
+    let StoreKind::Sqlite(path) = &settings.store else { return store_of(settings) };
+    Box::new(Sqlite::new(DatabaseFile { path: absolute(path), vfs: None }).created_as(&UNFINISHED_COPY))
 }
 
 /// Limits of the changes that wait for a commit. Beyond them, connections that change more are not read.

@@ -1,5 +1,8 @@
 //! The bell that ends the wait of the thread.
 
+use futures_util::future::{Either, select};
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -9,12 +12,31 @@ use tokio::sync::Notify;
 pub struct Bell {
     rung: Notify,
     has_news: AtomicBool,
+    ended: Notify,
 }
 
 impl Bell {
     /// Ends the present wait, or else the next one.
     pub fn ring(&self) {
         self.rung.notify_one();
+    }
+
+    /// Tells the thread to end: the loop waits for it.
+    pub fn end(&self) {
+        self.ended.notify_one();
+        self.ring();
+    }
+
+    /// Runs the work, and gives it up this long after the end of the thread was asked for.
+    pub async fn until_end<T>(&self, most: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let end = async {
+            self.ended.notified().await;
+            tokio::time::sleep(most).await;
+        };
+        match select(pin!(work), pin!(end)).await {
+            Either::Left((done, _)) => Some(done),
+            Either::Right(_) => None,
+        }
     }
 
     /// Notes that the inbox has news, and ends the wait.

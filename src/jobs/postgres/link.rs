@@ -91,7 +91,8 @@ impl Link {
         self.session.as_ref().map(|session| session.ahead)
     }
 
-    async fn end_sessions(&mut self) {
+    /// Ends the connections, and cancels what they wait for.
+    pub async fn end_sessions(&mut self) {
         self.reading = None;
         for session in [self.session.take(), self.second.take()].into_iter().flatten() {
             session.end().await;
@@ -193,17 +194,13 @@ impl Link {
         Ok(answer)
     }
 
-    /// Releases the queue on a best effort, as the owner ends.
-    pub async fn release(&mut self, epoch: u64) {
+    /// Releases the queue, as the owner ends.
+    pub async fn release(&mut self, epoch: u64) -> Result<(), Trouble> {
         if self.is_rewriting {
-            return self.end_sessions().await;
+            return Err(Trouble::TooLate);
         }
-        // If there is no other connection, the next statement fails.
-        let _ = self.stop_reading().await;
-        if self.run(async |session| session.release(epoch).await).await.is_err() {
-            let seconds = super::LEASE_SECONDS;
-            log::warn!("the database was not told that this daemon ends: another takes over in {seconds} s");
-        }
+        self.stop_reading().await?;
+        self.run(async |session| session.release(epoch).await).await
     }
 
     async fn run<T>(&self, ask: impl AsyncFnOnce(&SqlSession) -> Result<T, Trouble>) -> Result<T, Trouble> {

@@ -2,7 +2,7 @@
 
 use super::bell::Bell;
 use super::link::{Link, Renewals};
-use super::owner::{Next, Owner, StoreEvent, StoreRequest, TRUST};
+use super::owner::{LEASE_SECONDS, Next, Owner, StoreEvent, StoreRequest, TRUST};
 use super::place::{Place, said};
 use super::session::{NO_TABLES, Trouble, check_format, new_runtime, open};
 use super::{Ends, Start, schema};
@@ -14,8 +14,9 @@ use std::sync::mpsc::TryRecvError;
 use std::thread;
 use std::time::Duration;
 
-/// Time for which a daemon that ends goes on to commit what is under way.
-const LAST_WORD: Duration = Duration::from_secs(5);
+/// Time for which a daemon that ends goes on to commit what is under way, and releases the queue. Its loop has awaited
+/// the commit before, and serves nobody meanwhile.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Clock that the loop and the thread share.
 type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
@@ -47,17 +48,27 @@ fn run(mut place: Place, clock: &Clock, handed_over: Option<HandedOver>, ends: &
         }
     };
     runtime.block_on(async {
-        while serve(&mut owner, &mut link, &bell, clock, ends).await {}
-        let until = clock() + LAST_WORD.into();
-        while owner.is_committing() && clock() < until {
-            if step(&mut owner, &mut link, clock, ends).await.is_some() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+        let work = async {
+            while serve(&mut owner, &mut link, &bell, clock, ends).await {}
+            let until = clock() + (LAST_WORD / 2).into();
+            while owner.is_committing() && clock() < until {
+                if step(&mut owner, &mut link, clock, ends).await.is_some() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
             }
+            if let Some(epoch) = owner.epoch() { link.release(epoch).await } else { Ok(()) }
+        };
+        if let Some(Ok(())) = bell.until_end(LAST_WORD, work).await {
+            return;
         }
-        if let Some(epoch) = owner.epoch() {
-            link.release(epoch).await;
+        if owner.epoch().is_some() {
+            log::warn!("the database was not told that this daemon ends: another takes over in {LEASE_SECONDS} s");
         }
+        // A statement that waits in the server is cancelled, if the server hears of it.
+        let _ = tokio::time::timeout(LAST_WORD / 2, link.end_sessions()).await;
     });
+    // A name that is being looked up is not awaited.
+    runtime.shutdown_background();
 }
 
 /// Runs the next action, and returns false once the loop has ended.

@@ -1,6 +1,7 @@
 //! Reading of all jobs of a file, page by page.
 
 use crate::state::Record;
+use crate::store::batch::UNFINISHED_KIND;
 use crate::store::columns::{COLUMNS, Field, Named};
 use crate::store::page::{Page, SLICE_BYTES, SLICE_ROWS};
 use crate::store::{Commit, Jobs, Mark};
@@ -32,7 +33,11 @@ impl PageReader<'_, '_> {
         let mut statement = connection.prepare(&table.all())?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            self.page.rows.add_named(table, [bytes(row, 0)?, bytes(row, 1)?], bytes(row, 2)?);
+            let name = [bytes(row, 0)?, bytes(row, 1)?];
+            // The mark of a copy is none of its settings.
+            if name[0] != UNFINISHED_KIND.as_bytes() {
+                self.page.rows.add_named(table, name, bytes(row, 2)?);
+            }
             // All settings are in the first page.
             if table == Named::Root {
                 self.send_if_full(0.0)?;

@@ -11,6 +11,7 @@ impl JobQueue {
             return Ok(());
         }
         (self.driver.has_begun, self.driver.wall) = (true, context.time.wall);
+        self.watcher.begin(&self.state, context.time.now);
         if let Some(handed_over) = self.driver.handed_over.take() {
             match std::mem::take(&mut self.driver.are_left) {
                 true => {

@@ -177,8 +177,7 @@ impl DatabaseFile {
     pub fn open_to_read(&self, schema: &Schema) -> Result<Opened, Trouble> {
         self.finish_replacement(schema)?;
         if !self.path.exists() {
-            OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.path)?;
-            self.sync_directory()?;
+            self.create(schema)?;
         }
         let before = FileId::at(&self.path)?;
         let mut connection = self.connect(&self.path)?;
@@ -203,6 +202,23 @@ impl DatabaseFile {
         Ok(Opened { connection, mark, queue, look })
     }
 
+    /// Creates the file of this schema: it has its tables from its first moment on.
+    fn create(&self, schema: &Schema) -> Result<(), Trouble> {
+        let connection = self.open_new(schema, None)?;
+        connection.execute_batch("COMMIT")?;
+        connection.close().map_err(|(_, error)| error)?;
+        self.complete()?;
+        self.take_place()
+    }
+
+    /// Notes that the new file is whole, and replaces the present one even after a crash.
+    fn complete(&self) -> io::Result<()> {
+        let new = self.beside("-new");
+        File::open(&new)?.sync_all()?;
+        fs::rename(&new, self.beside("-whole"))?;
+        self.sync_directory()
+    }
+
     fn connect(&self, path: &Path) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = match &self.vfs {
@@ -217,6 +233,8 @@ impl DatabaseFile {
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         if schema::pragma(&connection, "page_count")? == 0 {
+            // A file has no journal until it is whole, and has got its name.
+            connection.query_row("PRAGMA journal_mode = OFF", [], |_| Ok(()))?;
             // The free pages of the file can be moved to its end then, and cut off.
             connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         }
@@ -236,7 +254,6 @@ impl DatabaseFile {
         remove(&path)?;
         OpenOptions::new().write(true).create_new(true).mode(MODE).open(&path)?;
         let connection = self.connect(&path)?;
-        connection.query_row("PRAGMA journal_mode = OFF", [], |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.execute_batch("BEGIN")?;
         schema::create(&connection, schema, queue)?;
@@ -250,11 +267,7 @@ impl DatabaseFile {
     ///
     /// Fails if the new file may be lost in a crash. It can be tried again once all is written anew again.
     pub fn replace(&self, ours: &mut Look) -> Result<Option<PathBuf>, Trouble> {
-        let new = self.beside("-new");
-        File::open(&new)?.sync_all()?;
-        fs::rename(&new, self.beside("-whole"))?;
-        // From here on the new file is valid, even if the old one is still there.
-        self.sync_directory()?;
+        self.complete()?;
         let aside = self.put_strangers_aside(ours)?;
         self.take_place()?;
         ours.file.id = FileId::at(&self.path)?.unwrap_or(ours.file.id);

@@ -77,18 +77,45 @@ fn a_copy_has_everything() {
     }
 }
 
-/// The part that was copied is not served, and is not copied again.
-#[test]
-fn a_copy_that_was_killed_is_refused() {
+/// Returns the directory of a store with so many jobs.
+fn with_jobs(many: u32) -> Scratch {
     let from = Scratch::new();
     drop(load(&mut *sqlite(&from), EPOCH));
     let rows = format!(
         "INSERT INTO job (id, tube, pri, delay, ttr, created, body) WITH RECURSIVE n (id) AS \
-         (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < {MANY}) SELECT id, 't', 1, 0, 60, 5, zeroblob(300) FROM n"
+         (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < {many}) SELECT id, 't', 1, 0, 60, 5, zeroblob(300) FROM n"
     );
     let file = rusqlite::Connection::open(from.file("jobs.db")).expect("is there");
-    file.execute_batch(&format!("{rows}; UPDATE meta SET next_id = {MANY} + 1")).expect("there is room");
+    file.execute_batch(&format!("{rows}; UPDATE meta SET next_id = {many} + 1")).expect("there is room");
     file.close().expect("can be closed");
+    from
+}
+
+/// The file has the mark of a part from its first moment on.
+#[test]
+fn copy_that_was_killed_early_is_refused() {
+    let from = with_jobs(MANY / 5);
+    for early_ms in 0..10 {
+        let to = Scratch::new();
+        let target = path_of(&to);
+        let mut command = Command::new(Daemon::program());
+        let mut child = command.args(["jobs", "copy", &path_of(&from), &target]).spawn().expect("it runs");
+        let deadline = Instant::now() + PATIENCE;
+        while !to.file("jobs.db").exists() {
+            assert!(Instant::now() < deadline, "it makes no file");
+        }
+        thread::sleep(Duration::from_millis(early_ms));
+        child.kill().expect("it is ours");
+        assert!(!child.wait().expect("is ours").success(), "it was too quick");
+        let told = refusal(&target, &path_of(&Scratch::new()));
+        assert!(told.contains("a copy to it was not completed"), "after {early_ms} ms: {told}");
+    }
+}
+
+/// The part that was copied is not served, and is not copied again.
+#[test]
+fn a_copy_that_was_killed_is_refused() {
+    let from = with_jobs(MANY);
     for (_, place) in stores() {
         let to = Scratch::new();
         let target = place(&to);

@@ -107,6 +107,9 @@ fn replies_after_the_files_are_gone_survive_a_crash() {
         if let Some(kept) = kept {
             assert_eq!(fs::read(place.join("jobs.db-found")).ok(), Some(kept), "{what}");
         }
+        let mut names = fs::read_dir(&place).expect("is there").map(|entry| entry.expect("can be read").file_name());
+        let journal = names.find(|name| name.to_string_lossy().ends_with("-journal"));
+        assert_eq!(journal, None, "{what}: the log is the only journal");
         assert_kept(&place, 1..=60, what);
     }
 }

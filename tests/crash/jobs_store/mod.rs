@@ -331,3 +331,50 @@ fn a_slow_commit_delays_no_other_client() {
     stage.commit_all();
     assert_eq!(stage.heard(puts), "INSERTED 101|");
 }
+
+/// Lets time pass, with a look each second, and returns the names and sentences of the conditions of the jobs that hold.
+fn conditions_after(seconds: u64, stage: &mut Stage) -> Vec<(&'static str, String)> {
+    for _ in 0..seconds {
+        stage.world.advance(Span::from_secs(1));
+        stage.world.tick();
+    }
+    let lines = stage.world.health().into_iter().filter(|line| line.title == stored::INFO.title);
+    let held = lines.flat_map(|line| line.conditions).filter(|on| on.until.is_none());
+    held.map(|on| (on.condition.info.name, on.condition.sentence)).collect()
+}
+
+/// A request that hangs fails later than the lease ends.
+#[test]
+fn unconfirmed_lease_is_a_condition() {
+    let mut stage = Stage::new();
+    let client = stage.connect();
+    stage.ask(client, "put 0 0 99 1|a|");
+    stage.store.lapse(true);
+    let on = conditions_after(12, &mut stage);
+    assert!(on.len() == 1 && on[0].0 == "not kept", "{on:?}");
+    assert!(on[0].1.starts_with("jobs are not taken: the database does not answer, for "), "{on:?}");
+    stage.store.lapse(false);
+    assert_eq!(conditions_after(2, &mut stage), []);
+}
+
+/// Jobs that were buried before are the baseline, and the first failures of the new process count.
+#[test]
+fn buried_jobs_count_from_the_end_of_the_reading() {
+    let mut stage = Stage::reading_after_upgrades(4);
+    let client = stage.connect();
+    stage.ask(client, &"put-job 0 0 99 1 tube=a/old|x|put-job 0 0 99 1 tube=a/new|y|".repeat(10));
+    stage.ask(client, "watch a/old|");
+    stage.ask(client, &"reserve|".repeat(10));
+    (0..10).for_each(|n| _ = stage.ask(client, &format!("bury {} 0|", 2 * n + 1)));
+    stage.upgrade();
+    while stage.store.has_pages() {
+        stage.store.read_one();
+        stage.world.settle();
+    }
+    stage.ask(client, "watch a/new|");
+    stage.ask(client, &"reserve|".repeat(10));
+    (0..10).for_each(|n| _ = stage.ask(client, &format!("bury {} 0|", 2 * n + 2)));
+    let on = conditions_after(15, &mut stage);
+    let buried: Vec<&String> = on.iter().filter(|on| on.0 == "buried").map(|on| &on.1).collect();
+    assert!(buried.len() == 1 && buried[0].starts_with("new: 10 buried, 10 in the last "), "{buried:?}");
+}

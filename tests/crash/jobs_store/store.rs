@@ -34,6 +34,8 @@ struct Desk {
     batches: Vec<Vec<String>>,
     happened: Vec<Happened>,
     is_failing: bool,
+    /// True while the lease of the place is not confirmed.
+    is_lapsed: bool,
     /// True from the moment at which there is no room for the batch under way until it is committed, and whether the
     /// service is to be notified of that.
     is_full: bool,
@@ -74,6 +76,11 @@ impl SlowStore {
         drop(desk);
         wake.into_iter().for_each(|wake| wake.wake());
         true
+    }
+
+    /// Confirms the lease of the place no more, or again.
+    pub fn lapse(&self, is_lapsed: bool) {
+        self.desk().is_lapsed = is_lapsed;
     }
 
     /// Fails to commit the batch that is under way, for lack of room, and returns whether there was one.
@@ -167,7 +174,12 @@ impl Store<Jobs> for SlowStore {
     }
 
     fn ownership(&self) -> Ownership {
-        if self.desk().pages.is_empty() { Ownership::Owns } else { Ownership::Reads }
+        let desk = self.desk();
+        match desk.pages.is_empty() {
+            false => Ownership::Reads,
+            true if desk.is_lapsed => Ownership::Lapsed,
+            true => Ownership::Owns,
+        }
     }
 
     fn visit_page(&mut self, visit: Visit<'_>) -> Result<bool, String> {
