@@ -158,11 +158,14 @@ fn syntax_mistake<S>(text: &str, error: &toml::de::Error, schema: &Schema<'_, S>
         let value = line.trim_start().strip_prefix(&name).map(str::trim_start);
         value.is_some_and(|value| value.starts_with('='))
     });
+    let wrong = wrong.split('#').next().unwrap_or_default();
     let value = wrong.split_once('=').and_then(|(_, value)| value.split_whitespace().next()).unwrap_or_default();
     let is_word = !matches!(value, "" | "true" | "false") && value.bytes().all(|byte| byte.is_ascii_alphabetic());
     match set_in {
         Some(place) if is_service => (place + 1, format!("{name} is a section; {enable} = true turns the service on")),
-        _ if is_word => (line, format!("{value} is a text, and so stands in quotes: \"{value}\"")),
+        _ if is_word => {
+            (line, format!("{value} is neither true, false nor a number; a text stands in quotes: \"{value}\""))
+        }
         _ => (line, error.message().replace('\n', ", ")),
     }
 }
@@ -498,7 +501,12 @@ mod tests {
             ("counter.stats_interval = 10\ncounter.stat_interval = 10", 2, "set twice"),
             ("counter.port = 1\ncounter.port = 2", 2, "duplicate key"),
             ("counter.port = 1\ncounter.enable\n", 2, "expected"),
-            ("counter.port = none # off\n", 1, "none is a text, and so stands in quotes: \"none\""),
+            (
+                "counter.port = none # off\n",
+                1,
+                "none is neither true, false nor a number; a text stands in quotes: \"none\"",
+            ),
+            ("[counter # a = b\n", 1, "expected"),
             ("counter.port = 1 none\n", 1, "expected"),
             ("counter = true", 1, "counter is a section; counter.enable = true turns the service on"),
             ("[[counter]]\nport = 1", 1, "counter is a section; counter.enable = true turns the service on"),

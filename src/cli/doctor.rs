@@ -297,7 +297,9 @@ fn store(settings: &DaemonSettings) -> Vec<Finding> {
     match store {
         StoreKind::Memory => vec![warning("store", "jobs are in memory alone: they are lost when the daemon ends")],
         StoreKind::Sqlite(Some(path)) => vec![disk(folder_of(path))],
-        StoreKind::Sqlite(None) => vec![ok("store", "the place of jobs.db is unknown: run doctor as root, without -c")],
+        StoreKind::Sqlite(None) => {
+            vec![ok("store", "the place of jobs.db is known while the daemon runs: run doctor as root, without -c")]
+        }
         #[cfg(feature = "postgres")]
         StoreKind::Postgres(_) => vec![ok("store", "jobs are in PostgreSQL: poolcounter status tells of it")],
     }

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 type Budget = (&'static str, &'static [&'static str], &'static str, usize, usize);
 
 const BUDGETS: &[Budget] = &[
-    ("src without testkit", &["src/"], "src/testkit/", 60_765, 60_000),
+    ("src without testkit", &["src/"], "src/testkit/", 60_773, 60_000),
     ("members", &["src/members/"], "-", 8_351, 6_500),
-    ("jobs", &["src/jobs/", "src/store"], "-", 16_840, 15_500),
-    ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_584, 4_500),
-    ("cli", &["src/cli/"], "-", 9_201, 9_500),
+    ("jobs", &["src/jobs/", "src/store"], "-", 16_843, 15_500),
+    ("stores", &["src/store", "src/jobs/store", "src/jobs/sqlite", "src/jobs/postgres"], "-", 5_587, 4_500),
+    ("cli", &["src/cli/"], "-", 9_206, 9_500),
     ("testkit", &["src/testkit/"], "-", 10_984, 9_000),
-    ("tests", &["tests/"], "-", 34_595, 33_000),
+    ("tests", &["tests/"], "-", 34_604, 33_000),
 ];
 
 #[test]

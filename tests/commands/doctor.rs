@@ -88,7 +88,7 @@ fn disk_of_the_default_store_is_checked() {
     let file = scratch.file("settings.toml");
     fs::write(&file, "listen = [\"127.0.0.1:1\"]\njobs.enable = true\n").expect("can be written");
     let told = run(&["doctor", "-c", file.to_str().expect("is text")]).stdout;
-    assert!(told.contains("the place of jobs.db is unknown"), "{told}");
+    assert!(told.contains("the place of jobs.db is known while the daemon runs"), "{told}");
 }
 
 #[test]

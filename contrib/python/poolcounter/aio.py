@@ -264,8 +264,10 @@ class _Connection(asyncio.Protocol):
             return
         transport, self._transport = self._transport, None
         # A fork may have a copy, with which the connection would stay open. Not every loop lets its own socket be shut down.
-        with contextlib.suppress(OSError), transport.get_extra_info("socket").dup() as copy:
-            copy.shutdown(socket.SHUT_RDWR)
+        own = transport.get_extra_info("socket")
+        if own is not None:
+            with contextlib.suppress(OSError), own.dup() as copy:
+                copy.shutdown(socket.SHUT_RDWR)
         # A loop that is closed closes no transport. Its transport then closes its socket when it is freed.
         with contextlib.suppress(RuntimeError):
             transport.abort()

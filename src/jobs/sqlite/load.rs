@@ -35,7 +35,7 @@ impl PageReader<'_, '_> {
         while let Some(row) = rows.next()? {
             let name = [bytes(row, 0)?, bytes(row, 1)?];
             // The mark of a copy is none of its settings.
-            if name[0] != UNFINISHED_KIND.as_bytes() {
+            if table == Named::Root || name[0] != UNFINISHED_KIND.as_bytes() {
                 self.page.rows.add_named(table, name, bytes(row, 2)?);
             }
             // All settings are in the first page.

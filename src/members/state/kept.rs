@@ -133,7 +133,7 @@ impl State {
     }
 
     /// Sets the time of day at [`Time::START`]. If the clock was set, all rows are written anew, so that the next process
-    /// finds the time left that they have.
+    /// finds the time left that they have. Times of members that no pool has go by the clock as it is set.
     pub fn set_wall(&mut self, wall: Span) {
         if std::mem::replace(&mut self.kept.wall, wall) != wall {
             self.mark_all();

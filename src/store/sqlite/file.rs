@@ -204,6 +204,9 @@ impl DatabaseFile {
 
     /// Creates the file of this schema: it has its tables from its first moment on.
     fn create(&self, schema: &Schema) -> Result<(), Trouble> {
+        if self.path.is_symlink() {
+            return Err(Trouble::Passing("it is a link to a file that is missing".into()));
+        }
         let connection = self.open_new(schema, None)?;
         connection.execute_batch("COMMIT")?;
         connection.close().map_err(|(_, error)| error)?;
@@ -233,7 +236,7 @@ impl DatabaseFile {
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         if schema::pragma(&connection, "page_count")? == 0 {
-            // A file has no journal until it is whole, and has got its name.
+            // An empty file needs no journal: nothing in it can be lost.
             connection.query_row("PRAGMA journal_mode = OFF", [], |_| Ok(()))?;
             // The free pages of the file can be moved to its end then, and cut off.
             connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;

@@ -200,3 +200,14 @@ fn a_link_to_the_file_is_followed() {
     daemon.wait();
     assert_kept(&place, 1..=9, "a link");
 }
+
+/// The disk of the target may not be mounted yet.
+#[test]
+fn a_link_without_its_file_is_refused() {
+    let scratch = Scratch::new();
+    let link = scratch.file("link.db");
+    std::os::unix::fs::symlink(scratch.file("missing/jobs.db"), &link).expect("is free");
+    let refusal = refusal_of_store(&format!("sqlite:{}", link.display()), &[]);
+    assert!(refusal.contains("it is a link to a file that is missing"), "{refusal}");
+    assert!(link.is_symlink(), "the link stays");
+}
